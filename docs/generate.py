@@ -5,6 +5,7 @@
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from aish.shell.commands.guide import LINES
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 SCHEMAS = ROOT / "schemas"
+TESTS = ROOT / "tests"
+REQUIREMENTS = ROOT / "docs" / "requirements.json"
 GENERATED = "<!-- Written by docs/generate.py; change what it is made of, not this page. -->"
 
 EXIT_MEANINGS = {
@@ -42,6 +45,9 @@ EXIT_MEANINGS = {
     ExitCode.TERMINATED: "SIGTERM: the same",
 }
 ONE_STEP = "For a pipeline of one step, in the place of `steps`. "
+_MARK = re.compile(r"mark\.requirement\(([^)]*)\)")
+_ROW = re.compile(r"\brow\(\s*\"((?:[A-Z]\d+ ?)+)\"")
+_NUMBER = re.compile(r"[\"']([\w-]+)[\"']")
 Node = Mapping[str, Any]
 
 
@@ -272,6 +278,52 @@ def shell_page() -> Iterator[str]:
             yield from (f"| {_code(title)} | {_cell(does)} |" for title, does in row.told())
 
 
+# --- Requirements ----------------------------------------------------------------------------
+
+
+def requirements_page() -> Iterator[str]:
+    yield "# Requirements"
+    yield ""
+    yield "The numbered requirements of the design, and the test files that name each number with"
+    yield '`@pytest.mark.requirement("L7")`. File names are unique over `tests/`. The numbers and'
+    yield "their text are in `docs/requirements.json`."
+    files = files_by_requirement()
+    for title, rows in requirements().items():
+        yield from (
+            "",
+            f"## {title}",
+            "",
+            "| number | requirement | tests |",
+            "| --- | --- | --- |",
+        )
+        for number, text in rows.items():
+            tests = ", ".join(f"`{name}`" for name in files.get(number, ()))
+            yield f"| {number} | {_cell(text)} | {tests} |"
+
+
+def requirements() -> Mapping[str, Mapping[str, str]]:
+    """What each number is about, by subject."""
+    read: Mapping[str, Mapping[str, str]] = json.loads(REQUIREMENTS.read_text("utf-8"))
+    return read
+
+
+def files_by_requirement() -> Mapping[str, Sequence[str]]:
+    """The names of the test files that carry each number, in order.
+
+    Tables of streams carry theirs in the first argument of `row`, of `tests/support`.
+    """
+    found: dict[str, list[str]] = {}
+    for path in sorted(TESTS.rglob("test_*.py"), key=lambda path: path.name):
+        if path.stem == "test_requirements":  # its numbers are examples
+            continue
+        text = path.read_text("utf-8")
+        marked = [number for mark in _MARK.findall(text) for number in _NUMBER.findall(mark)]
+        rows = [number for row in _ROW.findall(text) for number in row.split()]
+        for number in {*marked, *rows}:
+            found.setdefault(number, []).append(path.stem)
+    return found
+
+
 def _code(text: str) -> str:
     return f"`{_cell(text)}`"
 
@@ -299,6 +351,7 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "pipeline.md": pipeline,
     "events.md": event_page,
     "shell.md": shell_page,
+    "requirements.md": requirements_page,
 }
 
 

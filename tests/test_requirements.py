@@ -1,5 +1,6 @@
 """The requirement numbers of the design and the tests that carry them, in both directions."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -7,10 +8,14 @@ from pathlib import Path
 
 import pytest
 from requirement_marks import carried, read_off
-from requirements_table import REQUIREMENTS
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
+SUBJECTS = json.loads((ROOT / "docs" / "requirements.json").read_text("utf-8"))
+REQUIREMENTS: Mapping[str, str] = {
+    number: text for rows in SUBJECTS.values() for number, text in rows.items()
+}
+PAGE = ROOT / "docs" / "reference" / "requirements.md"
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +61,22 @@ def test_every_number_a_test_carries_is_a_requirement(
     }
 
     assert strange == {}
+
+
+def test_the_reference_names_the_files_that_carry_each_number(
+    tests_by_number: Mapping[str, list[str]],
+) -> None:
+    rows = [line.split(" | ") for line in PAGE.read_text("utf-8").split("\n") if " | " in line]
+    shown = {row[0].removeprefix("| "): row[-1].removesuffix(" |") for row in rows}
+
+    assert {number: shown[number] for number in REQUIREMENTS} == {
+        number: ", ".join(f"`{name}`" for name in sorted({_stem(one) for one in tests}))
+        for number, tests in tests_by_number.items()
+    }
+
+
+def _stem(test: str) -> str:
+    return Path(test.partition("::")[0]).stem
 
 
 def test_numbers_are_read_off_marks_wherever_they_stand(tmp_path: Path) -> None:

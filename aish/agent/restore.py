@@ -71,7 +71,7 @@ class Restorer:
             else:
                 self._replace([self._turn(told) for told in record.get("turns")])
         except (ValueError, TypeError, AttributeError, IllegalTurnError) as error:
-            said = f"a record of type {kind!r} is no such event: {error}"
+            said = f"a record of type {kind!r} is not a valid event: {error}"
             raise UsageError(said, where=f"record {record.get('seq')}") from error
 
     def end(self) -> Restored:

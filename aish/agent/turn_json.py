@@ -138,7 +138,7 @@ def _objects(told: JsonObject, key: str) -> Sequence[JsonObject]:
 
 
 def _unfit(key: str) -> ValueError:
-    return ValueError(f"`{key}` is not what it should be")
+    return ValueError(f"`{key}` has the wrong form")
 
 
 # What holds the structured content of a call, where it is no file.

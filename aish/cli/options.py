@@ -145,8 +145,9 @@ NoKeyCheckOption = Annotated[
     bool,
     Option(
         "--no-key-check",
-        help="Do not read the items once more, before the first request, for keys that are there"
-        " twice: for files that are large or slow to read. Pipes are refused as items either way.",
+        help="Skip the check for duplicate keys, which reads all items before the first request: "
+        "for"
+        " files that are large or slow to read. Pipes are refused as items either way.",
     ),
 ]
 TableStepOption = Annotated[

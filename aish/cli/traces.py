@@ -18,7 +18,7 @@ def check_traces(asked: ReportOptions, film: Played | None, secrets: Secrets) ->
     """Find out before the run whether it may be traced, and mask the collector's credentials.
 
     Raises:
-        UsageError: a replay reaches nothing; or a package is missing; or the address is none.
+        UsageError: a replay has no network; or a package is missing; or the address is none.
     """
     if film is not None and film.replays_models and film.replays_servers:
         raise UsageError(

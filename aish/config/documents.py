@@ -34,7 +34,7 @@ REFERENCED_LIMIT = 4 * 1024 * 1024
 
 
 class UnreadableError(Exception):
-    """A file that is no text of a fit size; `problem` says why."""
+    """A file that is not text of a fit size; `problem` says why."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)

@@ -45,7 +45,7 @@ def variables(text: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def malformed(text: str) -> str | None:
-    """The beginning of the first `${` that is no reference, if there is one."""
+    """The beginning of the first `${` that is not a reference, if there is one."""
     for found in _REFERENCE.finditer(text):
         if found[0] == "${":
             return text[found.start() : found.start() + 20]
@@ -276,7 +276,7 @@ class Table:
         )
 
     def check_references(self, key: str) -> None:
-        """Complain of each `${` in an entry that is no reference to a variable (F7)."""
+        """Complain of each `${` in an entry that is not a reference to a variable (F7)."""
         node = self.raw(key)
         if node is not None:
             self._check_references(node, self.place(key))

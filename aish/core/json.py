@@ -58,7 +58,7 @@ def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key `{key}` is there twice")
+                raise ValueError(f"duplicate key `{key}`")
             seen.add(key)
     return made
 

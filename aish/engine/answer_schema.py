@@ -31,7 +31,7 @@ _OF_THE_CHECK = "schema"
 class Judged:
     """An answer and what is wrong with it.
 
-    `value` is what it holds, `None` where that is no JSON. `why` is empty where it fits, `told`
+    `value` is what it holds, `None` where that is not JSON. `why` is empty where it fits, `told`
     what the model may hear of its problems, `mendable` whether another answer could be better.
     """
 

@@ -23,7 +23,7 @@ _REASONS = (
     ("field larger", f"a value is longer than {LONGEST_VALUE} characters: is a quote left open"),
     ("unexpected end", "a quote is left open until the end of the file"),
     ("expected after", "something follows a closing quote: a quote in a value is written twice"),
-    ("new-line character", "a carriage return stands within the line"),
+    ("new-line character", "the line contains a carriage return"),
 )
 
 
@@ -93,7 +93,7 @@ def _reason(said: str) -> str:
 
 def _check_header(header: Sequence[str], lines: Lines, number: int) -> None:
     if not header:
-        raise _bad("there is no header: the first line has to name the columns", lines, 1)
+        raise _bad("the header is missing: the first line has to name the columns", lines, 1)
     seen: set[str] = set()
     for place, column in enumerate(header, 1):
         if not column.strip():

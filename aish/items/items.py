@@ -93,9 +93,7 @@ def _column(path: Path, delimiter: str, name: str) -> Iterator[tuple[int, str]]:
         if name not in header:
             known = backticked(header)
             hint = did_you_mean(name, header) or f"columns: {known}"
-            raise ItemsError(
-                f"there is no column `{name}`", where=f"{shown(path)}:{number}", hint=hint
-            )
+            raise ItemsError(f"unknown column `{name}`", where=f"{shown(path)}:{number}", hint=hint)
         place = list(header).index(name)
         for number, row in rows:
             yield number, row[place]
@@ -168,7 +166,7 @@ def _read(path: Path, reader: Reader) -> Iterator[tuple[int, JsonValue]]:
 
 def _no_list(value: JsonValue) -> ItemsError:
     if isinstance(value, Mapping):
-        said, hint = "an object", "`| items | list` makes a list of pairs of it"
+        said, hint = "an object", "`| items | list` converts it to a list of pairs"
     else:
         kinds = {bool: "a boolean", str: "a text", int: "a number", float: "a number"}
         said, hint = kinds.get(type(value), "null"), None

@@ -142,7 +142,7 @@ class _Text:
         self._place += 1
 
     def after_space(self) -> str:
-        """The next character that is no white space, or nothing at the end of the file."""
+        """The next character that is not white space, or nothing at the end of the file."""
         while True:
             self._place = _end_of_space(self._text, self._place)
             if self._place < len(self._text) or not self._more():
@@ -178,11 +178,11 @@ class _Text:
 
     def _broken(self, trouble: ValueError, *, cut: bool = False) -> ItemsError:
         if not isinstance(trouble, JSONDecodeError):
-            return self.error(f"the element is no JSON that can be used: {trouble}")
+            return self.error(f"the element is not valid JSON: {trouble}")
         at_end = trouble.pos >= len(self._text) - 1 or trouble.msg.startswith("Unterminated")
         if cut and at_end:
             return self.error(f"the element is longer than {LONGEST_ITEM} characters")
-        return self.error(f"this is no JSON: {trouble.msg}", trouble.pos)
+        return self.error(f"this is not valid JSON: {trouble.msg}", trouble.pos)
 
     def _more(self) -> bool:
         """Read on, as much again as there is of a value already; whether there was anything."""
@@ -234,8 +234,8 @@ def json_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, JsonValue]]:
         try:
             value = value_of(line)
         except JSONDecodeError as error:
-            said = f"the line is no JSON: {error.msg} (column {error.colno})"
+            said = f"the line is not valid JSON: {error.msg} (column {error.colno})"
             raise lines.error(said) from error
         except ValueError as error:
-            raise lines.error(f"the line is no JSON that can be used: {error}") from error
+            raise lines.error(f"the line is not valid JSON: {error}") from error
         yield lines.number, value

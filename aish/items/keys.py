@@ -57,7 +57,9 @@ def key_text(value: JsonValue) -> str:
         said = f"the key is longer than {LONGEST_KEY} characters"
         raise ItemsError(said, hint="`| sha256` makes a short key of a long text")
     if _ODD.search(text):
-        said = "the key has a line end or another control character in it, or half a character"
+        said = (
+            "the key has a line end or another control character in it, or half of a surrogate pair"
+        )
         raise ItemsError(said, hint=_HINT)
     if _STAND_IN.fullmatch(text):
         raise StandInKeyError(text)
@@ -71,8 +73,8 @@ def place_key(index: int) -> str:
 
 _HINT = "`key` names each item by a short text or a number of its own"
 SAME_KEY = (
-    "a key names one item: take a column in which all differ, "
-    "or say `on_duplicate: first` or `on_duplicate: number`"
+    "a key names one item: use a column with unique values, or "
+    "set `on_duplicate: first` or `on_duplicate: number`"
 )
 
 
@@ -80,7 +82,7 @@ class StandInKeyError(ItemsError):
     """The key is that of an item which has none of its own."""
 
     def __init__(self, key: str) -> None:
-        said = f"the key `{key}` has the form of the names that items without a key go by"
+        said = f"the key `{key}` has the form of names of items without a key"
         super().__init__(said, hint="put a word before it, as in `key: \"'row ' ~ item.id\"`")
         self.key = key
 

@@ -22,8 +22,8 @@ LONGEST_ITEM = 16 * 1024 * 1024
 """Bytes of one item: a line of JSON Lines, a row of CSV, an element of a JSON array."""
 
 _BUFFER = 1 << 18
-_BEGINS = "a path under `foreach` begins at the folder of the pipeline file"
-_NO_FILE = "a run reads its items more than once: write what a pipe gives to a file first"
+_BEGINS = "a path under `foreach` is relative to the folder of the pipeline file"
+_NO_FILE = "a run reads its items more than once: write piped items to a file first"
 
 
 class ItemsError(StepFailedError):
@@ -45,7 +45,7 @@ def opened(path: Path) -> Generator[BinaryIO]:
     """A file of items, open; a pipe or a device has no end that could be waited for.
 
     Raises:
-        ItemsError: it is no plain file, or it cannot be opened.
+        ItemsError: it is not a regular file, or it cannot be opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -55,7 +55,7 @@ def opened(path: Path) -> Generator[BinaryIO]:
         raise ItemsError(said, where=shown(path), hint=hint) from error
     with os.fdopen(descriptor, "rb", buffering=_BUFFER) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            said = "items are read from plain files only"
+            said = "items are read from regular files only"
             raise ItemsError(said, where=shown(path), hint=_NO_FILE)
         yield file
 

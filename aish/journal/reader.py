@@ -42,7 +42,8 @@ def torn_tail(torn: Torn) -> str:
     """What is told of a tail that is cut off before anything is appended."""
     size = f"{torn.size:,} bytes" if torn.size != 1 else "1 byte"
     return (
-        f"the journal ends in {size} that are no whole record, as after a crash; they are kept in"
+        f"the journal ends in {size} that are not a whole record, as after a crash; they are "
+        "kept in"
         " `events.jsonl.torn`"
     )
 
@@ -123,7 +124,7 @@ class JournalReading:
     def _damage(self, line: bytes) -> JournalError:
         """What has become of a line that is not as it was written."""
         if b"\0" in line:
-            said = "has NUL bytes in it, and records stand after it"
+            said = "has NUL bytes in it, and records after them"
             return self._error(said, _COPY)
         if line.endswith(b"\r") and opened(line[:-1]) is not None:
             back = "turn them back, for example with `dos2unix`"
@@ -135,8 +136,8 @@ class JournalReading:
         if type(version) is int and version > VERSION:
             return self._newer(version)
         if b',"crc":"' not in line:
-            return self._error("has no checksum: it is no record of a journal", _COPY)
-        return self._error("is damaged: its checksum does not fit", _COPY)
+            return self._error("has no checksum: it is not a record of a journal", _COPY)
+        return self._error("is damaged: its checksum does not match", _COPY)
 
     def _newer(self, version: object) -> JournalError:
         said = f"was written by another version of aish: `v` is {str(version)[:20]}, not {VERSION}"
@@ -156,14 +157,14 @@ def _whole(text: str) -> Any:
 
 
 _DECODER = json.JSONDecoder()
-_COPY = "nothing was skipped or changed; put back a copy of the file, or run anew"
+_COPY = "nothing was skipped or changed; restore a copy of the file, or start a new run"
 
 
 def read_journal(path: Path) -> JournalReading:
     """The records of a journal; use it in a `with`.
 
     Raises:
-        UsageError: what stands there is no plain file of our own.
+        UsageError: what stands there is not a regular file of our own.
         OSError: it cannot be opened.
     """
     return JournalReading(os.fdopen(open_own(path), "rb", buffering=_BUFFER), str(path))
@@ -324,7 +325,7 @@ def _one_of(hints: Sequence[Any]) -> Reader:
 
 
 def _unfit(name: str) -> ValueError:
-    return ValueError(f"`{name}` is not what it should be")
+    return ValueError(f"`{name}` has the wrong form")
 
 
 def _seconds(text: str) -> float:

@@ -93,7 +93,7 @@ def open_journal(folder: Path, disk: Disk = THE_DISK) -> Journal:
     """The journal of the run in `folder`, for this process alone; a torn tail is cut off.
 
     Raises:
-        UsageError: another process writes it; or what stands there is no plain file of our own.
+        UsageError: another process writes it; or not a regular file of our own.
         OSError: it cannot be opened.
     """
     path = folder / "events.jsonl"
@@ -138,7 +138,7 @@ def hold_journal(folder: Path) -> HeldJournal:
     """The journal of the run in `folder`, locked before anybody reads it.
 
     Raises:
-        UsageError: another process writes it, there is none, or it is no plain file of our own.
+        UsageError: another process writes it, there is none, or not a regular file of our own.
         OSError: it cannot be opened.
     """
     path = folder / "events.jsonl"

@@ -109,7 +109,7 @@ class Turn:
 
 
 _NOTICED_SECONDS = 1.0
-_NOT_BOTH = "no schema together with tools; asking again without it"
+_NOT_BOTH = "no schema together with tools; retrying without it"
 
 
 class ChatModel:
@@ -260,7 +260,7 @@ class ChatModel:
             tries = f" (after {turn.tries} tries)" if turn.tries > 1 else ""
             raise failure.final(self.alias, tries)
         if turn.is_too_late(delay):
-            raise failure.final(self.alias, " (and there is no time left for another try)")
+            raise failure.final(self.alias, " (and there is no time left to retry)")
         return Retrying(self._origin, turn.tries + 1, delay, failure.message)
 
     def _news(self) -> Sequence[Delta]:

@@ -187,5 +187,5 @@ def fewer_tools(request: ModelRequest, most: int) -> tuple[Tool, ...]:
 def notice_of(alias: str, tools: Sequence[Tool], shown: Sequence[Tool]) -> StreamNotice:
     """That not all of the tools are shown, and what to do about it."""
     names = ", ".join(f"`{for_line(str(tool.name))}`" for tool in shown)
-    said = f"{len(tools):,} tools are too many for `{alias}`, which is shown {names}"
+    said = f"{len(tools):,} tools are too many for `{alias}`, which gets {names}"
     return StreamNotice("fewer_tools", f"{said}; name those it needs under `tools:`")

@@ -354,7 +354,7 @@ class Exchange:
         """What the reader makes of what has come, at least one delta; none at the end.
 
         Raises:
-            AttemptError: no connection, a status that is no success, a stream that broke off, a
+            AttemptError: no connection, a status that is not a success, a stream that broke off, a
                 deadline that passed.
             StreamError: the reader cannot make sense of the answer.
         """

@@ -79,8 +79,8 @@ _READ_AT_MOST = 100_000
 _TAB = "    "
 # Who let a call pass is told where that is news: of a call a person, of a command, which persons
 # give, a rule.
-_PERSONS: Mapping[Verdict, str] = {"ask-yes": "approved by", "staged": "kept for later by"}
-_RULES: Mapping[Verdict, str] = {"auto": "approved by", "staged": "kept for later by"}
+_PERSONS: Mapping[Verdict, str] = {"ask-yes": "approved by", "staged": "staged by"}
+_RULES: Mapping[Verdict, str] = {"auto": "approved by", "staged": "staged by"}
 # What `Look.paint` writes.
 _OURS = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
 
@@ -381,7 +381,7 @@ class Presenter:
             self._answer = None
         if self._lock.forget(event.place) or event.text:
             self._named(event.place)
-            said = "what was said since the question is withdrawn"
+            said = "the answer so far is withdrawn"
             self._lines(_note(self._look, "yellow", said))
 
     def _decided_lines(self, event: ToolDecided) -> Iterator[str]:

@@ -207,7 +207,7 @@ def _content(repository: pygit2.Repository, commit: pygit2.Commit, path: str) ->
     except KeyError:
         raise RefusedError("there is no such file in that commit") from None
     if entry.type != ObjectType.BLOB:
-        raise RefusedError("that is no file in that commit")
+        raise RefusedError("that is not a file in that commit")
     if repository.odb.read_header(entry.id)[1] > LARGEST_BLOB:
         raise RefusedError("the file is too large to be shown")
     data = repository[entry.id].peel(pygit2.Blob).data

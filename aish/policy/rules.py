@@ -63,7 +63,7 @@ LOCAL_COMMAND = ToolName("shell", "run")
 class Rule:
     """One rule, its glob already split; `text` is how it is shown and recorded.
 
-    `given_for` is the tool that a person said "always" to: of one that is not the same any more
+    `given_for` is the tool that a person said "always" to: of one that has changed
     the rule says nothing (P6).
     """
 

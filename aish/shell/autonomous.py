@@ -1,4 +1,4 @@
-"""`:norris`: tools of trusted servers that call themselves harmless run unasked (S5).
+"""`:norris`: tools of trusted servers that are declared harmless are approved (S5).
 
 The one exception to P5, made by nobody but the person, for this session.
 """

@@ -73,8 +73,8 @@ class Command:
             AishError: that cannot be done, and nothing has changed.
         """
         if rest and not self.usage:
-            hint = f"`:help {self.name}` tells what it does"
-            raise UsageError(f"`:{self.name}` takes nothing", hint=hint)
+            hint = f"`:help {self.name}` describes it"
+            raise UsageError(f"`:{self.name}` takes no arguments", hint=hint)
         await self.run(session, rest)
 
     def told(self) -> tuple[tuple[str, str], ...]:

@@ -27,10 +27,10 @@ INTERRUPTED = "[aish] interrupted by the user"
 _CUT_SHORT = frozenset({"failed", "budget"})
 _TAKEN_BACK = Failure(
     "interrupted",
-    "interrupted before anything was said: the question is taken back",
+    "interrupted before any answer: the question is taken back",
     hint="`:retry` asks it again",
 )
-_STOPPED = "what was said so far stays"
+_STOPPED = "the answer so far is kept"
 _SHOWN_CALLS = 3
 
 
@@ -169,7 +169,7 @@ def _stopped(turns: Sequence[Turn]) -> Failure:
     verb = "was" if len(unsent) == 1 else "were"
     told = (
         f"{first_of(unsent, _SHOWN_CALLS)} {verb} not sent" if unsent else "",
-        f"whether {first_of(begun, _SHOWN_CALLS)} took effect is not known" if begun else "",
+        f"outcome of {first_of(begun, _SHOWN_CALLS)} is unknown" if begun else "",
     )
     return Failure("interrupted", f"interrupted: {'; '.join(filter(None, told)) or _STOPPED}")
 

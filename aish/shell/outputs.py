@@ -76,7 +76,7 @@ Mask = Callable[[str], str]
 
 
 class Answers:
-    """Each answer to a stream that is no terminal: whole, when it is whole."""
+    """Each answer to a stream that is not a terminal: whole, when it is whole."""
 
     name = "the answers"
     deltas = False

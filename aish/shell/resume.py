@@ -39,7 +39,7 @@ from aish.system.file_lock import BeingWrittenError
 _SHORT = 59
 _OF_ITSELF = frozenset({"run.started", "model.chosen", "notice", "run.finished"})
 """What a session tells in which nobody did anything."""
-ANEW = "`aish shell` without `--resume` begins one; `:sessions` lists what there is"
+ANEW = "`aish shell` without `--resume` starts one; `:sessions` lists them"
 
 
 @frozen
@@ -87,12 +87,12 @@ def find_session(
     found = newest_of(stores, pipeline) if name == LATEST else newest_first(stores)
     ids = [id for id, _ in found]
     if shelf is None or not ids:
-        raise UsageError("there are no sessions to go on with", hint=ANEW)
+        raise UsageError("there are no sessions to resume", hint=ANEW)
     if name == LATEST:
         return shelf, next((id for id in ids if not _is_empty(shelf, id)), ids[0])
     id = find_id(ids, name, "session")
     if id is None:
-        raise UsageError(f"there is no session `{name}`", hint=did_you_mean(name, ids) or ANEW)
+        raise UsageError(f"unknown session `{name}`", hint=did_you_mean(name, ids) or ANEW)
     return shelf, id
 
 
@@ -148,7 +148,7 @@ def _first_line(text: str) -> str:
 _SECRET = re.compile(r"<secret:[^<>]*>")
 _ENDED = "[aish] interrupted: the session had ended"
 _TAKEN_BACK = (
-    "the last question had no answer yet when the session ended: it is taken back, and `:retry`"
+    "the last question had no answer when the session ended: it is taken back, and `:retry`"
     " asks it again"
 )
 
@@ -211,7 +211,7 @@ class Earlier:
         if self.model in session.open.plan.pipeline.models:
             session.model = self.model
         elif self.model is not None:
-            text = f"the model `{self.model}`, which was asked last, is not in the file any more"
+            text = f"the model `{self.model}`, which was used last, is no longer in the file"
             session.emit(Notice(NOWHERE, "warning", "not_recalled", text))
 
     def _end_last(self, session: Session) -> None:
@@ -243,7 +243,7 @@ def find_earlier(
         journal = stack.enter_context(hold_journal(path))
     except BeingWrittenError as error:
         said = f"this session is open elsewhere, by {error.writer}"
-        raise UsageError(said, where=id, hint=f"leave it there first; {ANEW}") from error
+        raise UsageError(said, where=id, hint=f"close it there first; {ANEW}") from error
     folder = reopen_folder(path, mask)
     scan = _Scan(path, folder)
     with read_journal(journal.path) as reading:
@@ -253,7 +253,7 @@ def find_earlier(
             scan.lost(torn_tail(reading.torn))
     if scan.pipeline != pipeline.name:
         said = f"this is a session on `{scan.pipeline}`, not on `{pipeline.name}`"
-        hint = f"`aish shell FILE --resume {id}` with the file of `{scan.pipeline}` goes on with it"
+        hint = f"`aish shell FILE --resume {id}` with the file of `{scan.pipeline}` resumes it"
         raise UsageError(said, where=id, hint=hint)
     return scan.earlier(id, journal)
 

@@ -38,7 +38,7 @@ def server_of_url(
     """
     parts = _split(url)
     if parts.username or parts.password:
-        raise UsageError("a URL with credentials in it would end up in logs", hint=_TOKEN)
+        raise UsageError("a URL with credentials would be logged", hint=_TOKEN)
     if alias is None:
         alias = _free(_label(parts.hostname or ""), taken)
     else:
@@ -58,7 +58,7 @@ def server_of_command(command: str, alias: str, taken: Container[str]) -> Server
         raise UsageError(f"the command cannot be read: {error}") from None
     if not words:
         hint = "for example `:mcp connect clock -- uvx mcp-server-time`"
-        raise UsageError("there is no command behind `--`", hint=hint)
+        raise UsageError("there is no command after `--`", hint=hint)
     _check_alias(alias, taken)
     return ServerEntry(alias=alias, command=tuple(words), cwd=Path.cwd(), required=False)
 
@@ -70,8 +70,8 @@ def _check_alias(alias: str, taken: Container[str]) -> None:
         hint = f"{reserved}letters, digits, `-` and single `_`"
         raise UsageError(f"`{alias}` cannot be an alias", hint=hint)
     if alias in taken:
-        hint = f"`:mcp disconnect {alias}` lets go of that server, or take another alias"
-        raise UsageError(f"the alias `{alias}` is taken", hint=hint)
+        hint = f"`:mcp disconnect {alias}` disconnects that server, or use another alias"
+        raise UsageError(f"the alias `{alias}` is already used", hint=hint)
 
 
 def _split(url: str) -> SplitResult:
@@ -82,7 +82,7 @@ def _split(url: str) -> SplitResult:
     except ValueError:
         fine = False
     if not fine:
-        raise UsageError("that is not the URL of a server", hint=hint)
+        raise UsageError("this is not the URL of a server", hint=hint)
     return parts
 
 
@@ -157,7 +157,7 @@ def _resolved(session: Session, entry: ServerEntry) -> ResolvedServer:
     environ = opened.options.environ
     if entry.auth_env is not None and not environ.get(entry.auth_env):
         said = f"the environment variable `{entry.auth_env}` is not set"
-        raise UsageError(said, hint="set it, and begin the session again: `aish shell --resume`")
+        raise UsageError(said, hint="set it, and restart the session: `aish shell --resume`")
     resolver = Resolver(opened.plan.pipeline, Variables(environ), opened.plan.secrets)
     resolved = resolve_server(entry, resolver)
     finish([resolver])
@@ -174,7 +174,7 @@ def _hide(url: str, secrets: Secrets) -> None:
 def _hint(error: UnavailableError, entry: ServerEntry) -> str:
     if entry.auth_env is None and entry.url is not None and error.message.startswith(_REFUSED):
         return _TOKEN
-    return "nothing has changed; `:mcp list` shows what is there"
+    return "nothing has changed; `:mcp list` shows the servers"
 
 
 _SOON = 2.0

@@ -44,7 +44,7 @@ def session_file(given: Path | None) -> Path:
             return place
     raise UsageError(
         f"no pipeline file was given, and there is neither `./{NAME}` nor `{own}`",
-        hint="`aish init` writes one to begin with; `aish shell FILE` takes any other",
+        hint="`aish init` writes a first one; `aish shell FILE` uses any other",
     )
 
 

@@ -88,7 +88,7 @@ def open_append(path: Path, *, readable: bool = False) -> int:
     """A descriptor that appends to a private file, made if it is missing.
 
     Raises:
-        UsageError: what stands there is no plain file of our own.
+        UsageError: what stands there is not a regular file of our own.
     """
     flags = os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     flags |= os.O_RDWR if readable else os.O_WRONLY
@@ -105,7 +105,7 @@ def open_update(path: Path) -> int:
     """A descriptor that reads and writes a plain file of our own, which is there.
 
     Raises:
-        UsageError: what stands there is no plain file of our own.
+        UsageError: what stands there is not a regular file of our own.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -120,7 +120,7 @@ def open_own(path: Path, folder: int | None = None) -> int:
     """A descriptor that reads a private file; `path` is relative to the open `folder`, if given.
 
     Raises:
-        UsageError: what stands there is no plain file of our own.
+        UsageError: what stands there is not a regular file of our own.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:

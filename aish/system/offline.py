@@ -1,4 +1,4 @@
-"""The proof that a replay reaches nothing (C6): no socket, no look-up, no child process.
+"""The proof that a replay has no network (C6): no socket, no look-up, no child process.
 
 Python tells an audit hook of each such attempt before it is made, whichever module makes it, and
 in every thread. What it does not tell of stays unseen: a C library that opens sockets by itself,
@@ -104,7 +104,7 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
     armed = [one for one in _armed if not _is_in(one, _guests) or id(one) in _within.get()]
     if not armed:
         return
-    said = f"a replay must reach nothing, and something wanted to {what}: {_shown(event, args)}"
+    said = f"a replay must reach nothing, and something tried to {what}: {_shown(event, args)}"
     error = OfflineError(said, hint="please report this: everything should come from the cassette")
     for trips in armed:
         trips.append(error)

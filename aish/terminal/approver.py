@@ -211,7 +211,7 @@ def _head(question: Question, masks: Masks, width: int) -> Iterator[str]:
     yield from labelled("tool", visible(name.name), width)
     yield from labelled("why", visible(masks.text(question.reason)), width)
     if alike := _lookalikes(question):
-        yield from labelled("beware", visible("letters that look like others: " + alike), width)
+        yield from labelled("beware", visible("lookalike letters: " + alike), width)
     if masks.used:
         hidden = f"{counted(len(masks.used), 'secret')}, sent as what they are: "
         yield from labelled("hidden", visible(hidden + ", ".join(masks.used)), width)
@@ -261,7 +261,7 @@ PROMPT = "send this call? [y/N]"
 PROMPT_ALWAYS = "send this call? [y/N/a]"
 VIEW = "v shows all of it [v/N]"
 UNSEEN = "not before all of it was shown"
-RESIZED = "the window is narrower than it was, so here is the call again"
+RESIZED = "the window is narrower now, so here is the call again"
 UNSHOWN = "its arguments are nested too deeply to be shown"
 YES = frozenset({"y", "yes"})
 _ALWAYS = frozenset({"a", "always"})
@@ -347,8 +347,8 @@ CommandAnswer = Literal["no", "yes", "edit"]
 
 _EDIT = frozenset({"e", "edit"})
 _LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
-_RESIZED = "the window is narrower than it was, so here is the command again"
-_SPELLED_OUT = "what cannot be seen in it is spelled out"
+_RESIZED = "the window is narrower now, so here is the command again"
+_SPELLED_OUT = "invisible characters are spelled out"
 
 
 async def ask_command(

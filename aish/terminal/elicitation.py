@@ -155,7 +155,7 @@ def _check_bounds(field: Field, value: JsonValue) -> None:
         _check_size(field, len(value), "minLength", "maxLength", "characters")
         form = field.schema.get("format")
         if isinstance(form, str) and form in _FORMATS and not _FORMATS[form](value):
-            raise FieldError(f"that is no {form}")
+            raise FieldError(f"not a valid {form}")
         _check_pattern(field, value)
     elif isinstance(value, (int, float)):
         _check_size(field, value, "minimum", "maximum", "")
@@ -183,9 +183,9 @@ def _check_pattern(field: Field, value: str) -> None:
 
     schema: JsonObject = {"type": "string", "pattern": pattern}
     if not is_simple(schema):
-        raise FieldError("what fits cannot be told: the form's pattern is too complex")
+        raise FieldError("the value cannot be checked: the form's pattern is too complex")
     if check(schema, value, steps=LOOP_STEPS):
-        raise FieldError("that does not have the form that is asked for")
+        raise FieldError("that does not have the required form")
 
 
 def _is_date(text: str) -> bool:
@@ -238,7 +238,7 @@ def fields_of(schema: JsonValue, mode: str = "form") -> tuple[Field, ...]:
         FieldError: it asks for something that cannot be typed in a line.
     """
     if mode != "form":
-        raise FieldError("it asks in a way that is not known here")
+        raise FieldError("it asks in an unknown way")
     if not isinstance(schema, Mapping):
         raise FieldError("the form has no schema")
     properties = schema.get("properties", {})
@@ -376,7 +376,7 @@ class TerminalElicitor:
 
 async def _filled_in(terminal: Terminal, fields: Sequence[Field]) -> JsonObject:
     """The answers of a person who wants to give some."""
-    sent = f"{counted(len(fields), 'field')}; nothing is sent before you have seen all of it"
+    sent = f"{counted(len(fields), 'field')}; nothing is sent before you have confirmed it"
     await terminal.show(words(f"{sent}; {_GIVE_UP}", terminal.width))
     typed = await terminal.ask(BEGIN)
     while typed is not None and typed.strip().lower() in YES | _AGAIN:
@@ -420,14 +420,14 @@ async def _value(terminal: Terminal, one: Field) -> Mapping[str, JsonValue] | No
 
 def _form_rows(server: str, message: str, width: int) -> Iterator[str]:
     yield ""
-    yield from words("a server asks you for something, and gets what you answer", width)
+    yield from words("a server asks for input, and gets your answer", width)
     yield from labelled("server", visible(server), width)
     yield from _some(barred_text(message, width), width)
 
 
 def _page_rows(server: str, message: str, url: str, width: int) -> Iterator[str]:
     yield ""
-    yield from words("a server wants you to open a page; aish opens none and says no", width)
+    yield from words("a server wants to open a page; aish declines", width)
     yield from labelled("server", visible(server), width)
     yield from labelled("host", visible(_host(url)), width)
     yield from _some(barred_text(message, width), width)

@@ -33,7 +33,7 @@ raw_decode: Final = _DECODER.raw_decode
 
 
 class BrokenJsonError(ValueError):
-    """Text that is no JSON from `rest` on."""
+    """Text that is not JSON from `rest` on."""
 
     def __init__(self, rest: str) -> None:
         super().__init__("no JSON value")
@@ -109,7 +109,7 @@ def _refuse(constant: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A `Mapping` or `Sequence` that is no `dict` or `list`, as one."""
+    """A `Mapping` or `Sequence` that is not a `dict` or `list`, as one."""
     return dict(value) if hasattr(value, "keys") else list(value)
 
 

@@ -18,7 +18,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _IGNORED_FIELDS: Final = frozenset({b"id", b"retry"})
 
 UNFRAMED: Final = b"\n"
-"""Stands for the event name of a line that is no field: no real name contains a line end."""
+"""Stands for the event name of a line that is not a field: no real name contains a line end."""
 
 LONGEST_PAUSE: Final = 9
 """Digits; what has more is no pause that anybody waits for."""

@@ -43,7 +43,7 @@ def require_cassette(path: Path) -> None:
         beginning = file.read(_BEGINNING)
     if beginning.strip() and not _KEYS.search(beginning):
         raise CassetteFileError(
-            f"`{shown(path)}` is no cassette, and would be lost",
+            f"`{shown(path)}` is not a cassette, and would be overwritten",
             hint="give another path, or delete the file first",
         )
 
@@ -94,13 +94,13 @@ def content_of(path: Path, renewal: str | None = None) -> bytes:
         return read_capped(path, LARGEST)
     except FileNotFoundError:
         raise CassetteFileError(
-            f"there is no cassette `{shown(path)}`", hint=_hint(path, renewal)
+            f"no such cassette: `{shown(path)}`", hint=_hint(path, renewal)
         ) from None
     except IsADirectoryError:
         raise CassetteFileError(f"`{shown(path)}` is a folder, not a cassette") from None
     except UsageError:
         said = f"the cassette is larger than {LARGEST >> 20} MB"
-        hint = "is it a cassette? a run of that size is recorded in parts"
+        hint = "check that it is a cassette; large runs are recorded in parts"
         raise CassetteFileError(said, where=shown(path), hint=hint) from None
     except OSError as error:
         said = f"the cassette cannot be read: {error.strerror}"

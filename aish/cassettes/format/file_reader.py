@@ -142,9 +142,9 @@ class _Builder:
             holder[key] = value
             self._keys[-1] = None
         elif not isinstance(value, str):
-            raise self._wrong(event, "a key is no text")
+            raise self._wrong(event, "a key is not text")
         elif value in holder:
-            raise self._wrong(event, f"the key `{value[:40]}` stands twice")
+            raise self._wrong(event, f"duplicate key `{value[:40]}`")
         else:
             self._keys[-1] = value
 
@@ -155,7 +155,7 @@ class _Builder:
             try:
                 result = base64.b64decode("".join(value.split()), validate=True)
             except (binascii.Error, ValueError):
-                raise self._wrong(event, "what is marked as binary is no base64") from None
+                raise self._wrong(event, "binary data is not valid base64") from None
         else:
             self._check_tag(event)
             if event.tag is None and event.implicit[0] and value in _NULLS:
@@ -167,7 +167,7 @@ class _Builder:
 
     def _check_tag(self, event: events.NodeEvent) -> None:
         if event.tag not in _TEXT:
-            raise self._wrong(event, f"the tag `{event.tag[:60]}` has no place in a cassette")
+            raise self._wrong(event, f"the tag `{event.tag[:60]}` is not allowed in a cassette")
 
     def _wrong(self, event: events.Event, what: str) -> CassetteFileError:
         return CassetteFileError(what, where=f"{self._name}:{event.start_mark.line + 1}")
@@ -175,10 +175,10 @@ class _Builder:
 
 def _not_yaml(error: yaml.YAMLError, name: str) -> CassetteFileError:
     mark = getattr(error, "problem_mark", None)
-    why = getattr(error, "problem", None) or getattr(error, "reason", None) or "no valid YAML"
+    why = getattr(error, "problem", None) or getattr(error, "reason", None) or "not valid YAML"
     where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
     hint = "the file may be cut short or edited by hand"
-    return CassetteFileError(f"this is no cassette: {why}", where=where, hint=hint)
+    return CassetteFileError(f"this is not a cassette: {why}", where=where, hint=hint)
 
 
 MOST = 100_000
@@ -197,7 +197,7 @@ def read_cassette(data: bytes, name: str, *, unfinished: bool) -> Cassette:
     if isinstance(root, Table) and "aish" in root:
         raise CassetteFileError("this is a pipeline, not a cassette", where=name)
     if not isinstance(root, Table) or "interactions" not in root:
-        raise CassetteFileError("this is no cassette: it has no `interactions`", where=name)
+        raise CassetteFileError("this is not a cassette: it has no `interactions`", where=name)
     if root.get("version") != str(FORMAT):
         raise _other_version(root.get("version"), FORMAT, name)
     head = _head(root.get("metadata"), name, unfinished=unfinished)
@@ -229,7 +229,7 @@ def _head(metadata: Tree, name: str, *, unfinished: bool) -> Head | None:
         raise CassetteFileError("`metadata` needs `run`, `clock` and `env`", where=name)
     values = {key: value for key, value in env.items() if isinstance(value, str)}
     if len(values) < len(env):
-        raise CassetteFileError("a value of `metadata.env` is no text", where=name)
+        raise CassetteFileError("a value of `metadata.env` is not text", where=name)
     return Head(complete, run, clock, values)
 
 
@@ -274,7 +274,7 @@ class _Row:
         status = self._table(answer, "status")
         code = self._text(status.get("code"), "status.code")
         if not re.fullmatch(r"[1-9]\d\d", code):
-            raise self._wrong("its `status.code` is no status")
+            raise self._wrong("its `status.code` is not an HTTP status")
         held = answer.get("body")
         body = held.get("string") if isinstance(held, Table) else held
         content = self._bytes(body, "response.body.string")
@@ -297,7 +297,7 @@ class _Row:
         except (TypeError, ValueError):
             chunks = ()
         if not chunks or not all(one.size > 0 and 0 <= one.seconds < math.inf for one in chunks):
-            raise self._wrong("its `chunks` are no list of `size@seconds`")
+            raise self._wrong("its `chunks` are not a list of `size@seconds`")
         whole = sum(chunk.size for chunk in chunks)
         if whole != length:
             said = f"its `chunks` add up to {whole} bytes, and its body has {length}"
@@ -314,7 +314,7 @@ class _Row:
             for one in values if isinstance(values, list) else [values]:
                 if not isinstance(one, str):
                     raise self._wrong(
-                        f"its `{what}` holds a `{for_line(name[:40])}` that is no text"
+                        f"its `{what}` holds a `{for_line(name[:40])}` that is not text"
                     )
                 pairs.append((name, one))
         return tuple(pairs)
@@ -327,7 +327,7 @@ class _Row:
     def _text(self, value: Tree, what: str) -> str:
         if isinstance(value, str):
             return value
-        raise self._wrong(f"its `{what}` is no text")
+        raise self._wrong(f"its `{what}` is not text")
 
     def _table(self, holder: Tree, key: str) -> Table:
         found = holder.get(key) if isinstance(holder, Table) else None

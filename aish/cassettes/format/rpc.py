@@ -48,7 +48,7 @@ class Said:
 
     def refusal(self) -> bytes:
         """The answer where a single call may fail."""
-        error = {"code": _REFUSED, "message": "the cassette holds no such call"}
+        error = {"code": _REFUSED, "message": "the cassette has no such call"}
         return json.dumps({"jsonrpc": "2.0", "id": self.id, "error": error}).encode()
 
 

@@ -124,7 +124,7 @@ class Recording:
         if size > self._most:
             raise CassetteFileError(
                 f"`{shown(self._path)}` would be larger than {self._most >> 20} MB",
-                hint="each request holds all that was said before it: a lower `result_limit` helps",
+                hint="each request contains the whole conversation: a lower `result_limit` helps",
             )
 
     def _write(self, data: bytes) -> None:
@@ -145,7 +145,7 @@ def require_place(path: Path) -> None:
     """
     if path.suffix == UNFINISHED:
         raise CassetteFileError(
-            f"`{shown(path)}` is the name of a recording that has not ended",
+            f"`{shown(path)}` is the name of an unfinished recording",
             hint=f"name the cassette itself: `{shown(path.with_suffix(''))}`",
         )
     try:

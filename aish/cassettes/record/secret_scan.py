@@ -302,6 +302,7 @@ def refuse_secrets(
         return
     lines = "\n".join(first_lines([f"  {finding}" for finding in found], _PLACES_SHOWN, "  "))
     raise CassetteFileError(
-        f"the cassette is not written: it may hold a secret nobody declared\n{lines}",
-        hint="name its variable under `secrets:`, or what is no secret under `cassette.allow`",
+        f"the cassette is not written: it may contain an undeclared secret\n{lines}",
+        hint="name its variable under `secrets:`, or text that is not a secret under "
+        "`cassette.allow`",
     )

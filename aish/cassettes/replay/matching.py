@@ -62,7 +62,7 @@ def _steps(path: str) -> tuple[_Step, ...]:
         place = found.end()
     if not steps or place != len(path):
         raise UsageError(
-            f"`{path}` is no path that can be ignored",
+            f"`{path}` is not a path that can be ignored",
             hint="paths look like `$.metadata.date` or `$.messages[*].name`",
         )
     return tuple(steps)

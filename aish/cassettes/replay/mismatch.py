@@ -35,7 +35,7 @@ def explain(asked: Canonical, recorded: Sequence[Recorded]) -> str:
     same = [one for one in recorded if one.form.digest == asked.digest]
     if same:
         times = "once" if len(same) == 1 else f"{len(same)} times"
-        return f"{first}\nit was recorded {times} and is asked for once more"
+        return f"{first}\nit was recorded {times} and is requested once more"
     if all(_kind(one.form) != _kind(asked) for one in recorded):
         others = list(dict.fromkeys(_kind(one.form) for one in recorded))
         return f"{first}\nno {_kind(asked)} is recorded, only {' and '.join(map(_many, others))}"

@@ -40,7 +40,7 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Delete old runs: none that goes on, and nothing that is no run.
+    """Delete old runs: none that goes on, and nothing that is not a run.
 
     Ends with 1 if a run was chosen and could not be deleted.
 

@@ -52,7 +52,7 @@ def model_entry(
         draft.skip(
             position,
             path,
-            f"the provider `{provider}`: an endpoint that speaks chat completions in `MODEL_URL`",
+            f"the provider `{provider}`: a chat completions endpoint in `MODEL_URL`",
         )
         draft.uses("MODEL_URL", f"the endpoint of `{model}`, without `/chat/completions`")
         draft.uses("MODEL_KEY", f"the key of the model `{model}`")

@@ -14,7 +14,7 @@ from aish.core.json import JsonValue
 _INSTEAD: Final = {
     "activities": "left out: they are for the desktop program",
     "sub_recipes": "a step `pipeline: FILE` for each, once it is imported too",
-    "author": "left out: of no use here",
+    "author": "left out: not needed here",
     "retry": "`expect` and `retry` of the step",
     "context": "`attach` of the step",
 }
@@ -22,7 +22,7 @@ _IGNORED = frozenset({"version"})
 _DESKTOP = frozenset({"name", "isGlobal", "lastModified", "isArchived"})
 _REMOTE = frozenset({"streamable_http", "sse"})
 _EXTENSION = {
-    "inline_python": "a server of your own: no pipeline runs code that stands in it",
+    "inline_python": "a server of your own: pipelines do not run embedded code",
     "frontend": "left out: its tools are those of a desktop program",
     "platform": "left out: it is a part of goose itself",
 }
@@ -133,7 +133,7 @@ def _default(one: Section, kind: str, default: JsonValue) -> JsonValue:
         try:
             number = float(default)
         except ValueError:
-            one.wrong("default", f"`{default}` is no number")
+            one.wrong("default", f"`{default}` is not a number")
             return None
         return int(number) if number.is_integer() else number
     return default

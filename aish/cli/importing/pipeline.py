@@ -91,7 +91,7 @@ def _exports(source: Path, draft: Draft) -> dict[str, str]:
     for variable, uses in draft.exports.items():
         made[variable] = "; ".join(dict.fromkeys(uses))
         if variable in draft.literals:
-            made[variable] += f"; its value stands in {source.name}"
+            made[variable] += f"; its value is in {source.name}"
         if variable in draft.described:
             made[variable] = f"{draft.described[variable]}: {made[variable]}"
     return made
@@ -126,7 +126,7 @@ def _read(root: Section) -> tuple[str, dict[str, JsonValue]]:
     if is_configuration(root):
         return "a configuration of promptfoo", from_configuration(root)
     keys = ", ".join(f"`{for_line(key)}`" for key in list(entries)[:5]) or "nothing"
-    message = f"this is no file that can be imported: it has {keys}"
+    message = f"this file cannot be imported: it has {keys}"
     raise PipelineError((Problem(Position(str(source), 1, 1), "", message, _HINT),))
 
 
@@ -161,7 +161,7 @@ def _codex_models(root: Section) -> dict[str, JsonValue]:
     providers.leave(dict.fromkeys(providers.node.entries, _CODEX_MODELS))
     url, key_env = one.text("base_url"), one.text("env_key")
     if one.text("wire_api") not in {None, "chat"}:
-        one.skip("wire_api", "an endpoint that speaks chat completions")
+        one.skip("wire_api", "a chat completions endpoint")
     one.leave({"query_params": "write them into `base_url`"}, frozenset({"name"}))
     if model is None or url is None:
         root.skip("model_providers", _CODEX_MODELS)

@@ -20,7 +20,7 @@ from aish.core.json import JsonValue
 
 _MOST_CASES = 1000
 _INSTEAD: Final = {
-    "tags": "left out: of no use here",
+    "tags": "left out: not needed here",
     "outputPath": "`-o FILE` of `aish run`, `--junit FILE` of `aish test`",
     "evaluateOptions": "`concurrency` of a step with `foreach`, `timeout` of a step",
     "commandLineOptions": "options of `aish run` and `aish test`",
@@ -28,19 +28,19 @@ _INSTEAD: Final = {
     "scenarios": "write the cases out under `tests`",
     "transform": "`outputs`, which are templates",
     "nunjucksFilters": "the filters of templates",
-    "derivedMetrics": "left out: of no use here",
-    "extensions": "left out: no pipeline runs code that stands beside it",
+    "derivedMetrics": "left out: not needed here",
+    "extensions": "left out: pipelines do not run code of other files",
     "redteam": "left out: no pipeline does this",
     "sharing": "left out: nothing is shared",
-    "options": "left out: of no use here",
-    "metadata": "left out: of no use here",
+    "options": "left out: not needed here",
+    "metadata": "left out: not needed here",
     "threshold": "every expectation has to hold",
     "provider": "`-m ALIAS`",
     "providers": "`-m ALIAS`",
 }
 _OF_ASSERTION: Final = {
     "weight": "every expectation has to hold",
-    "metric": "left out: of no use here",
+    "metric": "left out: not needed here",
     "threshold": "every expectation has to hold",
     "transform": "`outputs`, which are templates",
     "provider": "the judge is a model of the file: `judge: {model: ALIAS, …}`",
@@ -258,16 +258,16 @@ def _model(
     id: str, config: Section | None, position: Position, path: str, draft: Draft
 ) -> dict[str, JsonValue] | None:
     if id.startswith(_CODE) or id in {"echo", "manual-input"}:
-        draft.skip(position, path, f"left out: `{id}` is no endpoint that speaks chat completions")
+        draft.skip(position, path, f"left out: `{id}` is not a chat completions endpoint")
         return None
     provider, _, rest = id.partition(":")
     kind, colon, model = rest.partition(":")
     if kind in _NO_CHAT:
-        draft.skip(position, path, f"left out: `{id}` is no endpoint that speaks chat completions")
+        draft.skip(position, path, f"left out: `{id}` is not a chat completions endpoint")
         return None
     name = model if colon and kind in _TYPES_OF_MODEL else rest
     if not name or (kind in _TYPES_OF_MODEL and not colon):
-        draft.wrong(position, path, f"`{id}` names no model", "`openai:MODEL`")
+        draft.wrong(position, path, f"`{id}` does not name a model", "`openai:MODEL`")
         return None
     if config is None:
         return model_entry(provider, name, draft, position, path)

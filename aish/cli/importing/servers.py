@@ -51,14 +51,14 @@ _INSTEAD: Final = {
     "scopes": _OAUTH,
     "auth": _OAUTH,
     "authProviderType": _OAUTH,
-    "timeout": "`timeout: {connect: 20s, call: 60s}`; programs differ in what they mean by it",
+    "timeout": "`timeout: {connect: 20s, call: 60s}`; its meaning differs between programs",
     "trust": "rules under `mcp.auto_approve`",
     "sandbox": "run the command in a sandbox of your own",
     "sandboxEnabled": "run the command in a sandbox of your own",
     "supports_parallel_tool_calls": "`mcp.parallel`",
     "default_tools_approval_mode": "a rule under `mcp.auto_approve`",
     "bearer_token": "`auth_env` with the name of a variable",
-    "bundled": "left out: of no use here",
+    "bundled": "left out: not needed here",
 }
 _IGNORED = frozenset(
     {"description", "name", "icon", "gallery", "version", "dev", "note", "comment", "_comment"}
@@ -103,7 +103,7 @@ def of_json(root: Section, key: str, base: Path | None) -> dict[str, JsonValue]:
     if listed is None:
         return {}
     if not listed.node.entries:
-        root.wrong(key, "there is no server in it", "expected NAME: {command: …} or {url: …}")
+        root.wrong(key, "it contains no server", "expected NAME: {command: …} or {url: …}")
     convert = _json_references(_inputs(root), base, draft)
     made: dict[str, JsonValue] = {}
     for name, node in listed.node.entries.items():
@@ -402,13 +402,13 @@ def _is_left_out(section: Section, url: str | None) -> bool:
     if section.flag("disabled") or section.flag("enabled") is False:
         section.draft.skip(section.node.position, section.path, _DISABLED)
     elif kind is not None and kind not in _STDIO | _HTTP:
-        section.skip("type", f"left out: no pipeline reaches a server by `{kind}`")
+        section.skip("type", f"left out: pipelines cannot reach a server by `{kind}`")
     elif both != 1:
         has = "both `url` and `command`" if both else "neither `url` nor `command`"
         hint = "`command` for a child process, `url` for a server over HTTP"
         section.draft.wrong(section.node.position, section.path, f"the server has {has}", hint)
     elif url is not None and not re.match(r"(?i)https?://|\$\{", url):
-        section.skip("url", "left out: a pipeline reaches servers over HTTP only")
+        section.skip("url", "left out: pipelines reach servers over HTTP only")
     else:
         return False
     return True

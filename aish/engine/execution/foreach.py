@@ -221,7 +221,7 @@ class _Batch:
             became = "is left out" if one else "are left out"
         else:
             became = "has a number added to it" if one else "have numbers added to them"
-        said = f"{counted(self.repeated, 'item')} with a key that was there before {became}"
+        said = f"{counted(self.repeated, 'item')} with a duplicate key {became}"
         place = self.stage.place(self.step)
         self.stage.resources.runtime.emit(Notice(place, "warning", "keys_repeated", said))
 

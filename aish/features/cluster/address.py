@@ -54,15 +54,15 @@ def cluster_address(
         return _local(text, files)
     found = _ADDRESS.match(text)
     if found is None or found["scheme"] not in {"tls", "tcp"} or int(found["port"]) > _LAST_PORT:
-        raise UsageError(f"`--cluster {text}` names no cluster", hint=f"write {_EXAMPLES}")
+        raise UsageError(f"`--cluster {text}` is not a cluster", hint=f"write {_EXAMPLES}")
     scheduler = text.rstrip("/")
     if found["scheme"] == "tls":
         return ClusterAddress(scheduler=scheduler, certificates=_certificates(files))
     _refuse_files(files, "a `tls://` address")
     if not _is_here(found["host"]):
         raise UsageError(
-            f"`--cluster {text}` is refused: items, keys and code would go there in the clear, "
-            "and whoever can reach the port could run programs on the workers",
+            f"`--cluster {text}` is refused: items, keys and code would be sent unencrypted, "
+            "and anyone who can reach the port could run programs on the workers",
             hint=f"`tls://{found['host']}:{found['port']}` with `{_CA}`, `{_CERT}` and `{_KEY}`",
         )
     return ClusterAddress(scheduler=scheduler)
@@ -80,7 +80,7 @@ def _local(text: str, files: dict[str, Path | None]) -> ClusterAddress:
 def _refuse_files(files: dict[str, Path | None], of: str) -> None:
     for flag, path in files.items():
         if path is not None:
-            raise UsageError(f"`{flag}` goes with {of}", hint="workers of our own need none")
+            raise UsageError(f"`{flag}` goes with {of}", hint="local workers need none")
 
 
 def _certificates(files: dict[str, Path | None]) -> Certificates:
@@ -88,7 +88,7 @@ def _certificates(files: dict[str, Path | None]) -> Certificates:
     if missing:
         named = backticked(missing, by=" and ")
         said = f"`tls://` needs {named}"
-        raise UsageError(said, hint="both ends prove by certificates who they are")
+        raise UsageError(said, hint="both ends authenticate with certificates")
     ca, cert, key = starmap(_there, files.items())
     return Certificates(ca, cert, key)
 
@@ -96,7 +96,7 @@ def _certificates(files: dict[str, Path | None]) -> Certificates:
 def _there(flag: str, path: Path | None) -> Path:
     assert path is not None
     if not path.is_file():
-        raise UsageError(f"there is no file {path}", where=flag)
+        raise UsageError(f"no such file: {path}", where=flag)
     return path.absolute()
 
 

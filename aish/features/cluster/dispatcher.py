@@ -192,7 +192,7 @@ class Dispatcher:
             self._places = max(1, math.ceil(self.slots / max(1, len(found), self.living())))
             absent = 0.0 if found else absent + _LOOK_SECONDS
             if not self.living() or (self._carrying and absent >= _PATIENCE):
-                said = "the cluster has no worker any more"
+                said = "the cluster has no workers left"
                 raise UnavailableError(said, where="--cluster", hint="`--resume` continues the run")
             await anyio.sleep(_LOOK_SECONDS)
 
@@ -490,7 +490,7 @@ class Dispatcher:
 
 _NOT_STAGED = Failure(
     "not_staged",
-    "a call was staged, and could not be put down for review: its model believes it was",
+    "a call was staged, but could not be stored for review; its model was told that it was",
 )
 
 
@@ -508,7 +508,7 @@ async def _value(task: "Future[Any]") -> Packed | None:
 def _untracked(tools: tuple[str, ...]) -> str:
     """What is said of a step of which a worker that is lost may have made calls."""
     named = backticked(tools, 3)
-    return f"items run on workers: calls of {named} are written down when an item comes back"
+    return f"items run on workers: calls of {named} are recorded when an item ends"
 
 
 def _end(item: CarriedItem, record: StepRecord) -> None:
@@ -524,7 +524,7 @@ def unavailable(error: BaseException) -> UnavailableError:
     """What to say where Dask fails us."""
     said = str(error).strip() or type(error).__name__
     return UnavailableError(
-        f"the cluster could not do its part: {said.splitlines()[0]}",
+        f"the cluster failed: {said.splitlines()[0]}",
         where="--cluster",
         hint="workers need the same aish, Python and distributed as this machine",
     )

@@ -69,13 +69,13 @@ def after_loss(tools: tuple[str, ...], lost: int, *, retry_unknown: bool) -> Fai
     """Why an item may not be begun again, where that is so; it was on so many lost workers."""
     if tools and not retry_unknown:
         named = backticked(tools, 3)
-        why = f"{LOST}, and calls of {named} may have been sent: they are not made again unasked"
+        why = f"{LOST}, and calls of {named} may have been sent, so they are not made again"
         hint = (
-            "look what became of them; `--resume --retry-failed --retry-unknown` runs the item "
+            "check their outcome; `--resume --retry-failed --retry-unknown` runs the item "
             "again, and rules under `mcp.parallel` or `mcp.idempotent` let a tool be called again"
         )
         return Failure("call_unknown", why, hint)
     if lost >= MOST_LOST:
         why = f"{counted(lost, 'worker')} were lost while they ran it"
-        return Failure("worker_lost", why, "see whether it needs more memory")
+        return Failure("worker_lost", why, "check whether it needs more memory")
     return None

@@ -45,7 +45,7 @@ def clean(
         except UsageError as error:
             yield Cleaned(id, store, kept=error.message)
         except FileNotFoundError:
-            yield Cleaned(id, store, kept="it is gone already")
+            yield Cleaned(id, store, kept="it is already deleted")
         except OSError as error:
             yield Cleaned(id, store, kept=f"it cannot be deleted: {error.strerror}")
 
@@ -53,12 +53,12 @@ def clean(
 def _clean(id: str, store: RunStore, now: float, *, dry_run: bool) -> Cleaned:
     with ExitStack() as stack:
         if strangers := store.strangers(id):
-            raise UsageError(f"`{strangers[0]}` in it is no part of a run")
+            raise UsageError(f"`{strangers[0]}` in it is not part of a run")
         try:
             journal = store.open_journal(id)
         except FileNotFoundError:
             if now - began(id) < _BEGINNING:
-                raise UsageError("it may be about to begin") from None
+                raise UsageError("it may be about to start") from None
         else:
             # Held until the folder is gone: nobody begins to write what is being deleted.
             stack.callback(os.close, journal)

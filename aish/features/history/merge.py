@@ -28,7 +28,7 @@ from aish.output.items.table import came_through, step_of
 
 _SHOWN = 5
 _SHARD = "--shard"
-_GO_ON = "`aish run FILE --resume ID` goes on with it"
+_GO_ON = "`aish run FILE --resume ID` continues it"
 
 
 class MergeError(UsageError):
@@ -99,8 +99,8 @@ def _take(store: RunStore, id: str, into: ItemsFile) -> Part:
     if started is None:
         raise MergeError("nothing was run", where=name)
     if started.shard is None:
-        hint = "its results are whole: `aish run -o FILE` writes them"
-        raise MergeError("it is no shard: it has all items", where=name, hint=hint)
+        hint = "its results are complete: `aish run -o FILE` writes them"
+        raise MergeError("it is not a shard: it has all items", where=name, hint=hint)
     _check_ended(name, finished, ends)
     return Part(store, id, started.shard, started.pipeline, started.fingerprint)
 
@@ -112,7 +112,7 @@ def _check_item(event: ItemFinished, shard: Shard | None, into: ItemsFile, name:
     # A key is of one shard only, so the same key is the same item, tried again.
     other = into.row(event.place.step or "", event.index)
     if other is not None and other["key"] != event.key:
-        said = f"the item {event.index} is there twice: as `{other['key']}` and as `{event.key}`"
+        said = f"the item {event.index} appears twice: as `{other['key']}` and as `{event.key}`"
         raise MergeError(said, where=name, hint="was a shard run on other items?")
 
 
@@ -129,14 +129,14 @@ def _events(store: RunStore, id: str) -> Iterator[object]:
 
 def _check_ended(name: str, finished: RunFinished | None, ends: Mapping[str, StepFinished]) -> None:
     if finished is None:
-        raise MergeError("it has not come to its end", where=name, hint=_GO_ON)
+        raise MergeError("it has not finished", where=name, hint=_GO_ON)
     for step, end in ends.items():
         # Of steps without items, too: a shard is whole, or it is none.
         if end.status != "skipped" and not came_through(end):
-            said = f"the step `{step}` has not come through its items"
+            said = f"the step `{step}` has not finished its items"
             raise MergeError(said, where=name, hint=f"{_GO_ON}, `--retry-failed` with what failed")
     if finished.exit.code > 1:
-        said = f"it ended before its time: {finished.exit.name}"
+        said = f"it ended early: {finished.exit.name}"
         raise MergeError(said, where=name, hint=_GO_ON)
 
 
@@ -168,7 +168,7 @@ def _check_shards(parts: Sequence[Part]) -> None:
     for part in parts:
         twice = there.setdefault(part.shard.index, part)
         if twice is not part:
-            said = f"the shard {part.shard.index}/{of} is there twice: also in `{twice.name}`"
+            said = f"the shard {part.shard.index}/{of} appears twice: also in `{twice.name}`"
             raise MergeError(said, where=part.name)
     missing = [index for index in range(1, of + 1) if index not in there]
     if missing:

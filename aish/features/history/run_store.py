@@ -65,7 +65,7 @@ class RunStore:
         """A descriptor that reads the journal of a run.
 
         Raises:
-            UsageError: it is no plain file of our own, or the run's folder is a link.
+            UsageError: it is not a regular file of our own, or the run's folder is a link.
             FileNotFoundError: there is none.
         """
         with ExitStack() as stack:
@@ -161,14 +161,14 @@ def find_run(stores: Sequence[RunStore], name: str) -> tuple[RunStore, str]:
     """
     found = dict(newest_first(stores))
     if not found:
-        hint = sessions_elsewhere(stores) or "`--run-dir DIR` looks in another place"
+        hint = sessions_elsewhere(stores) or "`--run-dir DIR` uses another folder"
         raise UsageError("there are no runs", where=places_of(stores), hint=hint)
     id = next(iter(found)) if name == LATEST else find_id(found, name, "run")
     if id is not None:
         return found[id], id
     near = sessions_elsewhere(stores, name) or did_you_mean(name, found)
-    hint = near or "`aish runs list` shows what there is"
-    raise UsageError(f"there is no run `{name}`", where=places_of(stores), hint=hint)
+    hint = near or "`aish runs list` lists them"
+    raise UsageError(f"unknown run `{name}`", where=places_of(stores), hint=hint)
 
 
 def find_id(ids: Collection[str], name: str, noun: str) -> str | None:
@@ -225,7 +225,7 @@ def _below(held: int, part: str, path: Path) -> int:
         descriptor = os.open(part, _FOLDER, dir_fd=held)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-            said = f"`{path}` is a link or no folder, and links are not followed here"
+            said = f"`{path}` is a link or not a folder, and links are not followed here"
             raise UsageError(said) from error
         raise
     status = os.fstat(descriptor)

@@ -98,7 +98,7 @@ def open_past(store: RunStore, id: str, stack: ExitStack) -> PastJournal:
     """The journal of a run, open until `stack` is left.
 
     Raises:
-        UsageError: it is no plain file of our own.
+        UsageError: it is not a regular file of our own.
         OSError: it cannot be opened.
     """
     descriptor = store.open_journal(id)
@@ -117,7 +117,7 @@ def events(reading: JournalReading) -> Iterator[Stamped]:
         try:
             event = event_of(record)
         except ValueError as error:
-            said = f"a record of type {record.get('type')!r} is no such event: {error}"
+            said = f"a record of type {record.get('type')!r} is not a valid event: {error}"
             raise JournalError(said, where=reading.where) from error
         if event is not None:
             yield event

@@ -36,7 +36,7 @@ async def through_tape(
     except CassetteMissError:
         if not tape.rules.lenient:
             raise
-        return not_started("the cassette holds no such call")
+        return not_started("the cassette has no such call")
     if held is not None:
         return await _play(held, paced=tape.rules.paced)
     take = tape.begin("exec", request)
@@ -78,7 +78,7 @@ async def _play(held: Response, *, paced: bool) -> ToolResult:
             return not_started(str(found["error"]))
         return ended(int(found["exit_code"]), str(found["stdout"]), str(found["stderr"]))
     except (ValueError, TypeError, LookupError):
-        return not_started("the cassette holds no answer to this")
+        return not_started("the cassette has no answer to this")
 
 
 async def _never(held: Response) -> NoReturn:

@@ -57,7 +57,7 @@ def check(subject: CassetteSettings, allow: Sequence[str] = ()) -> Checked:
     """Look at one cassette."""
     path = subject.path
     if path.name.endswith(PARTIAL) and path.exists():
-        return Checked(path, findings=("this recording was interrupted: nothing plays it",))
+        return Checked(path, findings=("this recording was interrupted and cannot be replayed",))
     try:
         cassette = load(path)
     except AishError as error:
@@ -153,7 +153,7 @@ def _of_pipeline(path: Path) -> Iterator[CassetteSettings]:
     found = named_in(load_checked(path, (), locked=False))
     if not found:
         raise UsageError(
-            f"`{path}` names no cassette",
+            f"`{path}` has no cassette",
             hint="`cassette: FILE` at its top, or in one of its tests",
         )
     yield from found

@@ -475,9 +475,7 @@ def _recorded(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
 def _not_kept(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
     """The older cassette stays; what was recorded only where the run was cut off (C9)."""
     path, there = tape.session.choice.path, partial(tape.session.choice.path)
-    kept = (
-        f"`{tape.session.shown}` is kept as it was" if path.exists() else "no cassette is written"
-    )
+    kept = f"`{tape.session.shown}` is unchanged" if path.exists() else "no cassette is written"
     said = f"the run ended with {int(code)} ({NAMES[code]}), so {kept}"
     if code not in _CUT_OFF:
         tape.discard()

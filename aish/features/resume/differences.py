@@ -25,13 +25,13 @@ def check_same(before: Mapping[str, object], now: Mapping[str, object], pipeline
         ResumeRefusedError: it would not; names all that is different.
     """
     if not before:
-        said = "its journal does not tell what the run was made of"
-        raise ResumeRefusedError(said, hint=f"run it anew, or {_FORCE}")
+        said = "its journal does not record the inputs of the run"
+        raise ResumeRefusedError(said, hint=f"start a new run, or {_FORCE}")
     found = differences(before, now, pipeline)
     if found:
         lines = "".join(f"\n  {line}" for line in first_lines(found, _SHOWN, "… "))
-        hint = f"put it back as it was, run anew without `--resume`, or {_FORCE}"
-        raise ResumeRefusedError(f"the run would not be the same any more:{lines}", hint=hint)
+        hint = f"undo the change, start a new run without `--resume`, or {_FORCE}"
+        raise ResumeRefusedError(f"the run would differ:{lines}", hint=hint)
 
 
 def forced(
@@ -41,11 +41,11 @@ def forced(
     found = differences(before, now, pipeline)
     if not found:
         return ()
-    text = f"gone on with by `--force`, although {'; '.join(first_lines(found, _SHOWN, '… '))}"
+    text = f"resumed with `--force`, although {'; '.join(first_lines(found, _SHOWN, '… '))}"
     return (Notice(Place(), "warning", "resume_forced", text),)
 
 
-_FORCE = "`--force` goes on: what is done stays as it is"
+_FORCE = "`--force` continues with the existing results"
 
 
 def _told(

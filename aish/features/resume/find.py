@@ -42,7 +42,7 @@ def starts(path: Path) -> list[JsonObject]:
 
     Raises:
         JournalError: this is no journal of a run.
-        UsageError: what stands there is no plain file of our own.
+        UsageError: what stands there is not a regular file of our own.
     """
     try:
         descriptor = open_own(path)
@@ -64,11 +64,11 @@ def _no_journal(path: Path) -> JournalError:
     with read_journal(path) as reading:
         # What is wrong with the first record is better told by who reads all of them.
         next(iter(reading), None)
-    said = "this is no journal of a run: it does not begin with `run.started`"
+    said = "this is not the journal of a run: it does not begin with `run.started`"
     return JournalError(said, where=f"{path}:1")
 
 
-_ANEW = "`aish run` without `--resume` begins one; `aish runs list` shows what there is"
+_ANEW = "`aish run` without `--resume` starts one; `aish runs list` lists them"
 
 
 @frozen
@@ -135,7 +135,7 @@ def hold_past(
     journal = stack.enter_context(hold_journal(path))
     begun = starts(journal.path)
     if not begun:
-        raise ResumeRefusedError("the run was killed before it began", where=id, hint=_ANEW)
+        raise ResumeRefusedError("the run was killed before it started", where=id, hint=_ANEW)
     _check_pipeline(begun[-1], pipeline, id)
     return PastPart(id, path, journal, begun[-1])
 
@@ -146,7 +146,7 @@ def _shelves(place: RunsPlace, stack: ExitStack) -> Sequence[RunStore]:
     try:
         return [stack.enter_context(open_project(place.project.resolve()))]
     except FileNotFoundError:
-        said = "there are no runs to go on with"
+        said = "there are no runs to resume"
         raise UsageError(said, where=str(place.project / ".aish" / "runs"), hint=_ANEW) from None
 
 
@@ -174,5 +174,5 @@ def _check_pipeline(started: JsonObject, pipeline: Pipeline, id: str) -> None:
         said = f"this is a run of the pipeline `{name}`, not of `{pipeline.name}`"
         raise ResumeRefusedError(said, where=id, hint=_ANEW)
     if started.get("applies") is not None:
-        said = "this run applied staged calls, and `aish apply` goes on with them"
+        said = "this run applied staged calls, and `aish apply` continues it"
         raise ResumeRefusedError(said, where=id)

@@ -61,7 +61,7 @@ def _event(record: JsonObject) -> Iterator[Stamped]:
     try:
         stamped = event_of(record)
     except ValueError as error:
-        said = f"a record of type {record.get('type')!r} is no such event: {error}"
+        said = f"a record of type {record.get('type')!r} is not a valid event: {error}"
         raise JournalError(said, where=f"record {record.get('seq')}") from error
     if stamped is not None:
         yield stamped

@@ -20,8 +20,8 @@ from aish.features.resume.scan import Rules, Scan
 from aish.features.resume.unknown_calls import RepeatableTools, check_calls, tags
 
 _MASKED_TEXT = (
-    "a secret was in the conversation of this step; the journal has its name only, and so has what "
-    "goes on with it"
+    "the conversation of this step contained a secret; the journal has only its name, and so has "
+    "every continuation"
 )
 
 
@@ -109,7 +109,7 @@ def carried(
     for record in records:
         scan.take(record)
     if scan.started is None:
-        raise ResumeRefusedError("the run was killed before it began", where=run, hint=_ANEW)
+        raise ResumeRefusedError("the run was killed before it started", where=run, hint=_ANEW)
     if not retry_unknown:
         check_calls(scan, retry_failed=retry_failed)
     conversations = Conversations(scan.turns, plan, read_file)
@@ -135,7 +135,7 @@ def _is_complete(scan: Scan) -> bool:
     return finished is not None and finished["exit"]["code"] == 0
 
 
-_ANEW = "nothing is lost by running it anew, without `--resume`"
+_ANEW = "start a new run, without `--resume`; nothing is lost"
 
 
 def _rules(plan: Plan, *, retry_failed: bool) -> Rules:
@@ -206,15 +206,15 @@ def _notices(scan: Scan, run: str) -> Iterator[Notice]:
     done += [counted(items, "item")] if items else []
     what = " and ".join(done) or "nothing"
     verb = "is" if [len(scan.steps), items] in ([0, 0], [1, 0], [0, 1]) else "are"
-    yield Notice(Place(), "info", "resumed", f"run {run} is gone on with: {what} {verb} done")
+    yield Notice(Place(), "info", "resumed", f"run {run} is resumed: {what} {verb} done")
     for step, record in scan.steps.items():
         if tags((record.text, _as_text(record))):
             yield Notice(Place(step), "warning", "resumed_masked", _MASKED)
 
 
 _MASKED = (
-    "a secret was in the result of this step; the journal has its name only, and so have later "
-    "steps that read it"
+    "the result of this step contained a secret; the journal has only its name, and so have "
+    "later steps that read it"
 )
 
 

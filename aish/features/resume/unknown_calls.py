@@ -19,11 +19,11 @@ from aish.packs.catalogue import OLDER_NAMES, PACKS
 _SHOWN = 10
 _LONGEST = 119
 _HINT = (
-    "look what became of them; `--retry-unknown` runs what is not finished again, calls included; "
+    "check their outcome; `--retry-unknown` runs what is not finished again, calls included; "
     "rules under `mcp.parallel` (it only reads) or `mcp.idempotent` let a tool be called again"
 )
 
-_HINT_LOST = "look what became of them; `--retry-unknown` runs these items again, calls included"
+_HINT_LOST = "check their outcome; `--retry-unknown` runs these items again, calls included"
 
 
 def check_calls(scan: Scan, *, retry_failed: bool) -> None:
@@ -62,7 +62,7 @@ def _said(unknown: list[str], repeated: list[str], lost: list[str]) -> Iterator[
         yield f"{items} {have} not come back from workers, and may have made calls:"
         yield from first_lines([f"  {place}" for place in lost], _SHOWN, "  … ")
     if unknown:
-        yield f"{counted(len(unknown), 'call')} began, and the journal does not tell how it ended:"
+        yield f"{counted(len(unknown), 'call')} started, with unknown outcome:"
         yield from first_lines(unknown, _SHOWN, "  … ")
     if repeated:
         yield f"{counted(len(repeated), 'call')} would be made again, as their step did not finish:"

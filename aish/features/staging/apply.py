@@ -54,7 +54,7 @@ from aish.policy.lock import address_difference
 from aish.policy.rules import Policy
 from aish.system.secrets.secrets import Secrets
 
-_AGAIN = "run the pipeline again, so that what is called now is staged and reviewed"
+_AGAIN = "run the pipeline again to stage and review new calls"
 
 
 @frozen
@@ -72,10 +72,10 @@ def address_problem(call: StagedCall, pipeline: Pipeline | None, secrets: Secret
     now = pins_of(pipeline, secrets)
     alias = call.name.server
     if alias not in now:
-        return f"there is no server `{alias}` in {pipeline.file}"
+        return f"unknown server `{alias}` in {pipeline.file}"
     there = now[alias]
     if call.server is None or there is None:
-        return None if call.server is there else f"`{alias}` is not what it was"
+        return None if call.server is there else f"`{alias}` has changed"
     if call.server.is_at(there):
         return None
     return summary(address_difference(alias, call.server, there)).replace(
@@ -307,7 +307,7 @@ async def _sent(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) -
         job.log.end(call, job.id, used.kind)
     except OSError as error:
         raise StepFailedError(
-            f"what becomes of the call `{call.id}` cannot be written: {error.strerror}",
+            f"the result of the call `{call.id}` cannot be written: {error.strerror}",
             hint="nothing more is called",
         ) from error
     return used
@@ -385,7 +385,7 @@ def _attempt(call: StagedCall, progress: _Progress) -> Attempt:
 
 _SHOWN = 5
 _UNSETTLED: tuple[tuple[State, str, str], ...] = (
-    ("unknown", "begun before, and whether it took effect is not known", "--retry-unknown"),
+    ("unknown", "started before, with unknown outcome", "--retry-unknown"),
     ("failed", "failed before", "--retry-failed"),
 )
 
@@ -448,7 +448,7 @@ def require_settled(
             names = first_of([f"`{call.id}` ({call.name})" for call in found], _SHOWN)
             raise UnsettledError(
                 f"{counted(len(found), 'staged call')} {said}: {names}",
-                hint=f"look what is there; then `{flag}` makes it again, `--skip ID` leaves it out",
+                hint=f"check the effects; then `{flag}` repeats it, `--skip ID` leaves it out",
             )
 
 

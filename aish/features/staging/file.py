@@ -169,7 +169,7 @@ LIMIT = 256 * 1024 * 1024
 VERSION = 1
 VERSION_KEY = "aish_staged"
 SCHEMA = "staged.schema.json"
-_MENDED = "the run that wrote it was cut off: `aish run FILE --resume` mends it, and goes on"
+_MENDED = "the run that wrote it was cut off: `aish run FILE --resume` repairs and continues it"
 _WHOLE = "calls may be taken out whole, or left out with `--skip ID`; none may be changed"
 
 
@@ -214,7 +214,7 @@ def staged_of(data: JsonValue) -> Staged:
         StagedError: it is another version's, is not as the schema says, or a digest is not right.
     """
     if not isinstance(data, Mapping) or VERSION_KEY not in data:
-        said = f"this is no file of staged calls: `{VERSION_KEY}` is missing"
+        said = f"this is not a file of staged calls: `{VERSION_KEY}` is missing"
         raise StagedError(said, hint="a run with rules under `mcp.stage` writes it")
     if data[VERSION_KEY] is True or data[VERSION_KEY] != VERSION:
         said = f"this is of version {data[VERSION_KEY]}; this aish reads version {VERSION}"
@@ -240,7 +240,7 @@ def _calls(rows: list[JsonValue], head: StagedHead) -> tuple[StagedCall, ...]:
         calls.append(checked_call(row, head, f"call {number}"))
         id = calls[-1].id
         if id in seen:
-            raise StagedError(f"call {number}: the call `{id}` is there twice", hint=_WHOLE)
+            raise StagedError(f"call {number}: the call `{id}` appears twice", hint=_WHOLE)
         seen.add(id)
     return tuple(calls)
 
@@ -258,7 +258,7 @@ def checked_call(row: JsonValue, head: StagedHead, place: str) -> StagedCall:
     except ValueError as error:
         raise StagedError(f"{place}: {error}", hint=_WHOLE) from error
     if not is_whole(call, head) or row["id"] != call.id:
-        said = f"{place} (`{row['id']}`) is not as it was staged: its digest does not fit"
+        said = f"{place} (`{row['id']}`) was changed after staging: its digest does not match"
         raise StagedError(said, hint=_WHOLE)
     return call
 
@@ -367,7 +367,7 @@ def _earlier(path: Path, head: StagedHead) -> Iterator[StagedCall]:
         raise UsageError(
             f"the staged calls of the run `{staged.head.run}` are in it",
             where=str(path),
-            hint="apply them and move the file away, or name another one",
+            hint="apply them and move the file, or name another one",
         )
 
 
@@ -383,7 +383,7 @@ def _mended(path: Path, head: StagedHead) -> Iterator[StagedCall]:
     """The whole calls of a file of this run whose last one was cut off."""
     first, *lines = read_capped(path, LIMIT).splitlines()
     if first + b"\n" != _head_line(head) + b"\n":
-        raise StagedError("there is a file, and it is none of this run", where=str(path))
+        raise StagedError("a file of another run is there", where=str(path))
     for line in lines:
         try:
             row = parse_json(line.removesuffix(b",").decode())

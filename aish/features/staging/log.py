@@ -38,7 +38,7 @@ def states_in(path: Path) -> Mapping[str, State]:
     """What became of the calls, by their digest; those that were never begun are not in it.
 
     Raises:
-        UsageError: the log is damaged, or is no plain file of our own.
+        UsageError: the log is damaged, or is not a regular file of our own.
     """
     return _read(path)[0]
 

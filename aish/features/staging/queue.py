@@ -107,7 +107,9 @@ class StagingQueue:
             self._secrets.mask_json(arguments) != arguments
             or any(self._secrets.spans_in_any_spelling(text))
         ):
-            return "an argument holds a secret of this run, and staged calls are kept in a file"
+            return (
+                "an argument contains a secret of this run, and staged calls are stored in a file"
+            )
         return None
 
     def definition(self, tool: Tool) -> str:

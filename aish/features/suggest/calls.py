@@ -113,7 +113,7 @@ def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> Ca
         try:
             reading = open_past(store, id, stack).reading
         except FileNotFoundError:
-            raise UsageError("it was killed before it began", where=id) from None
+            raise UsageError("it was killed before it started", where=id) from None
         return made_of_events(events(reading))
 
 
@@ -124,7 +124,7 @@ def _sessions(stack: ExitStack) -> Iterator[RunStore]:
             yield stack.enter_context(open_project(project, _SESSIONS))
 
 
-_HINT = "name a run (`aish runs list` shows what there is), the folder of one, or a cassette"
+_HINT = "name a run (`aish runs list` lists them), its folder, or a cassette"
 
 
 def _of_journal(path: Path) -> Calls:
@@ -246,7 +246,7 @@ def _listed_tools(interaction: Interaction) -> set[str]:
 _DENIED = "[aish] tool call denied"
 _LISTED = re.compile(r"^\[tool: [^\]\n]+\]\n(\[aish\] tool call denied)?", re.MULTILINE)
 _FOLDER = re.compile(r"<(?:root|run|home)>")
-_MOVED = "a folder of the recording's machine stood in its arguments"
+_MOVED = "its arguments contained a folder of the recording machine"
 _SHELL_RUN = ToolName("shell", "run")
 
 
@@ -263,7 +263,7 @@ def made_of_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | N
             alias = aliases.get(part.server)
             if alias is None:
                 name = f"`{for_line(part.name)}` at {for_line(part.server)}"
-                untold[f"the call of {name}: under which alias, the recording does not say"] = None
+                untold[f"the call of {name}: the recording does not say under which alias"] = None
             elif isinstance(part.arguments, Mapping):
                 made.append(_made(ToolName(alias, part.name), part.arguments))
     turns = [part for part in parts if isinstance(part, ModelTurn)]

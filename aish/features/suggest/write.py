@@ -96,7 +96,7 @@ def _status(path: Path) -> os.stat_result:
         raise UsageError(said, hint="name the file")
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise UsageError("is no plain file", where=str(path))
+        raise UsageError("is not a regular file", where=str(path))
     return status
 
 
@@ -122,8 +122,8 @@ def _with_rules(before: bytes, path: Path, rules: Sequence[RuleEntry], pipeline:
     wanted = _expected(to_data(root), [*(own or ()), *map(rule_data, rules)])
     found, problems = parse_mapping(made, str(path))
     if problems or found is None or to_data(found) != wanted:
-        said = "is laid out so that rules cannot be put in without changing something else"
-        raise UsageError(said, where=str(path), hint="put them in by hand")
+        said = "has a layout into which rules cannot be inserted without other changes"
+        raise UsageError(said, where=str(path), hint="add them by hand")
     return made.encode("utf-8")
 
 

@@ -60,7 +60,7 @@ def read_baseline(path: Path) -> Baseline:
     except (ValueError, RecursionError) as error:
         raise UsageError("is not JSON", where=where, hint=_WRITE) from error
     if not isinstance(found, Mapping) or found.get("kind") != "live" or found.get("v") != VERSION:
-        raise UsageError("is no result of `aish test --live`", where=where, hint=_WRITE)
+        raise UsageError("is not a result of `aish test --live`", where=where, hint=_WRITE)
     try:
         return Baseline(path, dict(_verdicts(found)), dict(_costs(found)))
     except (KeyError, TypeError, AttributeError) as error:

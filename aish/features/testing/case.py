@@ -129,7 +129,7 @@ def _written(expect: Sequence[Expectation], subject: Subject, plan: Plan) -> Ite
 _STDIN = "give the case a `stdin:`, or put `stdin: optional` in the file"
 _NO_CASSETTE = "the test has no cassette to run on"
 _NAME = "name one under `cassette:`, in the test or at the top; `aish test --record` records it"
-_OWN = "cases that ask for different things need a `cassette` each; "
+_OWN = "cases with different requests need a `cassette` each; "
 _ACCEPTED = frozenset({ExitCode.OK})
 
 

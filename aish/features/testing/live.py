@@ -314,7 +314,7 @@ class _Trial:
 
     async def _end_in(self, seconds: float) -> None:
         await anyio.sleep(seconds)
-        self._over = f"the time limit of {seconds:g} s for all cases together is over"
+        self._over = f"the time limit of {seconds:g} s for all cases is exceeded"
         self._signals.end_all(ExitCode.TERMINATED)
 
     async def _one(self, number: int, draft: _Draft, limiter: anyio.CapacityLimiter) -> None:

@@ -416,7 +416,7 @@ def _demand(jobs: Sequence[Job], chosen: Sequence[Job], search: Search) -> None:
     """Nothing tested must not look like everything passed."""
     if not jobs:
         said = f"no tests in {counted(len(search.files), 'pipeline file')}"
-        raise UsageError(said, hint="cases stand under `tests:` in a pipeline file")
+        raise UsageError(said, hint="cases are under `tests:` in a pipeline file")
     if not chosen:
         raise UsageError(f"none of {len(jobs)} cases is selected", where="-k")
 

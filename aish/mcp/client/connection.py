@@ -192,7 +192,7 @@ class Server:
             return lost(error.message)
 
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
-        """The answer to a request that is no call of a tool.
+        """The answer to a request that is not a call of a tool.
 
         Raises:
             McpError: the server refused it or could not be reached.

@@ -104,10 +104,10 @@ class Registry:
         alias = tool.name.server
         server = self._servers.get(alias)
         if server is None:
-            return lost(f"the server `{alias}` is not connected any more")
+            return lost(f"the server `{alias}` is not connected")
         if server.failure is None and self._by_name.get(tool.name) != tool:
             # A call is for the tool that it was decided on, however long that took (P6).
-            return denied(f"{tool.name} is not the same any more")
+            return denied(f"{tool.name} has changed")
         return await server.call(tool.name.name, arguments, on_progress, sample)
 
     async def declaring(self, capability: Capability) -> tuple[str, ...]:

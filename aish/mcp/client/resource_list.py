@@ -83,7 +83,7 @@ async def _pages(server: Server, method: str, complain: Complain) -> Sequence[Js
         if error.code != METHOD_NOT_FOUND:
             complain("list_failed", f"it refused `{method}`: {error.message}")
     except McpError as error:
-        complain("list_failed", f"`{method}` came to nothing: {error.message}")
+        complain("list_failed", f"`{method}` failed: {error.message}")
     return ()
 
 

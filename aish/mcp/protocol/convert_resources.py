@@ -184,7 +184,7 @@ def _media(mime: str, data: bytes, what: str, size: Size) -> Media:
 
 def _unfit(what: str, mime: str) -> str:
     kind = f" ({mime})" if mime else ""
-    return f"{what} is binary{kind}: only text, pictures and sounds can be put before a model"
+    return f"{what} is binary{kind}: only text, images and audio can be sent to a model"
 
 
 def _is_text(mime: str) -> bool:

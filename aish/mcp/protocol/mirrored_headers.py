@@ -44,7 +44,7 @@ def mirrored(schema: JsonObject) -> tuple[Mirrored, ...]:
         if not TOKEN.fullmatch(found.name):
             raise ValueError(f"`{ANNOTATION}` is not a legal header name")
         if not isinstance(kind, str) or kind not in MIRRORED_TYPES:
-            raise ValueError(f"`{ANNOTATION}` stands on a parameter that is no primitive")
+            raise ValueError(f"`{ANNOTATION}` stands on a parameter that is not a primitive")
         if found.name.lower() in seen:
             raise ValueError(f"`{ANNOTATION}` is used twice for `{found.name}`")
         seen.add(found.name.lower())

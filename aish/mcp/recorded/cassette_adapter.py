@@ -185,7 +185,7 @@ class RecordedTransport:
             self._end_last()
 
     def noise(self, line: str) -> None:
-        """Keep what the server said that is no message, and tell of it."""
+        """Keep what the server said that is not a message, and tell of it."""
         self._keep(line.replace("\n", " ").encode("utf-8", "replace"), None)
         self._on_noise(line)
 
@@ -286,7 +286,7 @@ class RecordedTransport:
             with anyio.move_on_after(PATIENCE):
                 await self._tape.reached(earlier)
         _raise_failure(held)
-        raise TransportError("the cassette holds no answer to this")
+        raise TransportError("the cassette has no answer to this")
 
     async def _play_rest(self, lines: list[tuple[bytes, float]], began: float) -> None:
         for line, seconds in lines:

@@ -39,5 +39,5 @@ class AdaptedTransport(Transport, Protocol):
     """A transport behind a adapter."""
 
     def noise(self, line: str) -> None:
-        """Hear of what the server said that is no message."""
+        """Hear of what the server said that is not a message."""
         ...

@@ -82,7 +82,7 @@ class Reply:
         """
         if self._chunks is None:
             if self.header("content-encoding").lower() not in {"", "identity"}:
-                raise TransportError("the server compressed its answer, which was not asked for")
+                raise TransportError("the server compressed its answer without being asked to")
             self._chunks = self._response.aiter_raw()
         try:
             return await anext(self._chunks, None)

@@ -156,7 +156,7 @@ async def _why_deaf(child: Child) -> str:
     """Why a child reads no more: most often it is about to end, and how it ended says more."""
     with anyio.move_on_after(LAST_WORDS_SECONDS):
         return f"the server ended with {_how(await child.wait())}"
-    return "the server does not read its stdin any more"
+    return "the server no longer reads its stdin"
 
 
 async def _outlive(child: Child, ended: anyio.Event) -> None:

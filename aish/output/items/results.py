@@ -278,7 +278,7 @@ def open_items_file(folder: Path | None) -> ItemsFile:
     """The results of the run in `folder`; without one, in a file that nobody else ever sees.
 
     Raises:
-        UsageError: what stands there is no plain file of our own.
+        UsageError: what stands there is not a regular file of our own.
         OSError: it cannot be opened.
     """
     if folder is None:
@@ -310,5 +310,5 @@ def _parsed(line: bytes) -> Row:
     try:
         row: Row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise OSError(errno.EILSEQ, f"`{NAME}` is not as it was written") from error
+        raise OSError(errno.EILSEQ, f"`{NAME}` has changed") from error
     return row

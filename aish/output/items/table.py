@@ -221,7 +221,7 @@ def step_of(steps: Sequence[str], wanted: str | None, where: str | None = None) 
         raise UsageError("there are no items", where=where)
     if len(steps) > 1:
         said = f"several steps have items: {names}"
-        raise UsageError(said, where=where, hint="`--step ID` says which are meant")
+        raise UsageError(said, where=where, hint="`--step ID` selects one")
     return steps[0]
 
 
@@ -261,12 +261,12 @@ class ItemsExporter:
         if not isinstance(event, RunFinished):
             return
         if event.exit.code in _CUT_OFF or not self._through:
-            self._say(f"note: `{self._path}` is not written: the items are not all through")
+            self._say(f"note: `{self._path}` is not written: not all items have ended")
             if self._partly is not None:
-                self._say(f"hint: `{self._partly}` writes those that have ended")
+                self._say(f"hint: `{self._partly}` writes the finished ones")
             return
         if self._items.broken:
-            self._say(f"note: `{self._path}` is not written: the results are not all kept")
+            self._say(f"note: `{self._path}` is not written: not all results are stored")
             return
         write_table(self._items, self._step, self._path, self._raw)
 

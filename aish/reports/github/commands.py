@@ -124,7 +124,7 @@ def _append(path: str, made: Callable[[int], str]) -> bool:
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError("it is no plain file")
+            raise OSError("it is not a regular file")
         # What another program wrote ends here, whatever it was in the middle of.
         begin = b"\n\n" if status.st_size else b""
         text = made(LIMIT - status.st_size - len(begin)).encode()

@@ -229,7 +229,7 @@ def _told(row: Row, spot: Spot | None) -> Iterator[str]:
 def _warnings(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
     for tool, count in run.denials.items():
         times = f" ({count} times)" if count > 1 else ""
-        said = f"a call of {tool} was denied{times}: the model was told so"
+        said = f"a call of {tool} was denied{times}: the model was informed"
         yield annotation("warning", "denied tool call", said, None)
     for notice in run.notices:
         spot = spots.get(_outermost(notice.place.step or ""))
@@ -401,7 +401,7 @@ def _head(run: Gathered) -> Iterator[Markup]:
     end = run.finished
     if end is None:
         yield tag("h3", "❌ aish: ", code(name))
-        yield tag("p", "The run has no end: it was killed, or it still goes on.")
+        yield tag("p", "The run has no end: it was killed, or is still running.")
         return
     sign = "✅" if end.exit.code == 0 else "❌"
     yield tag("h3", f"{sign} aish: ", code(name))

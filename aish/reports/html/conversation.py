@@ -163,7 +163,7 @@ def _aside(event: Retry | Fallback | Notice | TextWithdrawn) -> tuple[str, str]:
         case Fallback(source=source, target=target, reason=reason):
             return "fallback", f"{source} → {target}: {reason}"
         case TextWithdrawn():
-            return "withdrawn", "what had been said of this answer is void"
+            return "withdrawn", "the answer so far is withdrawn"
         case Notice(level=level, code=code, text=text):
             return f"{level}: {code}", text
 

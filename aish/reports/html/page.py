@@ -176,7 +176,7 @@ def _plain_table(rows: Sequence[Row]) -> Markup:
     left = len(rows) - len(shown)
     head = ("#", "Item", "Status", "Answer or reason", "Cost", "Time")
     note = (
-        tag("p", f"{left:,} more are shown where scripts may run", class_="cut") if left else None
+        tag("p", f"{left:,} more are shown if scripts are enabled", class_="cut") if left else None
     )
     return tag(
         "div",
@@ -211,7 +211,7 @@ def _left_out(part: StepPart, rows: Sequence[Row]) -> Markup:
     """Says what the page had no room for."""
     notes = []
     if gone := len(part.rows) - len(rows):
-        notes.append(f"{gone:,} items that went well are counted and have no row.")
+        notes.append(f"{gone:,} successful items are counted and have no row.")
     if brief := sum(row.brief for row in rows):
         notes.append(
             f"{brief:,} items have no conversation here, to keep this file small."
@@ -264,7 +264,7 @@ def run_chip(end: RunFinished | None) -> Markup:
 
 def _exit(end: RunFinished | None) -> Markup:
     if end is None:
-        said = "The journal has no end: the run was killed, or it still goes on."
+        said = "The journal has no end: the run was killed, or is still running."
         return tag("div", tag("p", said), class_="note quiet")
     code = end.exit
     if not code.code:
@@ -379,7 +379,7 @@ def ingredients(gathering: Gathering) -> Markup:
     ]
     return tag(
         "section",
-        tag("h2", "What it was made of"),
+        tag("h2", "Inputs and files"),
         tag("div", *tables, class_="parts"),
         _notices(gathering),
         id="made-of",

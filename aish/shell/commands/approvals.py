@@ -21,7 +21,7 @@ _NO_COMMANDS = "`CMD:` lines are approved by their words alone, which `shell.aut
 
 async def _add(session: Session, list_: Literal["auto_approve", "deny"], glob: str) -> None:
     if len(glob.split()) != 1:
-        raise UsageError("one glob `alias__tool` is wanted", hint="for example `repo__git_*`")
+        raise UsageError("one glob `alias__tool` is needed", hint="for example `repo__git_*`")
     server, _ = split_glob(glob)
     if list_ == "auto_approve" and server == LOCAL_COMMAND.server:
         raise UsageError("local commands are not approved by a glob", hint=_NO_COMMANDS)
@@ -41,9 +41,9 @@ def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str
     if matched:
         yield f"matches {len(matched)} of {counted(len(tools), 'tool')}"
     elif not about_commands:
-        yield "matches no tool there is; `:mcp tools` lists them"
+        yield "matches no tool; `:mcp tools` lists them"
     if later := still_connecting(session):
-        yield f"{later}; it holds for their tools too"
+        yield f"{later}; the rule applies to their tools too"
     if about_commands:
         also = " too" if matched else ""
         denied = rule.list == "deny"
@@ -56,7 +56,7 @@ def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str
         why = f" ({found.rule})" if found.rule else " (only its exact name approves it)" * by_name
         yield f"{found.tool.name}: {found.verdict} all the same{why}"
     if len(others) > _MOST:
-        yield f"and {len(others) - _MOST} more that do not run unasked: see `:mcp tools`"
+        yield f"and {len(others) - _MOST} more that are not approved: see `:mcp tools`"
 
 
 async def _approve(session: Session, rest: str) -> None:
@@ -75,7 +75,7 @@ async def _approvals(session: Session, rest: str) -> None:
     if rows:
         opened.out.rows(rows)
     else:
-        opened.out.show("no rules: every tool call is asked about")
+        opened.out.show("no rules: every tool call needs approval")
     if session.norris.on:
         opened.out.show(f"norris is on for {counted(session.norris.left, 'more call')}")
 
@@ -83,12 +83,13 @@ async def _approvals(session: Session, rest: str) -> None:
 APPROVE = Command(
     "approve",
     "GLOB",
-    "lets tools run unasked, for this session",
+    "approves tools, for this session",
     _approve,
     details=(
         "GLOB is `alias__tool` with `*` and `?`, such as `repo__file_*`. Rules that deny, stage "
-        "or ask are stronger. It is about tools: `CMD:` lines are asked about all the same. What "
-        "is approved of one server ends with `:mcp disconnect` of it."
+        "or ask are stronger. It applies to tools only: `CMD:` lines still need approval. "
+        "Approvals "
+        "for one server end when it is disconnected."
     ),
     completes="tool",
 )
@@ -97,13 +98,14 @@ DENY = Command(
     "GLOB",
     "denies tools, for this session",
     _deny,
-    details="No rule is stronger. `:deny shell__run` denies local commands, yours too.",
+    details="No other rule is stronger. `:deny shell__run` denies all local commands, your own "
+    "included.",
     completes="tool",
 )
 APPROVALS = Command(
     "approvals",
     "",
-    "lists the rules, those of this session too",
+    "lists the rules, those of this session included",
     _approvals,
-    details="Deny beats stage beats ask beats auto_approve; what no rule is about is asked about.",
+    details="Deny beats stage beats ask beats auto_approve; all other calls need approval.",
 )

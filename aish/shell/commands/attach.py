@@ -36,11 +36,11 @@ async def _attach(session: Session, rest: str) -> None:
     session.attached.add(Enclosure(name, found.text, found.media))
     size = counted(len(found.text), "character")
     pictures = f", {counted(len(found.media), 'picture')}" if found.media else ""
-    session.open.out.show(for_line(f"{name} goes out with the next line: {size}{pictures}"))
+    session.open.out.show(for_line(f"{name} is sent with the next line: {size}{pictures}"))
     if _UNSEEN in found.text and not await _sees_images(session):
         session.open.out.show(
-            f"the model {session.model_alias()} is told of a picture and does not see it:"
-            " `vision: true` in the file says that a model sees pictures"
+            f"the model {session.model_alias()} gets a note instead of the image:"
+            " `vision: true` in the file enables images for a model"
         )
 
 
@@ -51,7 +51,7 @@ async def _sees_images(session: Session) -> bool:
 def _list(session: Session) -> None:
     names = session.attached.names
     for name in names:
-        session.open.out.show(for_line(f"{name} goes out with the next line"))
+        session.open.out.show(for_line(f"{name} is sent with the next line"))
     session.open.out.show("`:attach off` drops them" if names else f"nothing is attached: {_FORM}")
 
 
@@ -62,9 +62,9 @@ def _words(rest: str) -> list[str]:
     try:
         words = shlex.split(rest)
     except ValueError as error:
-        raise UsageError(f"`{rest}` cannot be taken apart: {error}", hint=_FORM) from error
+        raise UsageError(f"`{rest}` cannot be parsed: {error}", hint=_FORM) from error
     if not words or not words[0]:
-        raise UsageError("there is nothing to attach", hint=_FORM)
+        raise UsageError("no file, resource or prompt is given", hint=_FORM)
     return words
 
 
@@ -86,7 +86,7 @@ async def _found(session: Session, name: str, arguments: Sequence[str]) -> Attac
         if set(pairs) == {_SERVER}:
             return await _resource(session, Attachment(name, pairs[_SERVER]))
     if arguments:
-        hint = f"quotes hold a name with blanks together; {_FORM}"
+        hint = f"put a name with spaces in quotes; {_FORM}"
         raise UsageError(f"`{name}` takes no arguments", hint=hint)
     return await _file(session, name, path)
 
@@ -102,7 +102,7 @@ async def _file(session: Session, name: str, path: Path) -> Attached:
         said = error.message.replace(f"`{wanted.ref}`", f"`{name}`", 1)
         hint = error.hint
         if "is a link" in said:
-            hint = f"name the file itself, `{os.path.realpath(path)}`, if you want what is in it"  # ruff: ignore[blocking-path-method-in-async-function] - looked up at once
+            hint = f"name the file itself, `{os.path.realpath(path)}`, to attach its content"  # ruff: ignore[blocking-path-method-in-async-function] - looked up at once
         elif "pipeline's own folder" in (hint or ""):
             hint = f"paths are relative to {Path.cwd()}" if name != str(path) else _FORM
         raise StepFailedError(said, hint=hint) from error
@@ -138,7 +138,7 @@ def _pairs(arguments: Sequence[str]) -> dict[str, str]:
     for word in arguments:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            hint = "quotes hold a value with blanks together: `code='a b'`"
+            hint = "put a value with spaces in quotes: `code='a b'`"
             raise UsageError(f"`{word}` is not KEY=VALUE", hint=hint)
         found[key] = value
     return found
@@ -200,12 +200,12 @@ def _as_text(messages: Sequence[PromptMessage], *, sees_images: bool) -> Attache
 ATTACH = Command(
     "attach",
     "[PATH|RESOURCE|ALIAS__PROMPT [k=v …]]",
-    "puts a file, a resource or a server's prompt before the next line",
+    "attaches a file, a resource or a server's prompt to the next line",
     _attach,
     details=(
         "Paths are relative to the working directory, and `~` is your home. A resource is its "
-        f"URI; `{_SERVER}=ALIAS` after it says whose, where several servers have it. Without an "
-        "argument it lists what goes out with the next line."
+        f"URI; `{_SERVER}=ALIAS` after it names the server, if several have it. Without an "
+        "argument it lists what is sent with the next line."
     ),
     completes="attachment",
     forms=(Form(_OFF, "", "drops what is attached"),),

@@ -54,7 +54,7 @@ def command_of(name: str) -> Command:
     """
     found = _BY_NAME.get(name)
     if found is None:
-        said = f"there is no command `:{name}`" if name else "a `:` is followed by a command"
+        said = f"unknown command `:{name}`" if name else "a `:` is followed by a command"
         raise UsageError(said, hint=_form_named(name) or nearest(name, _BY_NAME) or _LIST)
     return found
 

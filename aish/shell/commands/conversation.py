@@ -44,7 +44,7 @@ async def _context(session: Session, rest: str) -> None:
     waiting = session.buffer.waiting
     out = [f"output of {counted(waiting, 'local command')}"] if waiting else []
     if names := [*session.attached.names, *out]:
-        lines.append(f"goes out with the next line: {', '.join(map(for_line, names))}")
+        lines.append(f"is sent with the next line: {', '.join(map(for_line, names))}")
     if later := still_connecting(session):
         lines.append(for_line(later))
     session.open.out.show("\n".join(lines))
@@ -66,8 +66,8 @@ async def _compact(session: Session, rest: str) -> None:
     first = parted.head[-1] if parted.head else None
     if not gone or not isinstance(first, UserTurn):
         raise UsageError(
-            "there is nothing to summarise yet: the last answer always stays",
-            hint="`:context` tells how long the conversation is",
+            "there is nothing to summarise yet: the last answer is always kept",
+            hint="`:context` shows the length of the conversation",
         )
     before = tokens_in_use(session)
     text = await _summary(session, Record(first.text, "", gone, ""))
@@ -96,24 +96,25 @@ async def _summary(session: Session, record: Record) -> str:
 CONTEXT = Command(
     "context",
     "",
-    "tokens in use, and what goes out with the next line",
+    "tokens in use, and what is sent with the next line",
     _context,
-    details="An estimate, by the length of the conversation and of what tools say of themselves.",
+    details="An estimate, from the length of the conversation and of the tool descriptions.",
 )
 CLEAR = Command(
     "clear",
     "",
-    "begins a new conversation",
+    "starts a new conversation",
     _clear,
     details=(
-        "What is attached, and output of local commands that waits, is dropped. The journal keeps "
-        "the conversation; servers, rules and the model stay."
+        "Attachments and pending output of local commands are dropped. The journal keeps "
+        "the conversation; servers, rules and the model are kept."
     ),
 )
 COMPACT = Command(
     "compact",
     "",
-    "has the model summarise the conversation so far",
+    "summarises the conversation with the model",
     _compact,
-    details="The last answer stays as it is. `context.max_tokens` in the file does it unasked.",
+    details="The last answer is kept as it is. `context.max_tokens` in the file does this "
+    "automatically.",
 )

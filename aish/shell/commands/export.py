@@ -37,9 +37,9 @@ EXPORT = Command(
     "writes the session as a pipeline with a cassette and its narrowest rules",
     _export,
     details=(
-        "Each question is a step that goes on with the conversation, each local command whose\n"
+        "Each question is a step that continues the conversation, each local command whose\n"
         "output went along is a `run` step, and the rules approve the calls that were made and no\n"
-        "others. It is run on what was recorded, and tested, before it is there."
+        "others. It is replayed and tested before the file is written."
     ),
     completes="path",
 )

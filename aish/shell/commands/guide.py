@@ -35,7 +35,7 @@ def _named(name: str, session: Session) -> Described:
         if name == known or name in row.also:
             return row
     hint = nearest(name, commands) or "`:help` lists the commands"
-    raise UsageError(f"there is no command `:{name}`", hint=hint)
+    raise UsageError(f"unknown command `:{name}`", hint=hint)
 
 
 async def _quit(session: Session, rest: str) -> None:
@@ -46,7 +46,7 @@ async def _quit(session: Session, rest: str) -> None:
 HELP = Command(
     "help",
     "[COMMAND]",
-    "lists the commands, or tells of one",
+    "lists the commands, or describes one",
     _help,
     completes="command",
     also=("h", "?"),
@@ -54,7 +54,7 @@ HELP = Command(
 QUIT = Command(
     "quit",
     "",
-    "leaves; `aish shell --resume` goes on later",
+    "leaves the session; `aish shell --resume` resumes it",
     _quit,
     details="So does Ctrl-D at an empty prompt.",
     also=("q", "exit"),

@@ -50,13 +50,13 @@ async def _mcp(session: Session, rest: str) -> None:
         # What all begin with makes none of them any nearer.
         hint = near and near.replace("`", "`:mcp ", 1)
         hint = hint or ", ".join(f"`:mcp {one}`" for one in known)
-        raise UsageError(f"there is no `:mcp {word}`", hint=hint)
+        raise UsageError(f"unknown command `:mcp {word}`", hint=hint)
     await form.run(session, after[0].strip() if after else "")
 
 
 async def _list(session: Session, rest: str) -> None:
     if rest:
-        raise UsageError("`:mcp list` takes nothing", hint="`:mcp tools GLOB` lists tools")
+        raise UsageError("`:mcp list` takes no arguments", hint="`:mcp tools GLOB` lists tools")
     if not session.open.attended:
         await servers_known(session)
     servers = session.open.servers.dynamic_registry.registry.servers
@@ -171,7 +171,7 @@ async def _connect(session: Session, rest: str) -> None:
     taken, known = taken_aliases(session), known_servers(session)
     if words[0] in known and len(words) == 1:
         if words[0] in taken:
-            raise UsageError(f"`{words[0]}` is connected already", hint="`:mcp list` shows them")
+            raise UsageError(f"`{words[0]}` is already connected", hint="`:mcp list` shows them")
         entry = known[words[0]]
     else:
         alias = names[0] if names else None
@@ -232,8 +232,8 @@ def _require_own(session: Session, entry: ServerEntry) -> None:
     own = declared.get(entry.alias)
     if own is not None and (own.url, own.command) != (entry.url, entry.command):
         raise UsageError(
-            f"`{entry.alias}` is a server of the file, and this is another one",
-            hint=f"take another alias; `:mcp connect {entry.alias}` connects that of the file",
+            f"`{entry.alias}` is a different server in the file",
+            hint=f"use another alias; `:mcp connect {entry.alias}` connects that of the file",
         )
 
 
@@ -245,7 +245,7 @@ async def _disconnect(session: Session, rest: str) -> None:
     known = [one.alias for one in servers.registry.servers]
     if words[0] not in known:
         hint = did_you_mean(words[0], known) or "`:mcp list` shows them"
-        raise UsageError(f"there is no server `{words[0]}`", hint=hint)
+        raise UsageError(f"unknown server `{words[0]}`", hint=hint)
     await servers.disconnect(words[0])
     again = f"`:mcp connect {words[0]}` connects it again"
     session.open.out.show(for_line(f"{words[0]} is disconnected; {again}"))
@@ -257,14 +257,12 @@ def _forget(session: Session, alias: str) -> None:
     over = session.open.box.runtime.gate.forget(alias)
     if over:
         rules = counted(over, "rule")
-        session.open.out.show(f"what you approved of it is asked about again ({rules})")
+        session.open.out.show(f"your approvals for it are withdrawn ({rules})")
 
 
 FORMS = (
     Form("list", "", "alias, transport, address, tools, state", run=_list),
-    Form(
-        "tools", "[GLOB]", "names, and what the rules say of a call", completes="tool", run=_tools
-    ),
+    Form("tools", "[GLOB]", "names, and what the rules decide", completes="tool", run=_tools),
     Form(
         "tool",
         "ALIAS__NAME",
@@ -287,11 +285,11 @@ FORMS = (
     Form(
         "connect",
         "ALIAS",
-        "connects again to one that failed or was disconnected",
+        "reconnects one that failed or was disconnected",
         completes="absent",
         run=_connect,
     ),
-    Form("disconnect", "ALIAS", "closes one", completes="server", run=_disconnect),
+    Form("disconnect", "ALIAS", "disconnects one", completes="server", run=_disconnect),
 )
 
 MCP = Command(

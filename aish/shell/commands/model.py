@@ -51,11 +51,11 @@ async def _norris(session: Session, rest: str) -> None:
     word, _, number = rest.partition(" ")
     if word == "off" and not number:
         session.norris.left = 0
-        session.open.out.show("norris is off: what no rule approves is asked about")
+        session.open.out.show("norris is off: calls that no rule approves need approval")
         return
     if word == "on" and (not number or _is_count(number)):
         if not session.open.attended:
-            raise UsageError("`:norris on` needs a person, who can halt it", hint=_RULES)
+            raise UsageError("`:norris on` needs a terminal, where it can be stopped", hint=_RULES)
         session.norris.begin(int(number or STEPS), lambda text: _tell(session, text))
         session.open.out.show(_turned_on(session))
         return
@@ -64,7 +64,7 @@ async def _norris(session: Session, rest: str) -> None:
         on = f"norris is on for {counted(left, 'more call')}"
         session.open.out.show(on if left else "norris is off")
         return
-    hint = f"N is how many calls may run unasked, from 1 to {_MOST_STEPS:,}"
+    hint = f"N is the number of calls to approve, from 1 to {_MOST_STEPS:,}"
     raise UsageError("`:norris` takes `on`, `on N` or `off`", hint=hint)
 
 
@@ -92,21 +92,21 @@ MODEL = Command(
     "[ALIAS]",
     "shows the models, or switches to one",
     _model,
-    details="The conversation goes on with the other model. Its key is looked up now.",
+    details="The conversation continues with the other model. Its key is checked now.",
     completes="model",
 )
 NORRIS = Command(
     "norris",
     "[on [N]|off]",
-    "autonomous mode: harmless tools of trusted servers run unasked",
+    "autonomous mode: approves harmless tools of trusted servers",
     _norris,
     details=(
-        "Tools of servers with `trust: true` that call themselves read-only or non-destructive "
-        "run unasked, so many times; any key halts. Rules that deny or ask hold, and all else is "
-        "asked about, `CMD:` lines too. The toolbar shows that it is on."
+        "Tools of servers with `trust: true` that are declared read-only or non-destructive are "
+        "approved for N calls; any key stops it. Rules that deny or ask still apply, and "
+        "everything else needs approval, `CMD:` lines included. The toolbar shows that it is on."
     ),
     forms=(
         Form("on", "[N]", f"for N calls, {STEPS} if none is said"),
-        Form("off", "", "what no rule approves is asked about again"),
+        Form("off", "", "calls that no rule approves need approval again"),
     ),
 )

@@ -26,7 +26,7 @@ async def _save(session: Session, rest: str) -> None:
     text = session.open.plan.secrets.mask(transcript(session.history.turns, id))
     try:
         if not _is_ours(path, title(id)):
-            raise UsageError(f"`{path}` is there already", hint="take another name, or delete it")
+            raise UsageError(f"`{path}` already exists", hint="use another name, or delete it")
         atomic_write(path, text.encode("utf-8", "replace"))
     except OSError as error:
         raise AishError(f"cannot write it: {error.strerror}", where=str(path)) from error
@@ -64,7 +64,7 @@ async def _sessions(session: Session, rest: str) -> None:
         rows.append((f"{mark} {one.id}", when, counted(one.questions, "line"), one.first))
     session.open.out.rows(rows)
     if not found:
-        session.open.out.show("no sessions are kept here")
+        session.open.out.show("there are no sessions here")
 
 
 async def _cost(session: Session, rest: str) -> None:
@@ -99,7 +99,7 @@ async def _resume(session: Session, rest: str) -> None:
     with ExitStack() as stack:
         _, id = find_session(opened.place, rest, opened.plan.pipeline.name, stack)
         if id == opened.environment.folder.id:
-            raise UsageError("this is the session that you are in", hint="`:sessions` lists all")
+            raise UsageError("this is the current session", hint="`:sessions` lists all")
         find_earlier(opened.plan.pipeline, opened.place, id, str, stack)
     session.resume = id
     session.over = True
@@ -116,14 +116,14 @@ SAVE = Command(
 SESSIONS = Command(
     "sessions",
     "",
-    "lists the sessions that are kept",
+    "lists the sessions",
     _sessions,
-    details="Those in which nothing was done are left out.",
+    details="Empty sessions are omitted.",
 )
 RESUME = Command(
     "resume",
     "ID",
-    "leaves this session and goes on with that one",
+    "leaves this session and resumes that one",
     _resume,
     details=(
         "ID is that of `:sessions`, or the end of it. The conversation comes back as it was, with\n"

@@ -38,7 +38,7 @@ def _words(rest: str) -> list[str]:
     try:
         words = shlex.split(rest)
     except ValueError as error:
-        raise UsageError(f"`{rest}` cannot be taken apart: {error}", hint=_FORM) from error
+        raise UsageError(f"`{rest}` cannot be parsed: {error}", hint=_FORM) from error
     if not words or not words[0]:
         raise UsageError(_FORM)
     return words
@@ -53,7 +53,7 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
     opened = session.open
     pipeline = _with_denials(load_checked(file, ()), session)
     require_steps(pipeline)
-    require_stdin(pipeline, None, hint="nothing can be piped into `:run`: use `aish run`")
+    require_stdin(pipeline, None, hint="`:run` has no stdin: use `aish run`")
     options = RunOptions(
         inputs=_inputs(pipeline, inputs),
         allow_broad_root=opened.options.allow_broad_root,
@@ -112,7 +112,7 @@ def _with_denials(pipeline: Pipeline, session: Session) -> Pipeline:
 def _inputs(pipeline: Pipeline, given: Sequence[str]) -> dict[str, JsonValue]:
     for word in given:
         if "=" not in word:
-            hint = "quotes hold a value with blanks together: `since='a b'`"
+            hint = "put a value with spaces in quotes: `since='a b'`"
             raise UsageError(f"`{word}` is not NAME=VALUE", hint=hint)
     try:
         return collect_inputs(pipeline, given, None, str)
@@ -120,7 +120,7 @@ def _inputs(pipeline: Pipeline, given: Sequence[str]) -> dict[str, JsonValue]:
         # There are no options here.
         said = "\n".join(line.removeprefix("-i: ") for line in error.message.split("\n"))
         known = " ".join(f"{name}=…" for name in pipeline.inputs)
-        hint = f"`:run {pipeline.file.name} {known}`" if known else "it takes no inputs"
+        hint = f"`:run {pipeline.file.name} {known}`" if known else "it has no inputs"
         raise UsageError(said, where=str(pipeline.file), hint=hint) from error
 
 
@@ -130,9 +130,9 @@ RUN = Command(
     "runs a pipeline here, as `aish run` does",
     _run,
     details=(
-        "It has its own servers, models, rules and run folder. What its rules do not approve is "
-        "asked about here, and what this session denies is denied in it too. What it uses counts "
-        "for the limits of both. Its answers are not part of the conversation."
+        "It has its own servers, models, rules and run folder. Calls that its rules do not approve "
+        "need approval here, and what this session denies is denied there too. Its usage counts "
+        "towards the limits of both. Its answers are not part of the conversation."
     ),
     completes="path",
 )

@@ -9,9 +9,9 @@ from aish.shell.command import Command
 from aish.shell.exchange import ask
 from aish.shell.session import Session
 
-_NOTHING = "nothing was asked yet in this conversation"
+_NOTHING = "there is no question in this conversation yet"
 _SHOWN = 59
-_GOES_AGAIN = "What had gone out with it, attachments and output of `!` lines, goes out again."
+_GOES_AGAIN = "Its attachments and output of `!` lines are sent again."
 
 
 def _last(session: Session) -> str:
@@ -23,8 +23,8 @@ def _last(session: Session) -> str:
 def _nothing(session: Session) -> UsageError:
     if last_question(session.history.turns) is None:
         return UsageError(_NOTHING)
-    said = "the last question is part of what was summarised, and cannot be taken back"
-    return UsageError(said, hint="`:clear` begins a new conversation")
+    said = "the last question is part of a summary, and cannot be undone"
+    return UsageError(said, hint="`:clear` starts a new conversation")
 
 
 def _take_back(session: Session, why: str) -> None:
@@ -50,10 +50,10 @@ async def _undo(session: Session, rest: str) -> None:
     shown = shorten(session.open.box.runtime.mask(text), _SHOWN)
     session.open.out.show(for_line(f"left out, with its answer: {shown}"))
     if any(isinstance(turn, ToolTurn) for turn in gone):
-        session.open.out.show("what tools did is not undone")
+        session.open.out.show("effects of tools are not undone")
     if session.attached.names:
         names = ", ".join(session.attached.names)
-        session.open.out.show(for_line(f"goes out with the next line again: {names}"))
+        session.open.out.show(for_line(f"is sent with the next line again: {names}"))
 
 
 async def _retry(session: Session, rest: str) -> None:
@@ -67,7 +67,9 @@ async def _edit(session: Session, rest: str) -> None:
     del rest
     text = _last(session)
     if not session.open.attended:
-        raise UsageError("nobody is there to edit it", hint="`:undo`, and then the other question")
+        raise UsageError(
+            "it can be edited only at a terminal", hint="`:undo`, and then the other question"
+        )
     edited = await session.open.lines.edit(text, "edit: ")
     if edited is None or not edited.strip():
         session.open.out.show("nothing was changed")
@@ -79,24 +81,24 @@ async def _edit(session: Session, rest: str) -> None:
 RETRY = Command(
     "retry",
     "",
-    "asks the last question again, its answer left out",
+    "asks the last question again, without its answer",
     _retry,
-    details=f"So does it with one that was interrupted or failed. {_GOES_AGAIN}",
+    details=f"Also one that was interrupted or failed. {_GOES_AGAIN}",
 )
 UNDO = Command(
     "undo",
     "",
-    "leaves out the last question and its answer",
+    "removes the last question and its answer",
     _undo,
     details=(
-        "Again, and the question before it goes too. What tools and commands have done stays "
-        f"done. {_GOES_AGAIN}"
+        "Repeat it to remove the question before. Effects of tools and commands are not "
+        f"undone. {_GOES_AGAIN}"
     ),
 )
 EDIT = Command(
     "edit",
     "",
-    "edits the last question and asks it in its place",
+    "edits and asks the last question again",
     _edit,
-    details=f"Ctrl-C leaves everything as it is. {_GOES_AGAIN}",
+    details=f"Ctrl-C changes nothing. {_GOES_AGAIN}",
 )

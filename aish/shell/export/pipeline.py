@@ -66,7 +66,7 @@ def servers_of(
     unknown = sorted(set(shown) - set(entries))
     if unknown:
         raise NotExportedError(
-            f"where the server `{unknown[0]}` is, this part of the session does not know",
+            f"the address of the server `{unknown[0]}` is unknown in this part of the session",
             hint=f"`:mcp connect URL {unknown[0]}` connects to it again, then export",
         )
     return entries
@@ -200,9 +200,9 @@ def _why_not(waited: Waited, told: Told) -> str | None:
         return ""
     reasons = (
         (_failed(waited), "the command did not succeed, and a step that fails ends a run"),
-        ("<secret:" in waited.command, "a secret stood in the command"),
+        ("<secret:" in waited.command, "the command contained a secret"),
         (waited.step not in told.ran, "it is not in the recording of the session"),
-        (bool(_CUT.search(waited.text)), "it was too long to be sent whole"),
+        (bool(_CUT.search(waited.text)), "it was too long to be sent in full"),
         (told.here != told.folder, "steps run in the folder of this file, and it ran in another"),
     )
     return next((why for is_so, why in reasons if is_so), None)
@@ -227,11 +227,11 @@ def _attached(line: Line, folder: Path) -> tuple[list[JsonValue], str]:
             found.append(literal(str(path.resolve().relative_to(folder))))
         elif line.has_media:
             raise NotExportedError(
-                f"a picture cannot go along: `{name}` is not in {folder}",
+                f"an image cannot be included: `{name}` is not in {folder}",
                 hint="`:export` into a folder that it is in",
             )
         else:
-            return [], f"`{for_line(name)}` stands as it was sent: it is no file of this folder."
+            return [], f"`{for_line(name)}` stands as it was sent: it is not a file of this folder."
     return found, ""
 
 
@@ -361,10 +361,10 @@ def _is_about(rule: Any, servers: Mapping[str, Any]) -> bool:
 _WIDEST = 100
 _IN_LINE = frozenset({"needs", "tools", "attach", "run", "tool_sequence"})
 _HEADER = """\
-# Exported from a session of `aish shell`: each question is a step that goes on with the
-# conversation. `aish test {name}` replays it, `aish run {name}` does it all again.
+# Exported from a session of `aish shell`: each question is a step that continues the
+# conversation. `aish test {name}` replays it, `aish run {name}` runs it again.
 """
-_RULE_LISTS = "  # The calls that were made, and no others.\n"
+_RULE_LISTS = "  # Only the calls that were made.\n"
 
 
 def layout(draft: Draft, name: str) -> str:

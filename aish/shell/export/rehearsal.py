@@ -108,7 +108,7 @@ class Rehearsal(RunRecorder):
             return found
         self._asked.append(request)
         if not self._answers:
-            miss = CassetteMissError("the pipeline asks a model more often than the session did")
+            miss = CassetteMissError("the pipeline makes more model requests than the session did")
             self.missed.append(miss)
             raise miss
         response = self._answers.popleft().response
@@ -181,8 +181,8 @@ def _require_unasked(pipeline: Pipeline, made: Draft) -> None:
         if ruling.rule and ruling.verdict != "auto":
             raise NotExportedError(
                 f"`{call.tool}` was called, and the rule `{ruling.rule}` of the file says"
-                f" {ruling.verdict} to that: nobody is there to answer where the export is run",
-                hint="the export has a rule for the call once that rule is out of the file",
+                f" {ruling.verdict} to that: the export runs unattended",
+                hint="remove that rule from the file to export the call",
             )
 
 

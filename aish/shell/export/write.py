@@ -50,13 +50,13 @@ async def export(session: Session, file: Path) -> Exported:
     cassette = file.with_name(f"{file.stem}.cassette.yaml")
     for path in (file, cassette, partial(cassette)):
         if path.exists() or path.is_symlink():
-            raise UsageError(f"`{path}` is there already", hint="take another name, or delete it")
+            raise UsageError(f"`{path}` already exists", hint="use another name, or delete it")
     deeds, matched = _done(session)
     made = draft(_source(session), deeds, matched.ran, file, cassette.name)
     text = layout(made, file.name)
     if session.open.plan.secrets.mask(text) != text:
         raise NotExportedError(
-            "a secret would stand in the file",
+            "the file would contain a secret",
             hint="a variable in the file of the session hides it",
         )
     _write(file, text)
@@ -74,10 +74,10 @@ async def export(session: Session, file: Path) -> Exported:
 
 def _notes(deeds: Deeds, made: Draft) -> Sequence[str]:
     notes = [
-        f"`{line.text[:60]}` has no whole answer, and is left out" for line in deeds.left_out()
+        f"`{line.text[:60]}` has no complete answer, and is left out" for line in deeds.left_out()
     ]
     if deeds.shortened:
-        notes.append("the file sends the conversation in full, which the session had shortened")
+        notes.append("the file sends the full conversation, which the session had shortened")
     return notes + [f"{one.call.tool}: {one.why}" for one in made.suggestion.left_out]
 
 

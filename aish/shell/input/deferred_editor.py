@@ -34,7 +34,7 @@ class Late:
         self._waiting.clear()
 
     def notice(self, text: str) -> None:
-        """Tell something that is no reason to end."""
+        """Tell something that is not a reason to end."""
         if self.emit is None or self._shown is None:
             self._waiting.append(text)
         else:

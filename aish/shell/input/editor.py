@@ -109,7 +109,7 @@ class Settings:
     """The callables are asked each time something is drawn, so they have to be quick.
 
     `prompt` is the name before the line, `toolbar` what stands below it. `history` is a file,
-    which gets what `mask` makes of a line; `folder` is where paths begin. `notice` is told what
+    which is shown what `mask` makes of a line; `folder` is where paths begin. `notice` is told what
     did not work but is no reason to end.
     """
 
@@ -125,7 +125,7 @@ class Settings:
 
 _MENU = 8
 _BESIDE_MENU = 4
-_NO_UTF8 = "what was typed is not all UTF-8; the rest was replaced"
+_NO_UTF8 = "the input is not valid UTF-8; invalid bytes were replaced"
 _STYLE = Style.from_dict(
     {
         "prompt": "bold",

@@ -55,7 +55,7 @@ class HistoryFile:
     def _lost(self, error: OSError | AishError) -> None:
         why = error.strerror if isinstance(error, OSError) else str(error)
         path, self._path = self._path, None
-        self._notice(f"lines are not remembered in `{path}`: {why}")
+        self._notice(f"lines are not stored in `{path}`: {why}")
 
 
 class Remembered(History):

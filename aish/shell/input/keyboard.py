@@ -109,7 +109,7 @@ class Keyboard:
         typed = self.typed.strip() or read.strip() or self._unread().strip()
         self.forget()
         if typed:
-            notice("what you typed before the question was thrown away")
+            notice("input typed before the question was discarded")
 
     def _unread(self) -> bytes:
         """What the terminal has that nobody has read."""

@@ -18,7 +18,7 @@ from aish.core.errors import UsageError
 
 LONGEST_LINE = 1 << 20
 _PIECE = 1 << 16
-_NO_UTF8 = "a line of stdin is not UTF-8; what could not be read was replaced"
+_NO_UTF8 = "a line of stdin is not valid UTF-8; invalid bytes were replaced"
 
 OnKey = Callable[[], None]
 
@@ -88,7 +88,7 @@ class Lines(Protocol):
 
 
 class PipedLines:
-    """The lines of a descriptor that is no terminal; empty ones are skipped."""
+    """The lines of a descriptor that is not a terminal; empty ones are skipped."""
 
     def __init__(
         self, descriptor: int | None, notice: Callable[[str], None], out: TextIO | None = None
@@ -206,7 +206,7 @@ class PipedLines:
         self._number += 1
         return UsageError(
             f"line {self._number} of stdin is longer than {LONGEST_LINE:,} bytes",
-            hint="a longer text can be a file, which `:attach PATH` reads",
+            hint="put longer text into a file and use `:attach PATH`",
         )
 
     def _text(self, line: bytes) -> str:

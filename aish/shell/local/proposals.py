@@ -45,7 +45,7 @@ def refusal(command: str) -> str | None:
     if not _LINE_ENDS.isdisjoint(command):
         return "it has a character that ends a line"
     if len(command) > LONGEST:
-        return f"it has {len(command):,} characters, and at most {LONGEST:,} are looked through"
+        return f"it has {len(command):,} characters, and at most {LONGEST:,} are allowed"
     return None
 
 
@@ -54,7 +54,7 @@ def too_many(count: int) -> str | None:
     if count <= MOST:
         return None
     lines = counted(count - MOST, "more `CMD:` line")
-    return f"{lines} not run: at most {MOST} of an answer are asked about"
+    return f"{lines} not run: at most {MOST} of an answer are offered"
 
 
 def skipped(commands: Sequence[str]) -> str:

@@ -96,7 +96,7 @@ async def _line(child: Child) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can write of a mapping that is no dict."""
+    """What JSON can write of a mapping that is not a dict."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError

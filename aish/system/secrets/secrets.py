@@ -92,7 +92,7 @@ def is_everywhere(name: str) -> bool:
 
 
 def is_ordinary(name: str, value: str) -> bool:
-    """Whether a variable that is no declared secret holds none (F15).
+    """Whether a variable that is not a declared secret holds none (F15).
 
     So it is with what every machine has, with paths in variables that are named as paths, and with
     what is too short to be masked, unless it is named like a credential.

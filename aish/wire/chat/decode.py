@@ -816,7 +816,7 @@ class ChatDecoder:
             raise UnreadableStreamError("the answer has too many levels") from None
 
     def _look(self, chunk: bytes) -> bytes:
-        """Find out by the first byte that is no space what the body is (quirks 17, 18)."""
+        """Find out by the first byte that is not a space what the body is (quirks 17, 18)."""
         head = self._head + chunk
         text = b"" if _BOM.startswith(head) else head.removeprefix(_BOM).lstrip()
         if text:

@@ -190,7 +190,7 @@ def test_a_secret_is_refused_and_not_written(project: Project) -> None:
     )
     done = project.run()
     assert done.code == 3, done.stderr
-    assert "an argument holds a secret of this run" in done.stderr
+    assert "an argument contains a secret of this run" in done.stderr
     assert "s3cret-t0ken" not in project.everything_written()
     assert not list(project.folder.rglob("staged.json"))
 
@@ -230,9 +230,9 @@ steps:
 
     refused = apply(project)
     assert refused.code == 1
-    said = f"1 staged call begun before, and whether it took effect is not known: `{first}`"
+    said = f"1 staged call started before, with unknown outcome: `{first}`"
     assert said in refused.stderr
-    assert "`--retry-unknown` makes it again, `--skip ID` leaves it out" in refused.stderr
+    assert "`--retry-unknown` repeats it, `--skip ID` leaves it out" in refused.stderr
     assert ledger(project) == ["first"]
     assert "with unknown outcome" in apply(project, "--dry-run").stdout
     assert apply(project, "--dry-run").code == 1
@@ -379,7 +379,7 @@ def test_an_edited_call_is_refused_and_a_removed_one_is_not(project: Project) ->
     path.write_text(json.dumps(data), encoding="utf-8")
     refused = apply(project)
     assert refused.code == 2
-    assert "is not as it was staged: its digest does not fit" in refused.stderr
+    assert "was changed after staging: its digest does not match" in refused.stderr
     del data["calls"][0]
     path.write_text(json.dumps(data, indent=2), encoding="utf-8")
     assert apply(project).code == 0

@@ -116,9 +116,9 @@ def test_a_run_that_was_interrupted_has_a_table_of_what_has_ended(project: Proje
     raw = project.aish("runs", "report", "latest", "-o", "p.jsonl", "--format", "json")
 
     assert done.code == 143
-    assert "note: `out.csv` is not written: the items are not all through" in done.stderr
+    assert "note: `out.csv` is not written: not all items have ended" in done.stderr
     command = f"aish runs report {folder.name} -o out.csv"
-    assert f"hint: `{command}` writes those that have ended" in done.stderr
+    assert f"hint: `{command}` writes the finished ones" in done.stderr
     assert (made.code, made.stdout) == (0, "part.csv\n")
     with (project.folder / "part.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

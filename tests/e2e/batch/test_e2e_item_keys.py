@@ -84,7 +84,7 @@ def test_of_equal_keys_the_first_item_may_be_the_one_that_is_run(
         ("a-2", "4", "a-2 4 at 2"),
         ("c", "5", "c 5 at 3"),
     ]
-    assert "warning: 2 items with a key that was there before are left out" in done.stderr
+    assert "warning: 2 items with a duplicate key are left out" in done.stderr
     assert "foreach: rows.csv (4 items)" in planned
     assert "key: item.id; 2 items with a duplicate key: left out\n" in planned
     assert "model requests  4 at least, 4 at most" in planned
@@ -101,7 +101,7 @@ def test_equal_keys_may_be_numbered(project: Project, model_endpoint: ModelEndpo
     assert [(row["key"], row["n"]) for row in table(project)] == [
         *(("a", "1"), ("b", "2"), ("a-2", "3"), ("a-2-2", "4"), ("c", "5"), ("a-3", "6"))
     ]
-    assert "warning: 3 items with a key that was there before have numbers added" in done.stderr
+    assert "warning: 3 items with a duplicate key have numbers added" in done.stderr
 
 
 @pytest.mark.requirement("B4", "B6")
@@ -319,7 +319,7 @@ def test_the_first_item_without_a_key_ends_a_batch_that_does_not_go_on(
 @pytest.mark.parametrize(
     ("key", "rows", "where"),
     [
-        ("item.ids", "id,n\na,1\nb,2\n", "rows.csv:1: there is no column `ids`"),
+        ("item.ids", "id,n\na,1\nb,2\n", "rows.csv:1: unknown column `ids`"),
         ("item.id", 'id,n\n"",1\n"",2\n', "rows.csv:2: the key is empty"),
         ("item.id", "id,n\na,1\nb\n", "rows.csv:3: the row has 1 value, and the header has 2"),
     ],
@@ -383,7 +383,7 @@ def test_no_key_of_an_item_is_the_name_of_another_that_has_none(
         ("x", "c", "ok"),
         ("[01]", "d", "ok"),
     ]
-    assert "rows.csv:2: the key `[1]` has the form of the names that items" in done.stderr
+    assert "rows.csv:2: the key `[1]` has the form of names of items" in done.stderr
 
     again = project.run("--resume")
     assert again.code == 1, again.stderr

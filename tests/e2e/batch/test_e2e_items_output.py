@@ -167,7 +167,7 @@ def test_a_table_is_not_written_of_a_run_that_was_cut_off(
 
     assert done.code == 143
     assert read(project.folder / "out.csv") == "older"
-    assert "note: `out.csv` is not written: the items are not all through" in done.stderr
+    assert "note: `out.csv` is not written: not all items have ended" in done.stderr
 
 
 @pytest.mark.requirement("B3", "B4")
@@ -307,7 +307,7 @@ def test_shards_that_are_missing_or_double_are_named(
     assert "`aish run FILE --shard 2/4` runs it" in both
     assert said(first, second, third).startswith("error: the shard 4/4 is missing\n")
     twice = said(first, second, second, third, fourth)
-    assert twice == f"error: {second}: the shard 2/4 is there twice: also in `{second}`\n"
+    assert twice == f"error: {second}: the shard 2/4 appears twice: also in `{second}`\n"
 
 
 def shard_of_run(project: Project, name: str) -> int:
@@ -341,7 +341,7 @@ def test_a_run_of_all_items_is_no_shard(project: Project, model_endpoint: ModelE
     done = merge(project, ["latest"])
 
     assert done.code == 2
-    assert "it is no shard: it has all items" in done.stderr
+    assert "it is not a shard: it has all items" in done.stderr
 
 
 @pytest.mark.requirement("B6")
@@ -354,7 +354,7 @@ def test_a_shard_that_was_cut_off_is_named(
     done = merge(project, runs)
 
     assert done.code == 2
-    assert "the step `each` has not come through its items" in done.stderr
+    assert "the step `each` has not finished its items" in done.stderr
     shutil.rmtree(project.folder / runs[0])
     (project.folder / runs[0]).mkdir()
     assert "has no journal of a run" in merge(project, runs).stderr
@@ -515,7 +515,7 @@ def test_a_table_of_several_steps_needs_to_know_which(
 
     assert done.code == 2
     assert done.stderr.startswith("error: -o out.csv: several steps have items: `a`, `b`\n")
-    assert "hint: `--step ID` says which are meant" in done.stderr
+    assert "hint: `--step ID` selects one" in done.stderr
     assert not endpoint.requests
     assert not project.run_folders
 

@@ -106,12 +106,15 @@ def test_an_interrupted_recording_can_be_looked_at(project: Project) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "there is no cassette `x.yaml`"),
+        (None, "no such cassette: `x.yaml`"),
         ("", "the cassette is empty"),
-        ("a: 1\n", "this is no cassette: it has no `interactions`"),
-        ("interactions: [\n", "this is no cassette"),
+        ("a: 1\n", "this is not a cassette: it has no `interactions`"),
+        ("interactions: [\n", "this is not a cassette"),
         ("interactions: []\nversion: 7\n", "of version 7"),
-        ("interactions: !!python/object:os.system []\nversion: 1\n", "has no place in a cassette"),
+        (
+            "interactions: !!python/object:os.system []\nversion: 1\n",
+            "is not allowed in a cassette",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_a_sentence_for_every_command(
@@ -197,7 +200,7 @@ def test_the_result_takes_the_place_of_no_pipeline(project: Project) -> None:
     done = project.aish("cassette", "scrub", "old.yaml", "-o", "p.yaml")
 
     assert done.code == 2
-    assert "`p.yaml` is no cassette, and would be lost" in done.stderr
+    assert "`p.yaml` is not a cassette, and would be overwritten" in done.stderr
     assert (project.folder / "p.yaml").read_bytes() == before
 
 

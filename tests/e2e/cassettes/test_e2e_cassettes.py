@@ -359,7 +359,7 @@ def test_a_recording_on_a_bad_day_keeps_the_good_cassette(
     kept = project.aish(*flags, "--keep-failed")
 
     assert (done.code, kept.code) == (5, 5)
-    assert "the run ended with 5 (unavailable), so `c.yaml` is kept as it was" in done.stderr
+    assert "the run ended with 5 (unavailable), so `c.yaml` is unchanged" in done.stderr
     assert f"`--keep-failed` writes the recording to `{FAILED}`" in done.stderr
     assert left == ["c.yaml"]
     assert (project.folder / "c.yaml").read_bytes() == good
@@ -402,7 +402,7 @@ def test_the_recording_of_a_failure_takes_the_place_of_nothing_else(
     done = project.aish("record", "p.yaml", "-o", "c.yaml", "--keep-failed")
 
     assert done.code == 2
-    assert f"`{FAILED}` is no cassette, and would be lost" in done.stderr
+    assert f"`{FAILED}` is not a cassette, and would be overwritten" in done.stderr
     assert endpoint.requests == []
 
 
@@ -432,7 +432,7 @@ def test_a_replay_waits_for_nothing_unless_the_pace_is_the_recorded_one(
 
     assert at_once.stdout == paced.stdout == "Hello\n"
     assert too_long.code == 4, too_long.stderr
-    assert "the time limit of 1 s is over" in too_long.stderr
+    assert "the time limit of 1 s is exceeded" in too_long.stderr
 
 
 @pytest.mark.requirement("C3")

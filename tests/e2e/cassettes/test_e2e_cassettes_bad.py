@@ -112,7 +112,7 @@ version: 1
 interactions: []
 """
 BROKEN = {
-    "missing": (None, "there is no cassette"),
+    "missing": (None, "no such cassette"),
     "empty": ("", "the cassette is empty"),
     "another program's data": ("a: 1\n", "no `interactions`"),
     "no YAML": ("{{{", "error: "),

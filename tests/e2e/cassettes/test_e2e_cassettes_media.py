@@ -74,7 +74,7 @@ def test_a_key_beside_a_picture_is_found_all_the_same(
     done = recorded(project, model_endpoint, media(text=f"the key is {KEY}"))
 
     assert done.code == 1
-    assert "may hold a secret nobody declared" in done.stderr
+    assert "may contain an undeclared secret" in done.stderr
     assert not (project.folder / "c.yaml").exists()
 
 

@@ -327,11 +327,11 @@ def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(
         ("a.json", "{} x", "a.json:1:4: not JSON: something follows the end of the document"),
         ("a.json", "[" * 70, "nested more than 64 deep"),
         ("a.json", "[1]", "a.json:1:1: a mapping is expected here"),
-        ("a.json", "{}", "a.json:1:1: this is no file that can be imported: it has nothing"),
-        ("a.json", '{"x": 1}', "this is no file that can be imported: it has `x`"),
+        ("a.json", "{}", "a.json:1:1: this file cannot be imported: it has nothing"),
+        ("a.json", '{"x": 1}', "this file cannot be imported: it has `x`"),
         ("a.json", b"\xff{}", "a.json:1:1: not UTF-8: byte 0xff"),
         ("none.json", None, "none.json:1:1: no such file"),
-        ("a.json", '{"mcpServers": {}}', "a.json:1:2: mcpServers: there is no server in it"),
+        ("a.json", '{"mcpServers": {}}', "a.json:1:2: mcpServers: it contains no server"),
         ("a.json", '{"mcpServers": 1}', "a.json:1:2: mcpServers: a mapping is expected here"),
         (
             "a.json",
@@ -355,7 +355,7 @@ def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(
         ),
         ("a.toml", "a = [1\n\nb", "a.toml:3:1: not TOML: "),
         ("a.toml", "a =", "a.toml:1:1: not TOML: Invalid value"),
-        ("a.toml", "x = 1", "a.toml:1:1: this is no file that can be imported: it has `x`"),
+        ("a.toml", "x = 1", "a.toml:1:1: this file cannot be imported: it has `x`"),
         (
             "a.toml",
             "\n[mcp_servers.s]\nargs = []\n",
@@ -368,7 +368,7 @@ def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(
         ),
         ("a.yaml", "a: [", "a.yaml:1:5: not YAML: "),
         ("a.yaml", "", "a.yaml:1:1: the file is empty"),
-        ("a.yaml", "a: 1", "this is no file that can be imported: it has `a`"),
+        ("a.yaml", "a: 1", "this file cannot be imported: it has `a`"),
         (
             "a.yaml",
             "title: t\nprompt: Say {{ what }}\n",

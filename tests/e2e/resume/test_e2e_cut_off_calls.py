@@ -44,7 +44,7 @@ def test_a_command_that_the_timeout_ends_is_finished_with_what_it_printed(
     # Nobody has to look what became of it.
     again = project.run("--resume")
     assert again.code == 1, again.stderr
-    assert "the journal does not tell" not in again.stderr
+    assert "with unknown outcome" not in again.stderr
     assert notes(project) == 2
 
 
@@ -107,7 +107,7 @@ def test_a_call_to_a_server_that_the_timeout_cuts_off_is_unknown(
     assert "whether it took effect is not known" in found["content"]
     again = project.run("--resume")
     assert again.code == 2
-    assert "1 call began, and the journal does not tell how it ended" in again.stderr
+    assert "1 call started, with unknown outcome" in again.stderr
     assert "`s__sleep` in step `ask`" in again.stderr
 
 
@@ -127,7 +127,7 @@ def test_a_command_that_a_signal_ends_is_finished_and_not_run_again_unasked(
     done = running.finish()
     assert done.code == 130
     assert "`aish run p.yaml --resume --retry-unknown` resumes and makes" in done.stderr
-    assert "--resume` goes on" not in done.stderr
+    assert "--resume` continues" not in done.stderr
 
     assert end(project)["kind"] == "interrupted"
     again = project.run("--resume")

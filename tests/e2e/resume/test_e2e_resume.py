@@ -355,13 +355,13 @@ def _damaged(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        pytest.param(_damaged, "checksum does not fit", id="damaged"),
+        pytest.param(_damaged, "checksum does not match", id="damaged"),
         pytest.param(lambda data: data.replace(b"\n", b"\r\n"), "CRLF", id="crlf"),
         pytest.param(
             lambda data: data.replace(b"\n", b"\0\n", 1), "NUL bytes", id="nul in the middle"
         ),
-        pytest.param(lambda data: data[: data.index(b"\n") // 2], "before it began", id="cut"),
-        pytest.param(lambda _: b"", "before it began", id="empty"),
+        pytest.param(lambda data: data[: data.index(b"\n") // 2], "before it started", id="cut"),
+        pytest.param(lambda _: b"", "before it started", id="empty"),
         pytest.param(lambda _: b"a: 1\n", "no checksum", id="foreign"),
         pytest.param(
             lambda data: data + data.splitlines(keepends=True)[-1], "has the number", id="twice"
@@ -405,7 +405,7 @@ def test_a_torn_record_is_cut_off_and_kept(
 
     assert done.code == 0
     size = f"{len(tail):,} bytes"
-    assert f"the journal ends in {size} that are no whole record" in done.stderr
+    assert f"the journal ends in {size} that are not a whole record" in done.stderr
     assert (folder / "events.jsonl.torn").read_bytes() == tail + b"\n"
     assert of_type(journal_of(folder), "run.finished")
 

@@ -56,7 +56,7 @@ def test_a_call_of_which_no_end_is_known_is_named_and_not_made_again(project: Pr
     done = project.run("--resume")
 
     assert done.code == 2
-    assert "1 call began, and the journal does not tell how it ended" in done.stderr
+    assert "1 call started, with unknown outcome" in done.stderr
     assert "`shell__run` in step `note`" in done.stderr
     assert '"once"' in done.stderr
     assert "--retry-unknown" in done.stderr
@@ -198,7 +198,7 @@ def test_a_call_that_a_signal_cut_off_is_unknown(project: Project) -> None:
     done = project.run("--resume")
 
     assert done.code == 2
-    assert "1 call began" in done.stderr
+    assert "1 call started" in done.stderr
 
 
 @pytest.mark.requirement("B3", "B5")
@@ -310,7 +310,7 @@ def test_a_full_disk_ends_a_batch_that_then_goes_on(
 
     assert done.code == 1
     assert "cannot write the journal: No space left on device" in done.stderr
-    assert "no more items are begun" in done.stderr
+    assert "no more items are started" in done.stderr
     assert len(endpoint.requests) < 40
     project.aish.python = python
     whole(project)

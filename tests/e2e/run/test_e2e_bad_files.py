@@ -76,7 +76,7 @@ def test_the_same_as_json(project: Project, snapshot: SnapshotAssertion) -> None
 
 
 def make_odd(folder: Path, kind: str) -> Path:
-    """A path that is no pipeline file."""
+    """A path that is not a pipeline file."""
     path = folder / "odd.yaml"
     match kind:
         case "folder":

@@ -165,7 +165,7 @@ def test_where_sessions_are_is_said_where_one_is_looked_for_among_runs(
     kept(project, SECOND, ordinary_run())
     for words in (["show", FIRST], ["report", "aaaa"]):
         assert hint in project.aish("runs", *words).stderr
-    assert hint not in project.aish("runs", "show", "zzzz").stderr, "that is no session either"
+    assert hint not in project.aish("runs", "show", "zzzz").stderr, "that is not a session either"
     assert hint not in project.aish("runs", "show", "zzzz", "--run-dir", folder).stderr
     assert project.aish("runs", "show", FIRST, "--run-dir", folder).code == 0
 
@@ -269,10 +269,10 @@ def test_a_damaged_journal_is_refused_with_line_and_offset(five: Project) -> Non
     ("name", "said"),
     [
         ("20261101T120640Z-nightly-aaab", "did you mean `20261101T120640Z-nightly-aaaa`"),
-        ("nothing-like-it", "`aish runs list` shows what there is"),
-        ("ccc", "may be any of 2 runs"),
-        ("../../etc", "there is no run `../../etc`"),
-        ("", "there is no run ``"),
+        ("nothing-like-it", "`aish runs list` lists them"),
+        ("ccc", "matches 2 runs"),
+        ("../../etc", "unknown run `../../etc`"),
+        ("", "unknown run ``"),
     ],
 )
 def test_a_run_that_is_not_there_is_a_usage_error(five: Project, name: str, said: str) -> None:
@@ -362,7 +362,7 @@ def test_no_link_is_followed_and_what_is_no_run_is_left_alone(three: Project) ->
         "20261001T000000Z-link-aaaa",
         "20261001T000000Z-file-aaaa",
     }
-    assert "`my notes.txt` in it is no part of a run" in done.stderr
+    assert "`my notes.txt` in it is not part of a run" in done.stderr
     assert (runs / FIRST / "my notes.txt").read_text() == "mine"
 
 
@@ -377,7 +377,9 @@ def test_a_planted_link_to_other_runs_is_refused(project: Project, planted: str)
     for words in (["list"], ["show", "latest"], ["clean", "--keep", "0"]):
         done = project.aish("runs", *words)
         assert (done.code, done.stdout) == (2, "")
-        assert f"`{planted}` is a link or no folder, and links are not followed here" in done.stderr
+        assert (
+            f"`{planted}` is a link or not a folder, and links are not followed here" in done.stderr
+        )
     assert (project.folder / "other" / "runs" / FIRST / "events.jsonl").exists()
 
 
@@ -406,7 +408,7 @@ def test_a_folder_without_a_journal_is_deleted_once_it_is_old(project: Project) 
     done = project.aish("runs", "clean", "--keep", "0")
 
     assert (done.code, ids(project)) == (1, {young.name})
-    assert "is kept: it may be about to begin" in done.stderr
+    assert "is kept: it may be about to start" in done.stderr
 
 
 @pytest.mark.requirement("exit-2")

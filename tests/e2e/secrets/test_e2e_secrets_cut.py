@@ -51,7 +51,7 @@ def finding(**fields: str) -> str:
     [
         pytest.param(TOLD_AGAIN, "", across(2_000, 40_000), id="long text"),
         pytest.param(TOLD_AGAIN, "", across(200, 2_000), id="text told again"),
-        pytest.param(REJECTED, "", across(120, 200), id="answer that is no JSON"),
+        pytest.param(REJECTED, "", across(120, 200), id="answer that is not JSON"),
         pytest.param(MISFIT, "", json.dumps({"a": across(79, 60)}), id="answer that does not fit"),
         pytest.param(COMMAND, RULE, across(60, 60), id="word of a command"),
         pytest.param(FINDING, ANNOTATIONS, finding(path=across(60, 2_000)), id="path"),
@@ -97,10 +97,13 @@ WITH_SERVER = "- {id: say, prompt: Say it., tools: ['s__*']}"
         pytest.param(SAY, "", events({"error": {"message": across(400, 60)}}), id="error"),
         pytest.param(SAY, "", events({"error": across(400, 60)}), id="error that is a text"),
         pytest.param(SAY, "", events({"error": {"x": across(394, 60)}}), id="error as JSON"),
-        pytest.param(SAY, "", events([[across(197, 60)]]), id="event that is no object"),
-        pytest.param(SAY, "", json_reply(200, [across(198, 60)]), id="body that is no object"),
+        pytest.param(SAY, "", events([[across(197, 60)]]), id="event that is not an object"),
+        pytest.param(SAY, "", json_reply(200, [across(198, 60)]), id="body that is not an object"),
         pytest.param(
-            SAY, "", Reply((f"data: {across(200, 60)}\n\n".encode(),)), id="event that is no JSON"
+            SAY,
+            "",
+            Reply((f"data: {across(200, 60)}\n\n".encode(),)),
+            id="event that is not JSON",
         ),
         pytest.param(SAY, "", Reply((across(200, 60).encode(),)), id="no stream at all"),
         pytest.param(
@@ -119,7 +122,7 @@ WITH_SERVER = "- {id: say, prompt: Say it., tools: ['s__*']}"
             SAY,
             "",
             events(delta(tool_calls=[across(200, 60)])),
-            id="call that is no object",
+            id="call that is not an object",
         ),
         pytest.param(SAY, "", events(delta(across(400, 60), content="a")), id="finish reason"),
         pytest.param(SAY, "", events(delta("stop", refusal=across(400, 60))), id="refusal"),

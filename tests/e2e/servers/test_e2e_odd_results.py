@@ -16,7 +16,7 @@ ECHO = f"mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: ['s__*']}}
         (DEEP, "nested more than 64 deep"),
         ('{"a": 1e999}', "`1e999` is too large a number"),
         (f'{{"a": {HUGE}}}', "a number of 5000 digits is too large"),
-        ('{"a": 1, "a": 2}', "the key `a` is there twice"),
+        ('{"a": 1, "a": 2}', "duplicate key `a`"),
     ],
 )
 def test_an_answer_that_is_no_sound_json_fails_its_step(

@@ -153,13 +153,13 @@ def test_a_tool_is_found_by_a_name_that_it_had_before(scene: Project) -> None:
 
 # What is typed, what is said of it, and what next.
 WRONG = (
-    (":mcp lst", "there is no `:mcp lst`", "did you mean `:mcp list`"),
+    (":mcp lst", "unknown command `:mcp lst`", "did you mean `:mcp list`"),
     (
         ":mcp frob",
-        "there is no `:mcp frob`",
+        "unknown command `:mcp frob`",
         "`:mcp list`, `:mcp tools`, `:mcp tool`, `:mcp connect`, `:mcp disconnect`",
     ),
-    (":mcp list all", "`:mcp list` takes nothing", ""),
+    (":mcp list all", "`:mcp list` takes no arguments", ""),
     (":mcp tools kid", "has no `__`", "kid__*"),
     (":mcp tools a__b c__d", "takes one glob", ""),
     (":mcp tool", "takes one name", "`:mcp tools` lists them"),
@@ -168,30 +168,30 @@ WRONG = (
     (":mcp connect nothing", "not the URL of a server", "http://"),
     (":mcp connect http://h/ a b", "is the form", ""),
     (":mcp connect http://h/ x=y", "is the form", ""),
-    (":mcp connect http://h/ kid", "the alias `kid` is taken", ":mcp disconnect kid"),
-    (":mcp connect kid", "`kid` is connected already", ""),
+    (":mcp connect http://h/ kid", "the alias `kid` is already used", ":mcp disconnect kid"),
+    (":mcp connect kid", "`kid` is already connected", ""),
     (":mcp connect -- server", "is the form", ":mcp connect clock -- uvx"),
     (":mcp connect a b -- server", "is the form", ""),
-    (":mcp connect clock --", "no command behind `--`", ":mcp connect clock -- uvx"),
+    (":mcp connect clock --", "no command after `--`", ":mcp connect clock -- uvx"),
     (":mcp connect clock -- 'server", "cannot be read: No closing quotation", ""),
-    (":mcp connect kid -- server", "the alias `kid` is taken", ":mcp disconnect kid"),
+    (":mcp connect kid -- server", "the alias `kid` is already used", ":mcp disconnect kid"),
     (":mcp connect a__b -- server", "cannot be an alias", ""),
     (":mcp connect clock -- server ${NO_SUCH}", "`NO_SUCH` is not set", ""),
     (":mcp connect http://h/ auth_env=NO_KEY", "`NO_KEY` is not set", "set it"),
     (":mcp disconnect", "takes one alias", "`:mcp list` shows them"),
-    (":mcp disconnect kdi", "there is no server `kdi`", "did you mean `kid`"),
+    (":mcp disconnect kdi", "unknown server `kdi`", "did you mean `kid`"),
     (":approve kid", "has no `__`", "kid__*"),
     (":approve", "one glob", ""),
     (":approve shell__run", "not approved by a glob", "shell.auto_approve"),
     (":deny a__b c__d", "one glob", ""),
-    (":approvals x", "takes nothing", ""),
+    (":approvals x", "takes no arguments", ""),
     (":run", "is the form", ""),
     (":run nope.yaml", "no such file", ""),
     (":run p.yaml", "the pipeline has no steps", ""),
-    (":run 'p.yaml", "cannot be taken apart", ""),
+    (":run 'p.yaml", "cannot be parsed", ""),
     (":attach nope.txt", "`nope.txt` is not there", "paths are relative to"),
     (":attach data", "`data` cannot be read", ""),
-    (":attach 'a", "cannot be taken apart", ""),
+    (":attach 'a", "cannot be parsed", ""),
     (":attach kid__nope", "offers no prompt `nope`", "kid__plain"),
     (":attach repo__nope", "offers no prompt `nope`", "has no prompts"),
     (":attach kid__review", "needs `code`", ":attach kid__review code=…"),
@@ -199,19 +199,19 @@ WRONG = (
     (":attach kid__review code", "is not KEY=VALUE", ""),
     (":attach docs://nope", "Resource not found", ""),
     (":attach data/note.txt x=y", "takes no arguments", "quotes"),
-    (":retry", "nothing was asked yet", ""),
-    (":undo", "nothing was asked yet", ""),
-    (":edit", "nothing was asked yet", ""),
+    (":retry", "no question in this conversation", ""),
+    (":undo", "no question in this conversation", ""),
+    (":edit", "no question in this conversation", ""),
     (":compact", "nothing to summarise yet", ""),
     (":norris maybe", "takes `on`, `on N` or `off`", "from 1 to"),
     (":norris on 0", "takes `on`, `on N` or `off`", ""),
     (":norris on ²", "takes `on`, `on N` or `off`", ""),
-    (":context x", "takes nothing", ":help context"),
-    (":undo x", "`:undo` takes nothing", ":help undo"),
-    (":log x", "`:log` takes nothing", ":help log"),
-    (":cost x", "takes nothing", ""),
-    (":sessions x", "takes nothing", ""),
-    (":quit x", "takes nothing", ""),
+    (":context x", "takes no arguments", ":help context"),
+    (":undo x", "`:undo` takes no arguments", ":help undo"),
+    (":log x", "`:log` takes no arguments", ":help log"),
+    (":cost x", "takes no arguments", ""),
+    (":sessions x", "takes no arguments", ""),
+    (":quit x", "takes no arguments", ""),
 )
 
 
@@ -340,7 +340,7 @@ def test_another_server_does_not_take_the_alias_of_one_of_the_file(scene: Projec
     with http_server() as url:
         done = piped(scene, ":mcp tools", f":mcp connect {url} dead", ":mcp list")
 
-    assert "`dead` is a server of the file, and this is another one" in done.stderr
+    assert "`dead` is a different server in the file" in done.stderr
     assert "is connected" not in done.stdout
     assert done.code == 1
 
@@ -405,7 +405,7 @@ def test_what_was_approved_of_a_lost_server_is_not_approved_of_another_that_take
 
     assert "mcp server `web` is missing (`:mcp connect web` tries again)" in done.stderr
     assert done.stdout.count("web is connected: 8 tools") == 2
-    assert "what you approved of it is asked about again (1 rule)" in done.stdout
+    assert "your approvals for it are withdrawn (1 rule)" in done.stdout
     assert told(model.requests[-1].json)[-1][1].startswith("[aish] tool call denied: no rule")
 
 
@@ -532,7 +532,7 @@ def test_a_glob_says_what_it_does_not_approve(project: Project, model: ModelEndp
 def test_a_rule_that_matches_nothing_says_so(scene: Project) -> None:
     done = piped(scene, ":approve nope__*", ":deny nope__x")
 
-    assert done.stdout.count("matches no tool there is; `:mcp tools` lists them") == 2
+    assert done.stdout.count("matches no tool; `:mcp tools` lists them") == 2
 
 
 def test_denying_local_commands_denies_what_the_person_types_too(scene: Project) -> None:
@@ -561,7 +561,7 @@ def test_a_saved_conversation_replaces_nothing_but_an_older_one_of_its_session(
     again = piped(scene, ":save new.md", args=("--resume",))
     other = piped(scene, ":save new.md")
 
-    assert done.stderr.count("is there already\n  hint: take another name, or delete it") == 4
+    assert done.stderr.count("already exists\n  hint: use another name, or delete it") == 4
     assert "cannot write it: No such file or directory" in done.stderr
     assert (scene.folder / "mine.md").read_text() == "mine"
     saved = (scene.folder / "new.md").read_text()
@@ -569,7 +569,7 @@ def test_a_saved_conversation_replaces_nothing_but_an_older_one_of_its_session(
     assert "one" in saved
     assert "two" in saved
     assert "the conversation is in new.md" in again.stdout
-    assert (other.code, "`new.md` is there already" in other.stderr) == (1, True)
+    assert (other.code, "`new.md` already exists" in other.stderr) == (1, True)
 
 
 # --- :run ------------------------------------------------------------------------------------
@@ -682,7 +682,7 @@ def test_a_summary_takes_the_place_of_the_conversation(
     assert summed[0][1].startswith("first\n\n[aish] ")
     assert "a summary by model `m`" in summed[0][1]
     assert "summarised: about" in done.stdout
-    assert "part of what was summarised" in done.stderr, "no question is left to take back"
+    assert "part of a summary" in done.stderr, "no question is left to take back"
     assert "1 question" in done.stdout.splitlines()[-1]
 
 
@@ -691,7 +691,7 @@ def test_clear_drops_all_that_was_to_go_out(scene: Project, model: ModelEndpoint
         scene, "old", "!echo printed", ":attach data/note.txt", ":context", ":clear", "new"
     )
 
-    assert "goes out with the next line: data/note.txt, output of 1 local command" in done.stdout
+    assert "is sent with the next line: data/note.txt, output of 1 local command" in done.stdout
     assert told(model.requests[-1].json) == [("user", "new")]
 
 
@@ -717,7 +717,7 @@ def test_questions_are_taken_back_one_after_the_other(scene: Project, model: Mod
     ]
     assert told(model.requests[-1].json) == [("user", "begin")]
     assert done.stdout.count("left out, with its answer: ") == 4
-    assert "nothing was asked yet" in done.stderr
+    assert "no question in this conversation" in done.stderr
 
 
 def test_retry_asks_again_with_all_that_went_out(scene: Project, model: ModelEndpoint) -> None:
@@ -805,7 +805,7 @@ def test_a_question_that_failed_is_asked_again(
 def test_nobody_can_edit_where_nobody_is(scene: Project, model: ModelEndpoint) -> None:
     done = piped(scene, "one", ":edit", "two")
 
-    assert "nobody is there to edit it" in done.stderr
+    assert "it can be edited only at a terminal" in done.stderr
     assert len(told(model.requests[-1].json)) == 3
 
 
@@ -838,7 +838,7 @@ def test_files_resources_and_prompts_go_out_with_the_next_line(
     ]
     assert places == sorted(places)
     assert text.endswith("look at it")
-    assert done.stdout.count("~/at-home.txt goes out with the next line") == 2
+    assert done.stdout.count("~/at-home.txt is sent with the next line") == 2
     assert done.stdout.splitlines()[-1].startswith("nothing is attached")
     assert done.code == 0, done.stderr
 
@@ -876,7 +876,7 @@ def test_a_picture_goes_only_to_a_model_that_sees(
 
     content = model.requests[0].json["messages"][-1]["content"]
     assert isinstance(content, list) is vision
-    assert ("told of a picture and does not see it" in done.stdout) is not vision
+    assert ("gets a note instead of the image" in done.stdout) is not vision
     assert (", 1 picture\n" in done.stdout) is vision
 
 
@@ -901,7 +901,7 @@ def test_a_resource_of_two_servers_is_named_with_its_server(scene: Project) -> N
 
     assert "`docs://guide` is a resource of several servers: `kid`, `web`" in done.stderr
     assert "hint: `:attach docs://guide server=kid` names one of them" in done.stderr
-    assert "docs://guide goes out with the next line" in done.stdout
+    assert "docs://guide is sent with the next line" in done.stdout
 
 
 # --- :norris ---------------------------------------------------------------------------------
@@ -912,7 +912,7 @@ def test_norris_needs_a_person(scene: Project, model: ModelEndpoint) -> None:
 
     decided = [event["verdict"] for event in of_type(_journal(scene), "tool.decided")]
     assert decided == ["ask-no"]
-    assert "`:norris on` needs a person, who can halt it" in done.stderr
+    assert "`:norris on` needs a terminal, where it can be stopped" in done.stderr
     assert "norris is off\n" in done.stdout
     assert done.code == 1
     assert model.requests

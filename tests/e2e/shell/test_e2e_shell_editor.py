@@ -186,7 +186,7 @@ def test_a_history_that_cannot_be_kept_is_told_and_no_more(desk: Desk) -> None:
     window = desk.open()
     window.type("one\rtwo\r")
     window.wait_for('got: "two"')
-    window.wait_for("notice: lines are not remembered in")
+    window.wait_for("notice: lines are not stored in")
     window.type(UP)
     window.wait_for("local> two")
     assert window.raw.count(b"notice:") == 1
@@ -281,7 +281,7 @@ def test_what_was_typed_before_a_question_is_thrown_away(desk: Desk) -> None:
     window.wait_for(lambda: window.echoes)
     window.type("no\r")
     window.wait_for('answered: "no')
-    assert "notice: what you typed before the question was thrown away" in window.text
+    assert "notice: input typed before the question was discarded" in window.text
     window.type("next\r")
     window.wait_for('got: "next"')
     assert window.raw.count(b"got:") == 1
@@ -321,7 +321,7 @@ def test_typing_that_is_not_utf8_is_replaced_and_told(desk: Desk) -> None:
     window = desk.open()
     window.type(b"caf\xe9 \xff\r")
     window.wait_for('got: "caf\\ufffd \\ufffd"')
-    assert "notice: what was typed is not all UTF-8" in window.text
+    assert "notice: the input is not valid UTF-8" in window.text
 
 
 def test_the_terminal_is_never_asked_anything(desk: Desk) -> None:

@@ -271,7 +271,7 @@ def test_a_summary_is_told_of(project: Project, endpoint: ModelEndpoint) -> None
 
     done = sit(project, "one", "two", "three", ":compact", "four", ":export x.yaml")
 
-    assert "note: the file sends the conversation in full" in done.stdout
+    assert "note: the file sends the full conversation" in done.stdout
     assert ids(accepted(project, "x.yaml")) == ["line-1", "line-2", "line-3", "line-5"]
     done = sit(project, "one", "two", "three", ":compact", ":clear", "four", ":export y.yaml")
     assert "accepts it" in done.stdout, done.stderr
@@ -340,7 +340,7 @@ def test_a_server_whose_url_held_a_key_has_to_be_connected_again(
     with http_server() as url:
         assert sit(project, f":mcp connect {url}?token=correct-horse-battery web", "a").code == 0
         said = refused(project, "b", args=("--resume", "latest"))
-    assert "where the server `web` is, this part of the session does not know" in said
+    assert "the address of the server `web` is unknown in this part of the session" in said
 
 
 def test_a_killed_session_is_exported_from_what_it_had_recorded(
@@ -411,13 +411,13 @@ def test_what_has_no_answer_is_no_pipeline(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("p.yaml", "is there already"),
+        ("p.yaml", "already exists"),
         ("missing/x.yaml", "No such file"),
         ("data", "ends in `.yaml`\n  hint: `:export data.yaml`"),
         ("a/q.txt", "ends in `.yaml`\n  hint: `:export a/q.yaml`"),
         ("..", "ends in `.yaml`\n  hint: `:export session.yaml`"),
-        ("link.yaml", "is there already"),
-        ("taken.yaml", "is there already"),
+        ("link.yaml", "already exists"),
+        ("taken.yaml", "already exists"),
         ("/proc/x.yaml", "cannot write it"),
     ],
 )
@@ -438,7 +438,7 @@ def test_a_secret_in_a_result_is_not_written(project: Project, endpoint: ModelEn
 
     said = refused(project, READ, "and then?")
 
-    assert "may hold a secret" in said
+    assert "may contain an undeclared secret" in said
     assert token not in said
 
 
@@ -466,7 +466,7 @@ def test_a_rule_that_asks_is_an_error_that_says_so(
         window.type("y\r")
         window.wait_for("milk")
         window.type(":export x.yaml\r")
-        window.wait_for("nobody is there to answer")
+        window.wait_for("the export runs unattended")
         window.type(":quit\r")
         window.finish()
     assert not (project.folder / "x.yaml").exists()
@@ -532,7 +532,7 @@ def test_a_picture_that_is_elsewhere_is_an_error(project: Project, endpoint: Mod
         said = refused(project, f":attach {project.folder.parent}/logo.png", "what is it?")
     finally:
         (project.folder.parent / "logo.png").unlink()
-    assert "a picture cannot go along" in said
+    assert "an image cannot be included" in said
 
 
 def test_a_file_that_has_changed_since_is_told_of(
@@ -651,4 +651,4 @@ def test_a_secret_in_a_url_is_not_written(project: Project, endpoint: ModelEndpo
     project.pipeline("")
     with http_server() as url:
         said = refused(project, f":mcp connect {url}?token=correct-horse-battery web", "hello")
-    assert "a secret would stand in the file" in said
+    assert "the file would contain a secret" in said

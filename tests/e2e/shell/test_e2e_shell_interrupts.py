@@ -80,7 +80,7 @@ def test_ctrl_c_stops_what_runs_and_the_next_question_is_answered(
     ("name", "said"),
     [
         ("an approval", "✗ interrupted: s__fail was not sent"),
-        ("a tool", "✗ interrupted: whether s__sleep took effect is not known"),
+        ("a tool", "✗ interrupted: outcome of s__sleep is unknown"),
     ],
 )
 def test_a_call_that_a_ctrl_c_stops_is_named(
@@ -149,7 +149,7 @@ def test_an_answer_that_is_stopped_is_no_longer_received(
     with sitting(project) as window:
         reach(window, endpoint, state)
         window.type(CTRL_C)
-        window.wait_for("interrupted: what was said so far stays")
+        window.wait_for("interrupted: the answer so far is kept")
         assert endpoint.requests[0].aborted.wait(20)
 
 
@@ -183,7 +183,7 @@ def test_a_question_that_waits_for_a_server_says_so_and_can_be_given_up(
         window.type("\r")
         window.wait_for("waiting for s to connect")
         window.type(CTRL_C)
-        window.wait_for("interrupted before anything was said: the question is taken back")
+        window.wait_for("interrupted before any answer: the question is taken back")
         assert not endpoint.requests
         ask(window, ":mcp disconnect s")
         answered(window, ":retry", "next answer")

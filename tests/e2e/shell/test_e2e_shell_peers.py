@@ -177,7 +177,7 @@ def test_nothing_of_a_hostile_model_steers_the_terminal(
     env = {"NO_COLOR": "1"} if how == "NO_COLOR" else {}
     with sitting(project, *arguments, rows=100, env=env) as window:
         ask(window, "be evil")
-        window.wait_for("what cannot be seen in it is spelled out")
+        window.wait_for("invisible characters are spelled out")
         window.wait_for(lambda: window.lines[-1].endswith("? [y/N/e]"))
         window.type("\r")
         answered(window, "go on", "fine")
@@ -205,7 +205,7 @@ def test_an_answer_of_one_endless_line_is_shown_and_can_be_stopped(
         ask(window, "go")
         window.wait_for(lambda: len(window.raw) > 200_000)
         window.type(CTRL_C)
-        window.wait_for("interrupted: what was said so far stays")
+        window.wait_for("interrupted: the answer so far is kept")
         window.wait_for(at_prompt(window))
         assert endpoint.requests[0].aborted.wait(20)
 

@@ -136,7 +136,7 @@ def test_a_rule_that_denies_holds_for_what_is_typed_too(project: Project, talkin
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (":undoo", "error: there is no command `:undoo`\n  hint: did you mean `:undo`\n"),
+        (":undoo", "error: unknown command `:undoo`\n  hint: did you mean `:undo`\n"),
         (":", "error: a `:` is followed by a command\n"),
         (":model nope", "error: no model `nope` in p.yaml\n"),
         ("x" * (2 << 20), "error: line 1 of stdin is longer than 1,048,576 bytes\n"),
@@ -300,7 +300,7 @@ def test_without_a_file_it_is_the_one_here_or_ones_own(
     assert (
         "error: no pipeline file was given, and there is neither `./aish.yaml` nor" in none.stderr
     )
-    assert "hint: `aish init` writes one to begin with" in none.stderr
+    assert "hint: `aish init` writes a first one" in none.stderr
     own = tmp_path / "home" / ".config" / "aish"
     own.mkdir(parents=True)
     (own / "aish.yaml").write_bytes((project.folder / "p.yaml").read_bytes())

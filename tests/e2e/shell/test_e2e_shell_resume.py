@@ -429,7 +429,7 @@ def test_a_question_that_was_undone_is_not_asked_again_in_the_next_part(
     assert messages(endpoint.asked[-1]) == [{"role": "user", "content": "one"}]
     sit(project, ":undo", args=LATEST)
 
-    assert "nothing was asked yet" in sit(project, ":retry", args=LATEST).stderr
+    assert "no question in this conversation" in sit(project, ":retry", args=LATEST).stderr
 
 
 def test_a_session_that_was_killed_in_a_call_knows_that_nobody_answered_it(
@@ -484,9 +484,9 @@ def test_a_session_that_somebody_is_in_is_refused(
         assert done.code == 2, done.stdout
         assert "this session is open elsewhere, by process" in done.stderr
         window.type(f":resume {folder.name}\r")
-        window.wait_for("the session that you are in")
+        window.wait_for("this is the current session")
         window.type(":resume nonesuch\r")
-        window.wait_for("no session `nonesuch`")
+        window.wait_for("unknown session `nonesuch`")
         window.type("two\r")
         window.wait_for("<4: two>")
         window.type(":quit\r")
@@ -527,7 +527,7 @@ def test_the_sessions_of_other_pipelines_are_no_session_of_this_one(
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("latest", "no sessions to go on with"), ("abcd", "no sessions to go on with")],
+    [("latest", "no sessions to resume"), ("abcd", "no sessions to resume")],
 )
 def test_there_is_nothing_to_go_on_with(
     project: Project, endpoint: ModelEndpoint, name: str, said: str
@@ -540,7 +540,7 @@ def test_there_is_nothing_to_go_on_with(
     assert said in done.stderr
     assert not (project.folder / ".aish").exists()
     sit(project, "hello")
-    assert "there is no session" in sit(project, "x", args=("--resume", "nonesuch")).stderr
+    assert "unknown session" in sit(project, "x", args=("--resume", "nonesuch")).stderr
 
 
 def test_a_damaged_journal_is_not_gone_on_with(project: Project, endpoint: ModelEndpoint) -> None:
@@ -695,6 +695,6 @@ def test_a_session_whose_journal_ends_in_nul_bytes_goes_on_and_says_so(
     done = sit(project, "and now?", args=("--resume", folder.name))
 
     assert done.code == 0, done.stderr
-    assert "the journal ends in 4,096 bytes that are no whole record" in done.stderr
+    assert "the journal ends in 4,096 bytes that are not a whole record" in done.stderr
     assert (folder / "events.jsonl.torn").read_bytes() == b"\0" * 4096 + b"\n"
     assert endpoint.asked[-1]["messages"][1]["content"] == "one"

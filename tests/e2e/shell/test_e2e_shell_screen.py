@@ -205,7 +205,7 @@ def test_what_was_typed_ahead_does_not_answer_a_question(
         gate.open()
         window.wait_for("send this call? [y/N/a]")
         window.type("n\r")
-        window.wait_for("! what you typed before the question was thrown away")
+        window.wait_for("! input typed before the question was discarded")
         window.wait_for("well")
         assert leave(window) == 0
     (decided,) = of_type(session_journal(project), "tool.decided")

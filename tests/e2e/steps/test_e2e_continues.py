@@ -394,7 +394,7 @@ def test_a_secret_in_a_conversation_comes_back_as_its_name_and_that_is_said(
     done = project.run("--resume")
 
     assert done.code == 0, done.stderr
-    assert "a secret was in the conversation of this step" in done.stderr
+    assert "the conversation of this step contained a secret" in done.stderr
     assert said(model.asked[1])[1] == ("assistant", "your key is <secret:TOKEN>")
     assert "hunter2" not in project.everything_written()
 

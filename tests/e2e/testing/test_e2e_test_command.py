@@ -143,7 +143,7 @@ def test_a_miss_of_a_shared_cassette_says_that_cases_may_need_their_own(tested: 
     done = tested.aish("test", "-k", "another")
 
     assert done.code == 6
-    assert "hint: cases that ask for different things need a `cassette` each; if" in done.stdout
+    assert "hint: cases with different requests need a `cassette` each; if" in done.stdout
 
 
 @pytest.mark.requirement("C12", "exit-6")
@@ -304,7 +304,7 @@ def test_missing_cassettes_are_recorded_first_if_asked(
     second = project.aish("test", "--record", env=env)
 
     assert plain.code == 2
-    assert "there is no cassette `cassettes/bye.yaml`" in plain.stdout
+    assert "no such cassette: `cassettes/bye.yaml`" in plain.stdout
     assert "hint: `aish test pipelines/bye.yaml --record` records it, live" in plain.stdout
     assert (first.code, second.code) == (0, 0)
     told = ["recording cassettes/bye.yaml", "recording cassettes/notes.yaml"]

@@ -170,7 +170,7 @@ def test_a_new_case_that_fails_is_a_failure_beside_a_baseline(live: Project) -> 
     done = live.aish("test", "--live", "-m", "good", "--baseline", "base.json", "-q")
 
     assert done.code == 1
-    assert "in base.json and no more:\n  pipelines/replies.yaml::answers[hours]" in done.stdout
+    assert "in base.json but not run now:\n  pipelines/replies.yaml::answers[hours]" in done.stdout
 
 
 @pytest.mark.requirement("C12", "exit-2")
@@ -180,11 +180,11 @@ def test_a_new_case_that_fails_is_a_failure_beside_a_baseline(live: Project) -> 
         (("--live", "-m", "godo"), "no model `godo` in pipelines/replies.yaml"),
         (("--model", "good"), "`--model` is for live runs"),
         (("--baseline", "b.json"), "`--baseline` is for live runs"),
-        (("--live", "--update-snapshots"), "`--update-snapshots` is about cassettes"),
-        (("--live", "--record"), "`--record` is about cassettes"),
+        (("--live", "--update-snapshots"), "`--update-snapshots` is for cassettes"),
+        (("--live", "--record"), "`--record` is for cassettes"),
         (("--live", "--baseline", "b.json"), "--baseline b.json: cannot be read: No such file"),
         (("--live", "--baseline", "pipelines/cases.csv"), "is not JSON"),
-        (("--live", "--baseline", "other.json"), "is no result of `aish test --live`"),
+        (("--live", "--baseline", "other.json"), "is not a result of `aish test --live`"),
         (("--live", "--timeout", "5"), "--timeout: "),
         (("--live", "--html", "no/t.html"), "its folder does not exist"),
     ],
@@ -229,7 +229,7 @@ def test_the_time_limit_holds_over_all_cases(live: Project, model_endpoint: Mode
 
     assert done.code == 4, done.stdout + done.stderr
     assert "0 passed, 2 not run, cost" in done.stdout
-    assert "(the time limit of 1 s for all cases together is over)" in done.stdout
+    assert "(the time limit of 1 s for all cases is exceeded)" in done.stdout
 
 
 @pytest.mark.requirement("C12", "B8")

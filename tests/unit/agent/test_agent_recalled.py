@@ -156,7 +156,7 @@ def test_a_conversation_may_begin_with_that_of_another_step() -> None:
     ],
 )
 def test_a_record_that_is_no_turn_is_refused_with_its_number(record: Any) -> None:
-    with pytest.raises(UsageError, match="no such event") as raised:
+    with pytest.raises(UsageError, match="not a valid event") as raised:
         history_of([record], Files().read)
 
     assert raised.value.where == "record 7"

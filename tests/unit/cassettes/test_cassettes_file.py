@@ -114,26 +114,26 @@ def test_a_file_that_is_cut_anywhere_is_refused() -> None:
         ("version: 1\n  run", "version: 9\n  run", "is of version 9, and this program reads"),
         ("complete: true", "complete: false", "was interrupted and is not complete"),
         ("  run: run-1\n", "", "`metadata` needs `run`, `clock` and `env`"),
-        ("LANG: C", "LANG: [C]", "a value of `metadata.env` is no text"),
+        ("LANG: C", "LANG: [C]", "a value of `metadata.env` is not text"),
         ("code: 200", "code: fine", "c.yaml:10: interaction 1 cannot be used: its `status.code`"),
         ("method: POST", "verb: POST", "unknown key `verb`"),
-        ("method: POST", "method: [POST]", "its `request.method` is no text"),
+        ("method: POST", "method: [POST]", "its `request.method` is not text"),
         (
             "method: POST",
             "method: POST\n    method: GET",
-            "c.yaml:12: the key `method` stands twice",
+            "c.yaml:12: duplicate key `method`",
         ),
-        ("- application/json", "- {a: b}", "`content-type` that is no text"),
-        ("string: Hi", "string: [Hi]", "its `response.body.string` is no text"),
-        ("string: Hi", "string: !!binary '%%'", "marked as binary is no base64"),
+        ("- application/json", "- {a: b}", "`content-type` that is not text"),
+        ("string: Hi", "string: [Hi]", "its `response.body.string` is not text"),
+        ("string: Hi", "string: !!binary '%%'", "binary data is not valid base64"),
         ("string: Hi", "string: !!python/name:os.system ''", "the tag `tag:yaml.org,2002:python"),
-        ("string: Hi", "string: !secret Hi", "the tag `!secret` has no place"),
+        ("string: Hi", "string: !secret Hi", "the tag `!secret` is not allowed"),
         ("string: Hi", "string: *nowhere", "`*nowhere` refers to nothing before it"),
         ("string: Hi", "string: Hi\n    chunks: 1@0.5", "add up to 1 bytes, and its body has 2"),
-        ("string: Hi", "string: Hi\n    chunks: 2@soon", "no list of `size@seconds`"),
-        ("string: Hi", "string: Hi\n    chunks: 2@nan", "no list of `size@seconds`"),
-        ("string: Hi", "string: Hi\n    chunks: -1@0.1 3@0.1", "no list of `size@seconds`"),
-        ("string: Hi", "string: 'Hi", "this is no cassette: found unexpected"),
+        ("string: Hi", "string: Hi\n    chunks: 2@soon", "not a list of `size@seconds`"),
+        ("string: Hi", "string: Hi\n    chunks: 2@nan", "not a list of `size@seconds`"),
+        ("string: Hi", "string: Hi\n    chunks: -1@0.1 3@0.1", "not a list of `size@seconds`"),
+        ("string: Hi", "string: 'Hi", "this is not a cassette: found unexpected"),
         ("  response:", "  answer:", "it has no `response`"),
         ("...\n", "---\n", "there is a second document"),
         ("...\n", "", "cut short: its last line is missing"),
@@ -223,7 +223,7 @@ version: 1
 def test_a_missing_cassette_is_named_and_an_interrupted_one_with_it(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
 
-    with pytest.raises(CassetteFileError, match="there is no cassette") as caught:
+    with pytest.raises(CassetteFileError, match="no such cassette") as caught:
         load(path)
     assert caught.value.hint == f"`aish record FILE -o {path}` records it, live"
     with Recording(path, HEAD) as recording:
@@ -371,7 +371,7 @@ def test_a_recording_never_takes_the_place_of_what_is_no_cassette(
     path = tmp_path / "pipeline.yaml"
     path.write_text(content)
 
-    with pytest.raises(CassetteFileError, match="is no cassette") as caught:
+    with pytest.raises(CassetteFileError, match="is not a cassette") as caught:
         Recording(path, HEAD)
 
     assert caught.value.hint == "give another path, or delete the file first"
@@ -400,7 +400,7 @@ def test_a_recording_is_not_put_in_the_place_of_a_pipe_or_of_a_recording(tmp_pat
 
     with pytest.raises(CassetteFileError, match="is not a regular file"):
         Recording(pipe, HEAD)
-    with pytest.raises(CassetteFileError, match="a recording that has not ended") as caught:
+    with pytest.raises(CassetteFileError, match="an unfinished recording") as caught:
         Recording(tmp_path / "c.yaml.partial", HEAD)
 
     assert caught.value.hint == f"name the cassette itself: `{tmp_path / 'c.yaml'}`"

@@ -272,7 +272,7 @@ async def test_a_call_that_is_not_held_fails_alone_where_another_model_answers()
     noted = await send(transport, URL, rpc("notifications/progress"))
 
     assert json.loads(said)["id"] == 4
-    assert json.loads(said)["error"]["message"] == "the cassette holds no such call"
+    assert json.loads(said)["error"]["message"] == "the cassette has no such call"
     assert noted.status_code == 202
     assert lenient.missed == []
 

@@ -235,7 +235,7 @@ def test_tests_that_cannot_run_are_found_before(tmp_path: Path) -> None:
         (
             7,
             "tests[0].cassette.ignore[1]",
-            "`a.b` is no path that can be ignored",
+            "`a.b` is not a path that can be ignored",
             "paths look like `$.metadata.date` or `$.messages[*].name`",
             False,
         ),

@@ -65,7 +65,7 @@ def said(text: str, folder: Path) -> list[tuple[str, str, str | None]]:
         (
             "steps: [{id: a, pipeline: gone.yaml}]",
             "steps[0].pipeline",
-            "there is no file `gone.yaml`",
+            "no such file: `gone.yaml`",
             None,
         ),
     ],

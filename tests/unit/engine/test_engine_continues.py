@@ -147,7 +147,7 @@ def test_an_image_that_is_gone_is_told_of(tmp_path: Path, damage: bytes | None) 
 def test_a_record_that_is_no_turn_is_refused(tmp_path: Path) -> None:
     broken = TurnAdded(Place("one"), {"role": "narrator"})
 
-    with pytest.raises(UsageError, match="no such event"):
+    with pytest.raises(UsageError, match="not a valid event"):
         taken(tmp_path, StepStarted(Place("one"), "prompt"), broken, step_finished("one"))
 
 

@@ -71,7 +71,7 @@ def test_interrupted_recordings_are_reported(tmp_path: Path) -> None:
     found = [check(subject) for subject in subjects([tmp_path], None)]
 
     assert found[0].findings == ("`a.yaml.partial`: a recording of it was interrupted",)
-    assert found[1].findings == ("this recording was interrupted: nothing plays it",)
+    assert found[1].findings == ("this recording was interrupted and cannot be replayed",)
     assert len(found) == 2
 
 
@@ -127,7 +127,7 @@ def test_what_leads_to_no_cassette_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("aish: 1\nrun: [ls]\n")
     (tmp_path / "broken.yaml").write_text("aish: 1\nrum: [ls]\n")
 
-    with pytest.raises(UsageError, match="names no cassette"):
+    with pytest.raises(UsageError, match="has no cassette"):
         subjects([tmp_path / "p.yaml"], None)
     with pytest.raises(PipelineError):
         subjects([tmp_path / "broken.yaml"], None)

@@ -37,7 +37,7 @@ def test_a_number_that_is_none_is_refused(text: str) -> None:
     ["", "4", "host:8786", "tls://", "tls://host", "ftp://host:1", "tls://a@b:1", "tls://h:65536"],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="names no cluster"):
+    with pytest.raises(UsageError, match="is not a cluster"):
         cluster_address(text)
 
 
@@ -47,7 +47,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     ["10.0.0.7", "scheduler", "127.0.0.1.example.org", "0.0.0.0", "[::]", "localhost.example"],
 )
 def test_items_do_not_travel_to_another_host_in_the_clear(host: str) -> None:
-    with pytest.raises(UsageError, match="in the clear") as error:
+    with pytest.raises(UsageError, match="sent unencrypted") as error:
         cluster_address(f"tcp://{host}:8786")
     assert f"tls://{host}:8786" in str(error.value.hint)
 
@@ -72,7 +72,7 @@ def test_both_ends_of_an_encrypted_way_have_certificates(files: tuple[Path, Path
 @pytest.mark.requirement("B7")
 def test_a_certificate_that_is_not_there_is_named(files: tuple[Path, Path, Path]) -> None:
     files[2].unlink()
-    with pytest.raises(UsageError, match="--cluster-key: there is no file"):
+    with pytest.raises(UsageError, match="--cluster-key: no such file"):
         cluster_address("tls://far.example:8786", *files)
 
 

@@ -124,19 +124,19 @@ def test_the_shard_itself_may_differ(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"shard": Shard(3, 4)}, "runs/2: it is one of 4 shards, not of 3 as `runs/0`"),
-        ({"shard": None}, "runs/2: it is no shard: it has all items"),
+        ({"shard": None}, "runs/2: it is not a shard: it has all items"),
         ({"pipeline": "another"}, "runs/2: it is not the same run as `runs/0`: `name` differ"),
         (
             {"shard": Shard(2, 3), "items": []},
-            "runs/2: the shard 2/3 is there twice: also in `runs/1`",
+            "runs/2: the shard 2/3 appears twice: also in `runs/1`",
         ),
         (
             {"end": ended("max_failures")},
-            f"runs/2: the step `{STEP}` has not come through its items",
+            f"runs/2: the step `{STEP}` has not finished its items",
         ),
         (
             {"end": ended("items_stopped")},
-            f"runs/2: the step `{STEP}` has not come through its items",
+            f"runs/2: the step `{STEP}` has not finished its items",
         ),
         ({"end": ended("budget", "budget")}, "runs/2: the step"),
     ],
@@ -160,14 +160,14 @@ def test_failed_items_are_results_too(tmp_path: Path) -> None:
 def test_a_run_without_an_end_is_refused(tmp_path: Path) -> None:
     said = trouble(tmp_path, [all_shards()[0][:-1], *all_shards()[1:]])
 
-    assert said == "runs/0: it has not come to its end"
+    assert said == "runs/0: it has not finished"
 
 
 def test_a_run_that_was_interrupted_is_refused(tmp_path: Path) -> None:
     cut = Exit(130, "interrupted", retryable=True, reason="")
     said = trouble(tmp_path, [[*all_shards()[0][:-1], run_finished(exit=cut)], *all_shards()[1:]])
 
-    assert said == "runs/0: it ended before its time: interrupted"
+    assert said == "runs/0: it ended early: interrupted"
 
 
 def test_an_item_in_the_wrong_shard_is_named(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_two_items_in_one_place_are_named(tmp_path: Path) -> None:
 
     said = trouble(tmp_path, [*all_shards()[:2], third])
 
-    assert said == f"runs/2: the item {place} is there twice: as `{place}` and as `{key}`"
+    assert said == f"runs/2: the item {place} appears twice: as `{place}` and as `{key}`"
 
 
 def test_which_step_is_meant_has_to_be_said_if_there_are_several(tmp_path: Path) -> None:

@@ -272,13 +272,13 @@ def test_what_is_done_is_said_and_a_masked_result_is_warned_of(tmp_path: Path) -
     )
 
     first, second = done.notices
-    assert f"run {RUN} is gone on with: 1 step and 1 item are done" in first.text
+    assert f"run {RUN} is resumed: 1 step and 1 item are done" in first.text
     assert (second.place.step, second.level, second.code) == ("note", "warning", "resumed_masked")
 
 
 @pytest.mark.requirement("B3")
 def test_a_run_without_a_beginning_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ResumeRefusedError, match="killed before it began"):
+    with pytest.raises(ResumeRefusedError, match="killed before it started"):
         carried([], plan_of(tmp_path), RUN)
 
 
@@ -311,7 +311,7 @@ def test_a_call_without_an_end_is_refused_wherever_its_step_runs_again(
     with pytest.raises(ResumeRefusedError) as refused:
         taken(plan, *events)
 
-    assert "1 call began, and the journal does not tell how it ended" in refused.value.message
+    assert "1 call started, with unknown outcome" in refused.value.message
     assert "`s__send` in step `one`, at 20" in refused.value.message
     assert 'with {"n": 1}' in refused.value.message
     assert "--retry-unknown" in str(refused.value.hint)
@@ -380,7 +380,7 @@ def test_many_calls_are_counted_and_not_all_shown(tmp_path: Path) -> None:
     with pytest.raises(ResumeRefusedError) as refused:
         taken(plan_of(tmp_path, CALLS), BEGUN, *events)
 
-    assert refused.value.message.startswith("25 calls began")
+    assert refused.value.message.startswith("25 calls started")
     assert refused.value.message.endswith("… and 15 more")
 
 
@@ -672,7 +672,7 @@ def test_differences_are_refused_or_forced_and_told(folder: Path) -> None:
     assert "although `inputs.since` changed" in notice.text
     assert forced(now, now, plan.pipeline) == ()
     check_same(now, now, plan.pipeline)
-    with pytest.raises(ResumeRefusedError, match="does not tell"):
+    with pytest.raises(ResumeRefusedError, match="does not record"):
         check_same({}, now, plan.pipeline)
 
 
@@ -701,7 +701,7 @@ def test_the_beginnings_of_a_run_are_found_in_its_journal(tmp_path: Path) -> Non
     [
         (lambda _: b'{"a": 1}\n', "no checksum"),
         (lambda _: b"\0" * 512 + b"\n", "does not begin with `run.started`"),
-        (lambda data: data.replace(b"\n", b"\r\n")[200:], "its checksum does not fit"),
+        (lambda data: data.replace(b"\n", b"\r\n")[200:], "its checksum does not match"),
         (lambda data: data.split(b"\n", 1)[1], "does not begin with `run.started`"),
     ],
 )

@@ -145,7 +145,7 @@ def test_a_secret_is_not_written_to_disk(tmp_path: Path, arguments: JsonObject) 
     secrets.add("TOKEN", "s3cret-t0ken!")
     book = a_book(tmp_path / "staged.json", secrets)
     why = book.refusal(TOOL, arguments)
-    assert why == "an argument holds a secret of this run, and staged calls are kept in a file"
+    assert why == "an argument contains a secret of this run, and staged calls are stored in a file"
     assert book.refusal(TOOL, {"text": "no key"}) is None
 
 

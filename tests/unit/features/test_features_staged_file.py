@@ -101,7 +101,7 @@ def test_the_calls_of_another_run_are_not_written_over(tmp_path: Path) -> None:
 def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("mine\n", encoding="utf-8")
-    with pytest.raises(StagedError, match="none of this run"):
+    with pytest.raises(StagedError, match="file of another run"):
         open_staged(path, HEAD)
     assert path.read_text(encoding="utf-8") == "mine\n"
 
@@ -194,7 +194,7 @@ def test_a_call_that_was_changed_is_refused(tmp_path: Path, change: dict[str, An
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"run": "20261121T153101Z-notes-0000"}, "its digest does not fit"),
+        ({"run": "20261121T153101Z-notes-0000"}, "its digest does not match"),
         ({"pipeline": {"name": "notes", "file": "x.yaml", "digest": "0" * 64}}, "digest does not"),
         ({"aish_staged": 2}, "this is of version 2"),
         ({"aish_staged": True}, "this is of version True"),
@@ -217,7 +217,7 @@ def test_a_call_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     written(path, a_call(1))
     data = json.loads(path.read_bytes())
-    with pytest.raises(StagedError, match="is there twice"):
+    with pytest.raises(StagedError, match="appears twice"):
         staged_of({**data, "calls": data["calls"] * 2})
 
 

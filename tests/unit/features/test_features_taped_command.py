@@ -164,7 +164,7 @@ def test_a_lenient_replay_fails_the_command_alone(desk: Desk) -> None:
 
     missed, found = desk.replay(["echo", "b"], ["echo", "a"], lenient=True)
 
-    assert (missed.kind, missed.content) == ("handler_error", "the cassette holds no such call")
+    assert (missed.kind, missed.content) == ("handler_error", "the cassette has no such call")
     assert found.content == "a\n"
     assert desk.tape.missed == []
 
@@ -196,4 +196,4 @@ def test_a_hand_edited_answer_is_a_failed_command(desk: Desk) -> None:
 
     (played,) = desk.replay(["true"])
 
-    assert played == ToolResult("handler_error", "the cassette holds no answer to this")
+    assert played == ToolResult("handler_error", "the cassette has no answer to this")

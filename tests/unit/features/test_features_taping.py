@@ -129,7 +129,7 @@ def test_where_there_is_no_cassette_everything_is_recorded(tmp_path: Path, mode:
 
     assert (made.records, made.mode) == (True, "all")
     assert not made.replays_models
-    with pytest.raises(CassetteFileError, match="there is no cassette"):
+    with pytest.raises(CassetteFileError, match="no such cassette"):
         load_session(CassetteChoice(tmp_path / "c.yaml", "none"))
 
 

@@ -77,7 +77,7 @@ def test_lines_end_at_line_ends_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ("", "rows.csv:1: there is no header: the first line has to name the columns"),
+        ("", "rows.csv:1: the header is missing: the first line has to name the columns"),
         ("a,,c\n", "rows.csv:1: column 2 has no name in the header"),
         ("a,b,a\n1,2,3\n", "rows.csv:1: the header has the name `a` twice, in columns 1 and 3"),
         ("a,b\n1,2\n3\n", "rows.csv:3: the row has 1 value, and the header has 2 names"),
@@ -97,7 +97,7 @@ def test_lines_end_at_line_ends_only(tmp_path: Path) -> None:
             'a\n"x"y\n',
             "rows.csv:2: something follows a closing quote: a quote in a value is written twice",
         ),
-        ("a\n1\r2\n", "rows.csv:2: a carriage return stands within the line"),
+        ("a\n1\r2\n", "rows.csv:2: the line contains a carriage return"),
         (
             "a\n" + "x" * (LONGEST_VALUE + 1),
             f"rows.csv:2: a value is longer than {LONGEST_VALUE} characters: is a quote left open",
@@ -113,12 +113,12 @@ def test_what_is_wrong_with_a_csv_file_is_said_with_its_line(
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ("1\n{a: 1}\n", "rows.jsonl:2: the line is no JSON: Expecting property name"),
-        ('{"a":1,"a":2}\n', "rows.jsonl:1: the line is no JSON that can be used: the key `a`"),
-        ("NaN\n", "rows.jsonl:1: the line is no JSON that can be used: `NaN` is not a JSON number"),
-        ("1 2\n", "rows.jsonl:1: the line is no JSON: Extra data (column 3)"),
-        ("[" * 65 + "]" * 65, "rows.jsonl:1: the line is no JSON that can be used: it is nested"),
-        ("[" * 99_999, "rows.jsonl:1: the line is no JSON that can be used: it is nested more"),
+        ("1\n{a: 1}\n", "rows.jsonl:2: the line is not valid JSON: Expecting property name"),
+        ('{"a":1,"a":2}\n', "rows.jsonl:1: the line is not valid JSON: duplicate key `a`"),
+        ("NaN\n", "rows.jsonl:1: the line is not valid JSON: `NaN` is not a JSON number"),
+        ("1 2\n", "rows.jsonl:1: the line is not valid JSON: Extra data (column 3)"),
+        ("[" * 65 + "]" * 65, "rows.jsonl:1: the line is not valid JSON: it is nested"),
+        ("[" * 99_999, "rows.jsonl:1: the line is not valid JSON: it is nested more"),
         (b'"\xff"\n', "rows.jsonl:1: byte 1 of the file (0xff) is not UTF-8"),
         (b'1\n"a\0"\n', "rows.jsonl:2: byte 4 of the file is a NUL, which no text has"),
     ],
@@ -148,14 +148,14 @@ def test_a_line_that_does_not_end_is_refused_early(tmp_path: Path) -> None:
     [
         ("", "rows.json:1: the file is empty"),
         ('{"a": 1}', "rows.json:1: the file is not one JSON array"),
-        ("[1, 2", "rows.json:1: this is no JSON: Expecting ',' or ']'"),
-        ("[1,\n 2,\n]", "rows.json:3: this is no JSON: Expecting value"),
+        ("[1, 2", "rows.json:1: this is not valid JSON: Expecting ',' or ']'"),
+        ("[1,\n 2,\n]", "rows.json:3: this is not valid JSON: Expecting value"),
         ("[1]\n\n[2]", "rows.json:3: something follows the array"),
-        ('["a]', "rows.json:1: this is no JSON: Unterminated string starting at"),
-        ('[1,\n{"a":1,"a":2}]', "rows.json:2: the element is no JSON that can be used: the key"),
+        ('["a]', "rows.json:1: this is not valid JSON: Unterminated string starting at"),
+        ('[1,\n{"a":1,"a":2}]', "rows.json:2: the element is not valid JSON: duplicate key"),
         (b'[1,\n"\xff"]', "rows.json:2: byte 5 of the file (0xff) is not UTF-8"),
         (b'["\xc3', "rows.json:1: byte 2 of the file (0xc3) is not UTF-8"),
-        ("[" * 66 + "]" * 66, "rows.json:1: the element is no JSON that can be used: it is nested"),
+        ("[" * 66 + "]" * 66, "rows.json:1: the element is not valid JSON: it is nested"),
     ],
 )
 def test_what_is_wrong_with_an_array_is_said_with_its_line(
@@ -197,10 +197,10 @@ def test_a_file_that_is_not_there_is_said_before_the_first_item(tmp_path: Path) 
 def test_a_pipe_is_no_file_of_items(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.csv")
 
-    with pytest.raises(ItemsError, match="plain files only") as failed:
+    with pytest.raises(ItemsError, match="regular files only") as failed:
         from_file(tmp_path / "rows.csv")
 
-    assert "write what a pipe gives to a file first" in (failed.value.hint or "")
+    assert "write piped items to a file first" in (failed.value.hint or "")
 
 
 def test_an_unknown_ending_is_refused_with_those_that_are_known(tmp_path: Path) -> None:

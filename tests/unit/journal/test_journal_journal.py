@@ -283,10 +283,10 @@ def _flipped(line: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (_flipped, "is damaged: its checksum does not fit"),
-        (lambda line: line[:30] + b"\0" * 200 + b"\n", "has NUL bytes in it, and records stand"),
-        (lambda line: b"\0" * 4096 + line, "has NUL bytes in it, and records stand"),
-        (lambda _: b"hello\n", "has no checksum: it is no record of a journal"),
+        (_flipped, "is damaged: its checksum does not match"),
+        (lambda line: line[:30] + b"\0" * 200 + b"\n", "has NUL bytes in it, and records after"),
+        (lambda line: b"\0" * 4096 + line, "has NUL bytes in it, and records after"),
+        (lambda _: b"hello\n", "has no checksum: it is not a record of a journal"),
         (lambda line: line + line, "has the number 3 after 3"),
         (lambda _: sealed(b'{"v":1,"seq":0}\n'), "has the number 0 after 1"),
         (lambda _: sealed(b'{"v":1,"seq":true}\n'), "has the number True after 1"),
@@ -359,7 +359,7 @@ def test_a_record_behind_nul_bytes_is_no_torn_tail(tmp_path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]) + b"\0" * 4096 + lines[-1])
 
-    assert "has NUL bytes in it, and records stand after it" in refused(path).message
+    assert "has NUL bytes in it, and records after them" in refused(path).message
 
 
 @pytest.mark.requirement("X6")
@@ -394,7 +394,7 @@ def test_a_long_journal_is_read_in_memory_that_does_not_grow(tmp_path: Path) -> 
 def test_a_directory_or_a_pipe_is_no_journal(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "events.jsonl")
 
-    with pytest.raises(UsageError, match="not a plain file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         read_journal(tmp_path / "events.jsonl")
 
 

@@ -123,7 +123,7 @@ def test_a_call_is_not_made_of_a_tool_that_changed_while_somebody_was_asked() ->
 
             assert (found.kind, found.content) == (
                 "denied",
-                "[aish] tool call denied: kid__echo is not the same any more",
+                "[aish] tool call denied: kid__echo has changed",
             )
             assert await s.text("kid__echo", text="x") == "x"
 

@@ -446,7 +446,7 @@ def test_a_tool_of_a_server_that_is_gone_cannot_be_called() -> None:
             found = await s.registry.call(held, {"a": 1, "b": 2}, s.progress.append)
             assert (found.kind, found.content) == (
                 "transport_error",
-                "[aish] tool transport error: the server `kid` is not connected any more",
+                "[aish] tool transport error: the server `kid` is not connected",
             )
 
     play(scene)

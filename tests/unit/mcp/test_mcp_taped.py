@@ -407,9 +407,7 @@ def test_a_lenient_replay_fails_the_call_alone(reel: Reel) -> None:
     played = reel.replay(other, GONE, lenient=True, whole=False)
 
     assert [one.kind for one in played.value] == ["rpc_error", "ok"]
-    assert played.value[0].content == (
-        "[aish] tool dispatch failed: the cassette holds no such call"
-    )
+    assert played.value[0].content == ("[aish] tool dispatch failed: the cassette has no such call")
 
 
 @pytest.mark.requirement("C5")

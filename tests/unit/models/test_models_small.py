@@ -51,7 +51,7 @@ async def test_a_small_model_is_shown_the_first_tools_which_is_told_once() -> No
     assert names == [NAMES[:4]] * 2
     (text,) = said
     assert text == (
-        "10 tools are too many for `cloud`, which is shown `repo__tool_a`, `repo__tool_b`,"
+        "10 tools are too many for `cloud`, which gets `repo__tool_a`, `repo__tool_b`,"
         " `repo__tool_c`, `repo__tool_d`; name those it needs under `tools:`"
     )
 

@@ -225,7 +225,7 @@ def test_a_run_that_was_cut_off_replaces_nothing(tmp_path: Path) -> None:
     said = told([item_started(0, "a"), item_finished(0)], path, exit=INTERRUPTED)
 
     assert path.read_text(encoding="utf-8") == "older"
-    assert said == [f"note: `{path}` is not written: the items are not all through"]
+    assert said == [f"note: `{path}` is not written: not all items have ended"]
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_what_was_withdrawn_is_marked_and_what_comes_after_is_read_anew() -> Non
     scene = Scene().said(["Done.\n\n```\nhalf"], ticks=True).take(TextWithdrawn(LINE, "half"))
     scene.said(["It *is* so."]).take(turn_finished(LINE, "It *is* so.")).over()
 
-    assert scene.seen() == ("Done.\n! what was said since the question is withdrawn\nIt is so.")
+    assert scene.seen() == ("Done.\n! the answer so far is withdrawn\nIt is so.")
 
 
 def test_calls_at_the_same_time_stay_apart() -> None:

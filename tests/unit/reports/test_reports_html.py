@@ -249,7 +249,7 @@ def test_without_scripts_the_first_items_and_every_failure_can_be_read() -> None
     for n in (3, 150, 199):
         assert f"row {n} is not as it should be" in page.shown
     assert ">row-00100<" not in page.text
-    assert "173 more are shown where scripts may run" in page.shown
+    assert "173 more are shown if scripts are enabled" in page.shown
 
 
 @pytest.mark.requirement("B11")
@@ -258,7 +258,7 @@ def test_what_there_is_no_room_for_is_left_out_of_what_went_well() -> None:
 
     assert len(page.rows) == 30
     assert {row[1] for row in page.rows if row[2] == "failed"} == {"row-00050", "row-00051"}
-    assert "30 items that went well are counted and have no row" in page.shown
+    assert "30 successful items are counted and have no row" in page.shown
     assert re.search(r"\d+ items have no conversation here", page.shown)
     assert "60 items, 2 failed" in page.shown
 

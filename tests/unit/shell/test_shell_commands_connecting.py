@@ -89,7 +89,7 @@ def test_what_cannot_be_an_alias_is_refused(alias: str) -> None:
 
 
 def test_an_alias_that_is_taken_is_refused_with_the_way_out() -> None:
-    with pytest.raises(UsageError, match="`docs` is taken") as caught:
+    with pytest.raises(UsageError, match="`docs` is already used") as caught:
         server_of_url("https://docs.example/mcp", "docs", {"docs"})
 
     assert ":mcp disconnect docs" in str(caught.value.hint)

@@ -204,7 +204,7 @@ GOOD = "[local command: ls]\nx\n[exit code 0]"
     [
         (Waited(GOOD.replace("code 0", "code 1"), "run-1", "ls"), "did not succeed"),
         (Waited("a\n[aish] 3 of 9 bytes left out here\n[exit code 0]", "run-1", "ls"), "too long"),
-        (Waited(GOOD, "run-1", "echo <secret:KEY>"), "a secret stood in the command"),
+        (Waited(GOOD, "run-1", "echo <secret:KEY>"), "the command contained a secret"),
         (Waited(GOOD, "run-2", "ls"), "not in the recording"),
     ],
 )
@@ -248,7 +248,7 @@ def test_servers_are_those_that_models_were_shown(tmp_path: Path) -> None:
     found = servers_of(data, {"web": web}, {"b", "web"}, tmp_path, tmp_path)
 
     assert found == {"b": {"url": "http://b"}, "web": {"url": "http://web", "auth_env": "KEY"}}
-    with pytest.raises(NotExportedError, match="where the server `gone` is"):
+    with pytest.raises(NotExportedError, match="the address of the server `gone`"):
         servers_of(data, {}, {"gone"}, tmp_path, tmp_path)
 
 

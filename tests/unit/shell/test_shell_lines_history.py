@@ -131,7 +131,7 @@ def test_what_cannot_be_kept_is_told_once(tmp_path: Path, obstacle: str) -> None
     kept.file.add("one")
     kept.file.add("two")
     assert len(kept.notices) == 1
-    assert kept.notices[0].startswith(f"lines are not remembered in `{path}`: ")
+    assert kept.notices[0].startswith(f"lines are not stored in `{path}`: ")
     assert not (tmp_path / "elsewhere").exists()
 
 

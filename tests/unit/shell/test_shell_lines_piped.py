@@ -91,7 +91,7 @@ def test_lines_are_messages_without_their_ends(
 def test_what_is_not_utf8_is_replaced_and_told_once(pipe: Pipe) -> None:
     pipe.feed(b"caf\xe9\n", b"\xff\xfe\x00\n", b"fine\n")
     assert read_all(pipe.lines) == ["caf\ufffd", "\ufffd\ufffd\0", "fine"]
-    assert pipe.notices == ["a line of stdin is not UTF-8; what could not be read was replaced"]
+    assert pipe.notices == ["a line of stdin is not valid UTF-8; invalid bytes were replaced"]
 
 
 def test_utf16_is_refused(pipe: Pipe) -> None:

@@ -208,7 +208,7 @@ def test_of_very_many_proposals_the_first_are_asked_about(tmp_path: Path) -> Non
     proposed(scene, "\n".join(f"CMD: echo {number}" for number in range(23)))
 
     assert desk.asked == [f"echo {number}" for number in range(20)]
-    said = "3 more `CMD:` lines not run: at most 20 of an answer are asked about"
+    said = "3 more `CMD:` lines not run: at most 20 of an answer are offered"
     assert scene.told(Notice)[-1].text == said
     assert scene.waiting().endswith(f"[aish] {said}")
 

@@ -108,16 +108,14 @@ def test_what_can_be_shown_is_asked_about() -> None:
     assert refusal("printf '\x1b[2J' \u202e é 雪 \t") is None
     assert refusal("x" * LONGEST) is None
     assert refusal("x" * (LONGEST + 1)) == (
-        "it has 16,385 characters, and at most 16,384 are looked through"
+        "it has 16,385 characters, and at most 16,384 are allowed"
     )
 
 
 @pytest.mark.requirement("S2")
 def test_an_answer_proposes_no_more_than_anybody_reads() -> None:
     assert too_many(MOST) is None
-    assert too_many(MOST + 1) == (
-        "1 more `CMD:` line not run: at most 20 of an answer are asked about"
-    )
+    assert too_many(MOST + 1) == ("1 more `CMD:` line not run: at most 20 of an answer are offered")
     assert too_many(MOST + 2) == (
-        "2 more `CMD:` lines not run: at most 20 of an answer are asked about"
+        "2 more `CMD:` lines not run: at most 20 of an answer are offered"
     )

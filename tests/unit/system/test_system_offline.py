@@ -83,7 +83,7 @@ def test_a_socket_that_is_there_can_neither_connect_nor_bind_nor_send(
 def test_no_socket_of_a_network_is_opened(family: socket.AddressFamily) -> None:
     error = refused(lambda: socket.socket(family))
 
-    assert "something wanted to open a socket" in error.message
+    assert "something tried to open a socket" in error.message
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_command_is_run_or_edited_only_where_somebody_says_so(
 def test_what_cannot_be_seen_in_a_command_is_spelled_out(person: PersonAtTerminal) -> None:
     assert answer(person, "ls \u202etxt\x1b[2J\u00a0b", "y\n") == "yes"
     assert "run 'ls \\u202etxt\\x1b[2J\\u00a0b'? [y/N/e] " in person.seen
-    assert "what cannot be seen in it is spelled out" in person.seen
+    assert "invisible characters are spelled out" in person.seen
 
 
 @pytest.mark.requirement("P2", "X3")

@@ -227,5 +227,5 @@ def test_a_form_says_how_to_give_it_up_before_and_after_a_value_that_does_not_fi
     lines = ((BEGIN, "y\n"), ("what is wanted: y or n; Ctrl-C gives up\n>", "\x03"))
     again = (lines[0], ("\n>", "maybe\n"), lines[1])
     assert asked(person, form(sure={"type": "boolean"}), *again) == {"action": "cancel"}
-    assert "you have seen all of it;" in person.seen
+    assert "you have confirmed it;" in person.seen
     assert person.seen.split(BEGIN)[0].rstrip().endswith("Ctrl-C gives up")

@@ -56,7 +56,7 @@ def test_every_line_of_the_arguments_stands_behind_the_bar(
 @pytest.mark.requirement("P2", "P9")
 def test_keys_that_look_alike_are_told_apart() -> None:
     shown = text_of(sheet_of(question({"path": 1, "p\u0430th": 2, "pa\u200bth": [{"x": 1}]}), 80))
-    assert "  beware: letters that look like others: p\\u0430th\n" in shown
+    assert "  beware: lookalike letters: p\\u0430th\n" in shown
     assert '"pa\\u200bth"' in shown
     assert "beware" not in text_of(sheet_of(question({"größe": "p\u0430th"}), 80))
 

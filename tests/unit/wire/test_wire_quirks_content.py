@@ -170,7 +170,7 @@ ROWS = [
         chunk({"reasoning": "Hm.", "reasoning_content": "Hm."}) + said("Hello") + ends(),
         THOUGHT, TextPiece("Hello"), Extras({"reasoning_content": "Hm.", "reasoning": "Hm."}),
         finished()),
-    row("Q59", "reasoning that is no string",
+    row("Q59", "reasoning that is not a string",
         chunk({"reasoning": {"text": "Hm.", "id": 1}}) + said("Hello") + ends(),
         THOUGHT, TextPiece("Hello"), Extras({"reasoning": {"text": "Hm.", "id": 1}}), finished()),
     row("Q59", "nothing but reasoning", chunk({"reasoning": "Hm."}) + ends(),

@@ -120,7 +120,7 @@ ROWS = [
         Broken(IncompleteStreamError, "inside its JSON", retryable=True)),
     row("Q18", "one completion as an event", event(COMPLETION), TextPiece("Hello"),
         finished(usage=Usage(3, 1))),
-    row("Q18", "JSON that is no completion", b'{"ok": true}',
+    row("Q18", "JSON that is not a completion", b'{"ok": true}',
         Broken(UnreadableStreamError, 'not a chat completion: {"ok": true}', retryable=False)),
     row("Q19", "one completion and the marker", BODY + b"\n\ndata: [DONE]\n\n",
         TextPiece("Hello"), finished(usage=Usage(3, 1))),

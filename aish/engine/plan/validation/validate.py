@@ -191,7 +191,7 @@ def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tupl
             continue
         inner, problems = check_file(step.file, locked=locked, above=trail)
         if inner is None and not step.file.exists():
-            missing = Issue(within(path, "pipeline"), f"there is no file `{step.file.name}`")
+            missing = Issue(within(path, "pipeline"), f"no such file: `{step.file.name}`")
             found += _placed(pipeline, (missing,))
             continue
         found += problems
