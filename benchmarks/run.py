@@ -31,6 +31,7 @@ MEASURES = (
     turns.tool_turns,
     turns.many_deltas,
     turns.parallel,
+    turns.tenth_turn,
     turns.long_conversation,
     turns.shortened_conversation,
     cassettes.cassette_load,
