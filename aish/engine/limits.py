@@ -269,11 +269,6 @@ class Budget:
         """What the run has used."""
         return _spent(self._run)
 
-    def spent_by(self, step: str) -> Amount | None:
-        """What a step that is bounded has used."""
-        purse = self._steps.get(step)
-        return None if purse is None else _spent(purse)
-
     def _purses(self, step: str | None) -> Iterator[_Purse]:
         yield self._run
         if step is not None and self._steps:

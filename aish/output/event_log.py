@@ -70,11 +70,6 @@ class Pieces:
         self._open.pop(place, None)
 
 
-def masked_place(place: Place, secrets: Secrets) -> Place:
-    """A place without secrets: item keys and call ids come from outside."""
-    return _masked_record(place, secrets)
-
-
 def _masked_record(record: Record, secrets: Secrets) -> Record:
     changes = {}
     for name in _open_fields(type(record)):

@@ -125,7 +125,7 @@ class Runs(RuleBasedStateMachine):
     def nothing_is_passed(self) -> None:
         lent = [lease.limits for lease, _ in self.leases]
         _check(self.budget.spent, self.held, self.limits, [one[None] for one in lent])
-        inner = self.budget.spent_by("b")
+        inner = self.budget.all_spent.get("b")
         assert inner is not None
         held = [one for one in self.held if (one.step or "")[:1] == "b"]
         _check(inner, held, self.of_step, [one["b"] for one in lent])
@@ -198,7 +198,7 @@ def test_what_was_spent_before_counts() -> None:
     found = budget.reserve("a", Amount(turns=1, tokens=10))
     assert isinstance(found, Reserved)
     budget.settle(found, Amount(turns=1, tokens=4))
-    assert budget.spent_by("a") == Amount(turns=4, tokens=94, cost_usd=0.5, tool_calls=2)
+    assert budget.all_spent["a"] == Amount(turns=4, tokens=94, cost_usd=0.5, tool_calls=2)
     assert budget.reserve("a", Amount(turns=1)) == Over("turns", "a", 4, 4, 1)
 
 
