@@ -76,7 +76,7 @@ SAME_NAME = {
     "transport": "`models/` sends requests to endpoints, `mcp/transports/` messages to servers",
 }
 # Today's leftovers, to be merged or renamed.
-TO_PART = frozenset({"answer", "errors", "matching", "reading", "results"})
+TO_PART = frozenset({"results"})
 # Modules that one module imports, of the same folder, and no other; and why they are files.
 ALONE = {
     "a row of the table that imports it": """
@@ -87,7 +87,6 @@ ALONE = {
         shell/commands/guide.py shell/commands/mcp.py shell/commands/model.py
         shell/commands/past.py shell/commands/pipelines.py shell/commands/turns.py
     """,
-    "the table itself, and nothing else": "cli/catalogue.py",
     "a program that is started as a process of its own": """
         packs/workspace/regex_child.py packs/workspace/python_syntax_child.py
         system/process/reaper_process.py
@@ -101,7 +100,7 @@ ALONE = {
         system/secrets/encodings.py templates/sandbox.py
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
-        agent/sampling.py agent/tool_round.py cassettes/replay/store.py config/decode.py
+        agent/sampling.py agent/tool_round.py config/decode.py
         features/cluster/worker_session.py mcp/client/negotiate.py mcp/client/session.py
         reports/otel/spans.py shell/export/rehearsal.py shell/loop.py
     """,
@@ -110,7 +109,7 @@ ALONE = {
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
     """,
     "today's leftovers, to merge into the module that imports them": """
-        output/terminal/answer.py shell/columns.py shell/status_line.py terminal/form.py
+        shell/columns.py shell/status_line.py
     """,
 }
 # Words that say nothing, or nothing to somebody who does not know the house (design 10.3): in no
@@ -126,14 +125,14 @@ DENIED = frozenset(
 DENIED_ALONE = {"beside", "early", "known", "late", "looking", "taking", "told", "wanted"}
 # Today's leftovers, to be renamed.
 TO_RENAME = """
-    _Known _Losses _Purse _Taped _Told _Wanted alias_complaints annotation_complaints beneath
+    _Known _Losses _Purse _Taped _Told alias_complaints annotation_complaints
     beside carried CarriedItem circle_complaint complaint Deeds deeds deeds_of Desk
     end_tape expect_complaints expression_complaints foreach_complaints glob_complaints
     inner_complaints Keeper known Late limit_complaints LiveTeller locked_complaints
     name_complaints Norris open_beneath open_keeper opening_complaints
-    row_complaints schema_complaints session_shelf stale_complaints taped taping teller
+    row_complaints schema_complaints session_shelf stale_complaints taped teller
     Teller template_complaints through_tape Told told tool_complaints wanted Wanted
-    wildcard_complaints Workplace workplace
+    wildcard_complaints
 """
 SUPPRESSION = re.compile(r"#\s*(?:noqa|ruff: ignore|type: ignore|pragma)")
 REASON = re.compile(

@@ -272,6 +272,10 @@ def test_the_newest_run_of_this_very_pipeline_is_taken(
     assert wrong.code == 2
     assert "a run of the pipeline `other`" in wrong.stderr
 
+    # Its runs are called as those of `p` are.
+    project.pipeline("name: P!\nprompt: Hello", name="alike.yaml")
+    assert project.aish("run", "alike.yaml").code == 0
+
     assert project.run("--resume").stdout == "<Three after <Two after <One, dry>>>\n"
 
 
