@@ -62,7 +62,7 @@ def read_arguments(text: str, schema: JsonObject) -> Arguments:
         return Arguments(None, "{}", str(error))
     except RecursionError:
         return Arguments(None, "{}", "nested too deeply")
-    return Arguments(value, text if as_sent else _spell(value))
+    return Arguments(value, text if as_sent else json.dumps(value, ensure_ascii=False))
 
 
 def _read(text: str, schema: JsonObject) -> tuple[JsonObject, bool]:
@@ -155,10 +155,6 @@ def _wants_only_object(schema: JsonValue) -> bool:
     if isinstance(kind, list | tuple):
         return "object" in kind and "string" not in kind
     return kind == "object"
-
-
-def _spell(value: JsonObject) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def unique_ids(ids: Sequence[str], place: Place, used: Container[str]) -> tuple[str, ...]:

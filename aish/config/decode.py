@@ -648,7 +648,8 @@ def decode_shell(shell: Table) -> Shell:
     """The settings under `shell`."""
     return Shell(
         auto_approve=tuple(
-            _shell_rule(node, path, shell) for path, node in shell.items("auto_approve")
+            RuleEntry(tool=_TOOL, command=_words(node, path, shell), path=path)
+            for path, node in shell.items("auto_approve")
         ),
         cmd_lines=shell.flag("cmd_lines", default=True),
         run=_run(shell),
@@ -661,10 +662,6 @@ def _run(shell: Table) -> tuple[str, ...]:
         return PLATFORM_SHELL
     program = shell.text("run")
     return shell.texts("run") if program is None else (program, "-c")
-
-
-def _shell_rule(node: Node, path: str, shell: Table) -> RuleEntry:
-    return RuleEntry(tool=_TOOL, command=_words(node, path, shell), path=path)
 
 
 def _words(node: Node, path: str, shell: Table) -> tuple[str, ...]:

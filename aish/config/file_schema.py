@@ -172,15 +172,20 @@ def _worded(found: SchemaProblem, root: MappingNode) -> Problem:
         return Problem(key, path, message, hint)
     if found.keyword == "required" and found.key is not None:
         outer = path[: -len(found.key) - 1] if "." in path else ""
-        return Problem(key, outer, f"the key `{found.key}` is missing", _missing_hint(found))
-    position = node.position if node is not None and _on_one_line(node, key) else key
+        hint = "write `aish: 1` at the top" if found.path == ("aish",) else None
+        return Problem(key, outer, f"the key `{found.key}` is missing", hint)
+    position = key if node is None else node.position
+    if (position.file, position.line) != (key.file, key.line):
+        position = key
     return Problem(position, path, *_value_words(found, node))
 
 
 def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | None]:
     if found.keyword == "type":
         schema = SchemaPlace(pipeline_schema(), pipeline_schema()).along(found.path).resolved()
-        expected = schema.get("title") or _either(found.allowed)
+        expected = schema.get("title") or " or ".join(
+            _KINDS.get(str(name), str(name)) for name in found.allowed
+        )
         meant = _MEANT.get(str(found.path[-1]) if found.path else "")
         return f"{expected} is expected here, and this is {_kind(node)}", meant
     if found.keyword in {"enum", "const"} and isinstance(node, ScalarNode):
@@ -237,10 +242,6 @@ def _unknown_hint(found: SchemaProblem) -> str | None:
     return near or (f"known here: {listed}" if listed else None)
 
 
-def _missing_hint(found: SchemaProblem) -> str | None:
-    return "write `aish: 1` at the top" if found.path == ("aish",) else None
-
-
 def _find(root: MappingNode, path: Sequence[str | int]) -> tuple[Node | None, Position, str]:
     """The node at `path`, where its key stands, and the path in words."""
     node: Node | None = root
@@ -256,14 +257,6 @@ def _find(root: MappingNode, path: Sequence[str | int]) -> tuple[Node | None, Po
         else:
             node = None
     return node, position, words
-
-
-def _on_one_line(node: Node, key: Position) -> bool:
-    return node.position.file == key.file and node.position.line == key.line
-
-
-def _either(types: Sequence[Any]) -> str:
-    return " or ".join(_KINDS.get(str(name), str(name)) for name in types)
 
 
 def _kind(node: Node | None) -> str:

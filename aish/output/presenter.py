@@ -48,7 +48,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue, json_text
-from aish.core.phrases import counted, dollars
+from aish.core.phrases import and_more, counted, dollars
 from aish.core.text import for_line, for_terminal
 from aish.output.live_text import Answer, CommandOutput, RawAnswer
 from aish.output.progress import Batch, Batches, ItemLog, closing_parts
@@ -787,7 +787,7 @@ class ItemDisplay:
 
     def _failures(self, batch: Batch) -> None:
         for message, cause in batch.causes.items():
-            others = "" if cause.count == 1 else f" and {cause.count - 1:,} more"
+            others = and_more(cause.count - 1)
             mark = f"  {self._look.glyphs.no} {cause.first}{others}: {message}"
             self._screen.line(self._look.row(mark, "red"))
         more = batch.failed - sum(cause.count for cause in batch.causes.values())

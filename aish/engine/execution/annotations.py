@@ -156,7 +156,8 @@ class _Making:
 
     def _failed(self, annotation: Annotation, where: str, error: AishError) -> Iterator[Event]:
         """Nothing is said of what a step that did not come to its end has left open."""
-        read = {name.split(".")[1] for name in annotation_reads(annotation) if _is_step(name)}
+        names = annotation_reads(annotation)
+        read = {name.split(".")[1] for name in names if name.startswith("steps.")}
         ended = [self.records[id] for id in read if id in self.records]
         if len(ended) < len(read) or any(one.output is None for one in ended):
             return
@@ -168,10 +169,6 @@ class _Making:
             return
         self.told += 1
         yield Notice(self.place, "warning", "annotations", f"{where}: {said}")
-
-
-def _is_step(name: str) -> bool:
-    return name.startswith("steps.")
 
 
 def _line(value: JsonValue) -> int | None:

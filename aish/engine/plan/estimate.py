@@ -189,7 +189,9 @@ def _most_paid(step: Step, plan: Plan, context: Mapping[str, JsonValue]) -> floa
     if not judged and all(one == Rates(0.0, 0.0) for one in pricings.values()):
         return 0.0
     size = _opening(step, context)
-    if judged or size is None or step.flow.foreach is not None or _may_call(step, plan):
+    # Nobody knows the size of the results of tools.
+    calls = bool(plan.servers) and step.tools != ()
+    if judged or size is None or step.flow.foreach is not None or calls:
         return None
     costs = [_of_model(alias, pricing, step, size, plan) for alias, pricing in pricings.items()]
     known = [cost for cost in costs if cost is not None]
@@ -221,11 +223,6 @@ def _asked(alias: str, plan: Plan) -> Iterator[str]:
             seen.add(one)
             yield one
             waiting.extend(plan.models[one].entry.fallback)
-
-
-def _may_call(step: PromptStep, plan: Plan) -> bool:
-    """Whether tools may be called, whose results nobody knows the size of."""
-    return bool(plan.servers) and step.tools != ()
 
 
 def _opening(step: PromptStep, context: Mapping[str, JsonValue]) -> int | None:

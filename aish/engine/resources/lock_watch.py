@@ -4,7 +4,6 @@ One `LockWatch` stands between the servers and everything that lists or calls to
 is said at once, and stays out for the rest of the run, whatever the server says later.
 """
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from aish.core.errors import AishError, LockDiffersError
@@ -24,7 +23,6 @@ from aish.engine.plan.plan import Plan
 from aish.policy.lock import (
     Difference,
     Lock,
-    ServerPin,
     address_differences,
     pinned_name,
     stale_differences,
@@ -83,8 +81,8 @@ class LockWatch:
             for tool in everything(offering, self._pipeline)
         }
         up = {server.alias for server in offering.servers if server.state == "ready"}
-        for alias, server in self._known():
-            for name in sorted(server.tools) if alias in up else ():
+        for alias, server in self._pinned.servers.items():
+            for name in sorted(server.tools) if alias in up - self._servers.keys() else ():
                 if ToolName(alias, name) not in here:
                     gone = Difference("tool", f"{alias}__{name}", "removed")
                     self._notice("info", "lock_tool_gone", gone)
@@ -171,9 +169,6 @@ class LockWatch:
             return
         self._tools[tool.name] = found
         self._say(found)
-
-    def _known(self) -> Iterable[tuple[str, ServerPin]]:
-        return (row for row in self._pinned.servers.items() if row[0] not in self._servers)
 
     def _say(self, found: Difference) -> None:
         self._notice("error" if self._enforced else "warning", "lock_differs", found)

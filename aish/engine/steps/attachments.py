@@ -1,6 +1,6 @@
 """What stands before a prompt's own text: files of the project, and resources of servers (M12)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from aish.agent.result_limit import can_be_attached, describe
@@ -148,21 +148,13 @@ async def _server_of(uri: str, servers: Offers) -> str:
     found = tuple(dict.fromkeys(fitting))
     if len(found) == 1:
         return found[0]
-    raise StepFailedError(_unclear(uri, found, able), hint=_name_it(uri, found or able))
-
-
-def _unclear(uri: str, found: Sequence[str], able: Sequence[str]) -> str:
     if found:
-        return f"`{uri}` is a resource of several servers: {_listed(found)}"
-    return f"`{uri}` is listed by none of the servers that have resources: {_listed(able)}"
-
-
-def _name_it(uri: str, aliases: Sequence[str]) -> str:
-    return f'name its server: `{{server: {aliases[0]}, uri: "{uri}"}}`'
-
-
-def _listed(aliases: Iterable[str]) -> str:
-    return backticked(aliases)
+        said = f"`{uri}` is a resource of several servers: {backticked(found)}"
+    else:
+        known = backticked(able)
+        said = f"`{uri}` is listed by none of the servers that have resources: {known}"
+    hint = f'name its server: `{{server: {(found or able)[0]}, uri: "{uri}"}}`'
+    raise StepFailedError(said, hint=hint)
 
 
 def _shown(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> Attached:

@@ -53,7 +53,9 @@ def read_prompts(page: Any, server: str, complain: Complain) -> Iterator[ServerP
         arguments = row.get("arguments")
         given = arguments[:MAX_ARGUMENTS] if isinstance(arguments, list) else []
         known = tuple(
-            PromptArgument(_text(one, "name"), _text(one, "description"), _is_required(one))
+            PromptArgument(
+                _text(one, "name"), _text(one, "description"), one.get("required") is True
+            )
             for one in given
             if isinstance(one, dict) and _text(one, "name")
         )
@@ -203,10 +205,6 @@ def _decoded(blob: Any) -> bytes:
 def _bounded(count: int, limit: int, what: str) -> None:
     if count > limit:
         raise ValueError(f"it has more than {limit} {what}")
-
-
-def _is_required(row: dict[str, Any]) -> bool:
-    return row.get("required") is True
 
 
 def _text(row: dict[str, Any], key: str) -> str:

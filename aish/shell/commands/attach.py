@@ -165,7 +165,7 @@ async def _prompt(
 
 
 def _prompts_of(alias: str, names: Iterable[str]) -> str:
-    listed = ", ".join(f"`{for_line(name)}`" for name in names)
+    listed = backticked(map(for_line, names))
     return f"its prompts: {listed}" if listed else f"`{alias}` has no prompts; {_FORM}"
 
 
