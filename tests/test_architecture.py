@@ -126,10 +126,10 @@ DENIED_ALONE = {"beside", "early", "known", "late", "looking", "taking", "told",
 # Today's leftovers, to be renamed.
 TO_RENAME = """
     _Known _Losses _Purse _Taped _Told alias_complaints annotation_complaints
-    beside carried CarriedItem circle_complaint complaint Deeds deeds deeds_of Desk
+    beside carried CarriedItem circle_complaint complaint
     end_tape expect_complaints expression_complaints foreach_complaints glob_complaints
-    inner_complaints Keeper known Late limit_complaints LiveTeller locked_complaints
-    name_complaints Norris open_beneath open_keeper opening_complaints
+    inner_complaints known Late limit_complaints LiveTeller locked_complaints
+    name_complaints Norris open_beneath opening_complaints
     row_complaints schema_complaints session_shelf stale_complaints taped teller
     Teller template_complaints through_tape Told told tool_complaints wanted Wanted
     wildcard_complaints

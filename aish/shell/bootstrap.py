@@ -36,7 +36,7 @@ from aish.shell.local.shell import LocalShell, own_environment
 from aish.shell.loop import take_lines
 from aish.shell.pending_input import SessionBuffer
 from aish.shell.recording import next_recording
-from aish.shell.resource_group import open_keeper
+from aish.shell.resource_group import open_resource_group
 from aish.shell.resume import Earlier
 from aish.shell.session import Models, Offers, Opened, Out, OutletsFor, PlanFor, Session, frame
 from aish.shell.stage import Stage, session_plan
@@ -59,7 +59,7 @@ class Person:
 
 
 @frozen
-class Desk:
+class Services:
     """What a session is given from outside; `environment.approver` asks a person who is there.
 
     `hold` is told of the session once it is there: completion and the prompt look at it.
@@ -80,41 +80,41 @@ class Desk:
     earlier: Earlier | None = None
 
 
-async def run_session(desk: Desk) -> Exit:
+async def run_session(services: Services) -> Exit:
     """Take lines until the person leaves, the input ends, or a signal comes; then say how it ended.
 
     The stream of events begins with `run.started` and ends with `run.finished` (B12).
     """
-    following = Following(desk.environment.emit)
-    said = Said(desk.environment.approver)
-    environment = replace(desk.environment, emit=following, approver=said)
+    following = Following(services.environment.emit)
+    said = Said(services.environment.approver)
+    environment = replace(services.environment, emit=following, approver=said)
     begun = environment.clock.monotonic()
     state = FinalState(())
     sessions: list[Session] = []
     try:
-        with desk.interrupts.session():
-            async with _opened(desk, environment, following, said) as session:
+        with services.interrupts.session():
+            async with _opened(services, environment, following, said) as session:
                 sessions.append(session)
-                desk.hold(session)
+                services.hold(session)
                 await take_lines(session)
     except AishError as error:
         state = replace(state, error=error)
     except Exception as error:
         state = replace(state, error=InternalError(f"{type(error).__name__}: {error}"))
-        _finish(desk, environment, following, state, begun)
+        _finish(services, environment, following, state, begun)
         raise
-    for session in () if desk.attended else sessions:
+    for session in () if services.attended else sessions:
         # With nobody there who has seen it, what went wrong on the way decides.
         state = replace(state, records=tuple(session.records), others=tuple(session.errors))
-    state = replace(state, signal=desk.interrupts.code)
-    return _finish(desk, environment, following, state, begun)
+    state = replace(state, signal=services.interrupts.code)
+    return _finish(services, environment, following, state, begun)
 
 
 @asynccontextmanager
 async def _opened(
-    desk: Desk, environment: RunEnvironment, following: Following, said: Said
+    services: Services, environment: RunEnvironment, following: Following, said: Said
 ) -> AsyncGenerator[Session]:
-    plan = desk.plan
+    plan = services.plan
     meter = open_meter(plan, environment.carried)
     live: list[LiveServers] = []
 
@@ -122,37 +122,39 @@ async def _opened(
     async def servers(
         plan: Plan, environment: RunEnvironment, reaper: Reaper
     ) -> AsyncGenerator[Registry]:
-        settled = _Settled(environment.emit, desk.lines)
+        settled = _Settled(environment.emit, services.lines)
         async with open_live_servers(
-            plan, environment, reaper, desk.person.elicit, settled
+            plan, environment, reaper, services.person.elicit, settled
         ) as opened:
             live.append(opened)
             yield opened.dynamic_registry.registry
 
     async with (
         open_toolbox(plan, environment, meter, servers=servers) as box,
-        open_keeper() as keeper,
+        open_resource_group() as resources,
     ):
         ours = replace(box, runtime=_runtime(box.runtime, plan))
         buffer = SessionBuffer(following)
         opened = Opened(
             plan=plan,
-            options=desk.options,
+            options=services.options,
             environment=environment,
             box=ours,
             servers=live[0],
-            models=Models(keeper, ours, environment, meter, desk.plan_for),
-            lines=desk.lines,
-            out=desk.out,
-            interrupts=desk.interrupts,
-            local=_local(desk, ours, said, buffer),
+            models=Models(resources, ours, environment, meter, services.plan_for),
+            lines=services.lines,
+            out=services.out,
+            interrupts=services.interrupts,
+            local=_local(services, ours, said, buffer),
             meter=meter,
             frame=frame(cmd_lines=plan.pipeline.shell.cmd_lines),
-            attended=desk.attended,
+            attended=services.attended,
             commands=COMMANDS,
-            place=desk.place,
-            outlets_for=desk.outlets_for,
-            offers=Offers(live[0].dynamic_registry.registry, keeper.aside, desk.lines.refresh),
+            place=services.place,
+            outlets_for=services.outlets_for,
+            offers=Offers(
+                live[0].dynamic_registry.registry, resources.aside, services.lines.refresh
+            ),
             carried=environment.carried,
         )
         heard = TurnRecorder(following, environment.folder.keep, NOWHERE)
@@ -160,8 +162,8 @@ async def _opened(
         ours.runtime.gate.autonomy = session.norris.approves
         live[0].dynamic_registry.begin([live[0].connection(server) for server in plan.servers])
         _begin(session)
-        if desk.earlier is not None:
-            desk.earlier.carry_into(session)
+        if services.earlier is not None:
+            services.earlier.carry_into(session)
         if session.model is not None:
             session.choose(session.model)
         yield session
@@ -185,8 +187,8 @@ def _runtime(runtime: AgentRuntime, plan: Plan) -> AgentRuntime:
     return replace(runtime, limits=plan.pipeline.loop, on_denied=on_denied)
 
 
-def _local(desk: Desk, box: Toolbox, said: Said, buffer: Buffer) -> LocalShell:
-    plan, environ = desk.plan, desk.options.environ
+def _local(services: Services, box: Toolbox, said: Said, buffer: Buffer) -> LocalShell:
+    plan, environ = services.plan, services.options.environ
     shell = plan.pipeline.shell
     return LocalShell(
         box.runtime,
@@ -194,9 +196,9 @@ def _local(desk: Desk, box: Toolbox, said: Said, buffer: Buffer) -> LocalShell:
         said,
         buffer,
         environment=lambda: own_environment(environ, plan.pipeline, plan.secrets),
-        asking=desk.person.asking,
+        asking=services.person.asking,
         cmd_lines=shell.cmd_lines,
-        ran=0 if desk.earlier is None else desk.earlier.ran,
+        ran=0 if services.earlier is None else services.earlier.ran,
     )
 
 
@@ -216,11 +218,17 @@ class _Settled:
 
 
 def _finish(
-    desk: Desk, environment: RunEnvironment, following: Following, state: FinalState, begun: float
+    services: Services,
+    environment: RunEnvironment,
+    following: Following,
+    state: FinalState,
+    begun: float,
 ) -> Exit:
     if not following.begun:
         # It ended before it could begin; the first event comes first all the same (B12).
-        environment.emit(run_started(desk.plan, desk.options, (), replace(environment, tape=None)))
+        environment.emit(
+            run_started(services.plan, services.options, (), replace(environment, tape=None))
+        )
     if environment.tape is not None:
         from aish.shell.recording import end_recording
 
@@ -255,16 +263,16 @@ async def hold_session(
         sessions.append(session)
         stage.late.hold(shown(session))
 
-    end = await run_session(replace(_desk(stage, lines, interrupts), hold=hold))
+    end = await run_session(replace(_services(stage, lines, interrupts), hold=hold))
     return end, sessions[-1].resume if sessions else None
 
 
-def _desk(stage: Stage, lines: Lines, interrupts: Interrupts) -> Desk:
+def _services(stage: Stage, lines: Lines, interrupts: Interrupts) -> Services:
     plan, options, outlets = stage.plan, stage.options, stage.outlets
     earlier = stage.earlier
     assert earlier is None or isinstance(earlier, Earlier), "`find_earlier` makes them"
     person = _person(stage, lines)
-    return Desk(
+    return Services(
         plan=plan,
         options=options,
         environment=RunEnvironment(

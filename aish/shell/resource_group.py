@@ -14,8 +14,8 @@ from anyio.abc import TaskGroup, TaskStatus
 T = TypeVar("T")
 
 
-class Keeper:
-    """Enters contexts, which are left when the keeper closes."""
+class ResourceGroup:
+    """Enters contexts, which are left when the resources closes."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
@@ -53,16 +53,16 @@ class Keeper:
 
 
 @asynccontextmanager
-async def open_keeper() -> AsyncGenerator[Keeper]:
-    """A keeper for as long as the block lasts."""
+async def open_resource_group() -> AsyncGenerator[ResourceGroup]:
+    """A resources for as long as the block lasts."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
-        keeper = Keeper(tasks)
+        resources = ResourceGroup(tasks)
         try:
-            yield keeper
+            yield resources
         except BaseException as error:  # ruff: ignore[blind-except] - raised again: a task group would wrap it
             failure = error
-        keeper.close()
+        resources.close()
     if failure is not None:
         raise failure
 

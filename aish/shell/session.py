@@ -39,7 +39,7 @@ from aish.shell.cancellation import Interrupts
 from aish.shell.input.lines import Lines
 from aish.shell.local.shell import LocalShell
 from aish.shell.pending_input import Asked, Attached, SessionBuffer
-from aish.shell.resource_group import Keeper
+from aish.shell.resource_group import ResourceGroup
 from aish.shell.stats import Following
 
 PlanFor = Callable[[str], Plan]
@@ -51,13 +51,13 @@ class Models:
 
     def __init__(
         self,
-        keeper: Keeper,
+        resources: ResourceGroup,
         box: Toolbox,
         environment: RunEnvironment,
         meter: RunMeter,
         plan_for: PlanFor,
     ) -> None:
-        self._keeper = keeper
+        self._resources = resources
         self._box = box
         self._environment = environment
         self._meter = meter
@@ -75,7 +75,7 @@ class Models:
         if alias not in self._open:
             plan = self._plan_for(alias)
             self._meter.know(plan)
-            opened = await self._keeper.enter(lambda: self._opened(plan))
+            opened = await self._resources.enter(lambda: self._opened(plan))
             self._open[alias] = opened[alias]
         return self._open[alias]
 

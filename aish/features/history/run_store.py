@@ -179,7 +179,7 @@ def find_id(ids: Collection[str], name: str, noun: str) -> str | None:
     """
     fitting = [name] if name in ids else [id for id in ids if name and id.endswith(name)]
     if len(fitting) > 1:
-        said = f"`{name}` may be any of {len(fitting)} {noun}s"
+        said = f"`{name}` matches {len(fitting)} {noun}s"
         raise UsageError(said, hint="give the whole id")
     return fitting[0] if fitting else None
 

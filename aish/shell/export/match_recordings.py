@@ -9,7 +9,7 @@ from aish.cassettes.inspect.conversation import ModelTurn, conversation
 from aish.cassettes.record.recorder import kind_of
 from aish.core.frozen import frozen
 from aish.features.recording.recorded_answer import read_answer
-from aish.shell.export.session_log import Deeds, Said
+from aish.shell.export.session_log import Said, SessionLog
 
 _RAN = "exec://"
 
@@ -45,7 +45,7 @@ def recorded(paths: Sequence[Path]) -> Iterator[tuple[Interaction, ...]]:
         yield load(there, unfinished=True).interactions
 
 
-def match(parts: Iterable[tuple[Interaction, ...]], deeds: Deeds) -> Matched:
+def match(parts: Iterable[tuple[Interaction, ...]], log: SessionLog) -> Matched:
     """Find the exchange of each answer: they are in the same order in both."""
     held = _joined(parts)
     models = [one for one in held if kind_of(one.request) == "model"]
@@ -53,14 +53,14 @@ def match(parts: Iterable[tuple[Interaction, ...]], deeds: Deeds) -> Matched:
     found: list[tuple[str, Interaction]] = []
     missing: list[str] = []
     at = 0
-    for step, said in deeds.answers:
+    for step, said in log.answers:
         place = next((n for n in range(at, len(turns)) if _is_of(turns[n], said)), None)
         if place is None:
             missing.append(step)
             continue
         found.append((step, models[turns[place].number - 1]))
         at = place + 1
-    kept = {line.id for line in deeds.kept()}
+    kept = {line.id for line in log.kept()}
     return Matched(
         steps=tuple(step for step, _ in found if step in kept),
         answers=tuple(one for step, one in found if step in kept),

@@ -20,7 +20,7 @@ from aish.engine.resources.toolbox import command_arguments
 from aish.output.formats.text import yaml_text
 from aish.policy.rule_yaml import rules_yaml
 from aish.policy.suggest import Made, Suggestion, suggestion
-from aish.shell.export.session_log import Deeds, Line, Waited
+from aish.shell.export.session_log import Line, SessionLog, Waited
 from aish.shell.local.shell import handed_over_template, literal
 
 _FOLDERS = ("root", "cwd")
@@ -285,17 +285,17 @@ class Draft:
     made: tuple[Made, ...]
 
 
-def draft(source: Source, deeds: Deeds, ran: frozenset[str], file: Path, cassette: str) -> Draft:
+def draft(source: Source, log: SessionLog, ran: frozenset[str], file: Path, cassette: str) -> Draft:
     """The pipeline of what a session did; `ran` are the local commands that are recorded.
 
     Raises:
         NotExportedError: something cannot be said in a pipeline.
     """
-    lines, folder = deeds.kept(), file.parent.resolve()
+    lines, folder = log.kept(), file.parent.resolve()
     offered = _offered(source, lines)
     told = Told(source.frame, source.shell, offered, ran, folder, source.here)
     steps = tuple(steps_of(lines, told))
-    calls = deeds.calls_of({step.id for step in steps})
+    calls = log.calls_of({step.id for step in steps})
     made = tuple(as_run(one, source.shell) for one in calls.made)
     answered = [line.model for line in lines]
     head: dict[str, JsonObject] = {

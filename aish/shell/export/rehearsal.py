@@ -38,7 +38,7 @@ from aish.policy.rules import compile_policy
 from aish.policy.suggest import Made, stand_in
 from aish.shell.export.match_recordings import Matched
 from aish.shell.export.pipeline import Draft, NotExportedError
-from aish.shell.export.session_log import Deeds
+from aish.shell.export.session_log import SessionLog
 from aish.shell.session import Session
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended
@@ -130,7 +130,7 @@ class Rehearsed:
 
 
 async def rehearse(
-    session: Session, file: Path, deeds: Deeds, matched: Matched, made: Draft
+    session: Session, file: Path, log: SessionLog, matched: Matched, made: Draft
 ) -> Rehearsed:
     """Run `file`; its cassette is what it asks.
 
@@ -164,9 +164,9 @@ async def rehearse(
         raise NotExportedError(f"the pipeline did not end within {_SECONDS:g} s", hint=HINT)
     if end.code or tape.left:
         _require_rules(made)
-        raise NotExportedError(_why(end, deeds, ended), hint=HINT)
+        raise NotExportedError(_why(end, log, ended), hint=HINT)
     _require_same(made, made_of(one for one in ended if isinstance(one, Call)).made)
-    return Rehearsed(tape.used, tuple(_changed(deeds, matched, tape)))
+    return Rehearsed(tape.used, tuple(_changed(log, matched, tape)))
 
 
 def _require_unasked(pipeline: Pipeline, made: Draft) -> None:
@@ -206,20 +206,20 @@ def _key(call: Made) -> str:
     return f"{call.tool} {canonical([call.arguments])}"
 
 
-def _changed(deeds: Deeds, matched: Matched, tape: Rehearsal) -> Sequence[str]:
+def _changed(log: SessionLog, matched: Matched, tape: Rehearsal) -> Sequence[str]:
     """Questions that are asked with another text now, as when a file has changed meanwhile."""
     first = {step: number for number, step in reversed([*enumerate(matched.steps)])}
     return [
         f"`{line.id}` is asked with another text than in the session: what it takes along differs"
-        for line in deeds.kept()
+        for line in log.kept()
         if line.sent and not tape.asked_with(first[line.id], line.sent)
     ]
 
 
-def _why(end: Exit, deeds: Deeds, ended: Sequence[Ended]) -> str:
+def _why(end: Exit, log: SessionLog, ended: Sequence[Ended]) -> str:
     """Where the pipeline does something else than the session did."""
     ends = {one.step: one.finished for one in ended if isinstance(one, Unit) and one.item is None}
-    for line in deeds.kept():
+    for line in log.kept():
         found = ends.get(line.id)
         if found is not None and found.status == "failed":
             said = found.error.message if found.error is not None else found.status

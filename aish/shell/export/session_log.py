@@ -71,7 +71,7 @@ class Line:
 
 
 @frozen
-class Deeds:
+class SessionLog:
     """`lines` are the questions that stand, `answers` all answers with the step of each.
 
     `shortened` says that the model was not told the whole conversation all the time. `unanswered`
@@ -97,7 +97,7 @@ class Deeds:
         return made_of(call for call in self.calls if call.place.step in steps)
 
 
-def deeds_of(records: Iterable[JsonObject]) -> Deeds:
+def session_log_of(records: Iterable[JsonObject]) -> SessionLog:
     """What the records tell of.
 
     Raises:
@@ -108,7 +108,7 @@ def deeds_of(records: Iterable[JsonObject]) -> Deeds:
         stamped = event_of(record)
         if stamped is not None:
             fold.take(stamped)
-    return fold.deeds()
+    return fold.log()
 
 
 class _Fold:
@@ -159,13 +159,13 @@ class _Fold:
                 case _:
                     pass
 
-    def deeds(self) -> Deeds:
+    def log(self) -> SessionLog:
         """All of them."""
         self._add(self._history.rest())
         lines = tuple(line for group in self._standing for line in group)
         texts = {line.text for line in lines}
         unanswered = {line.text: line for line in self._unanswered if line.text not in texts}
-        return Deeds(
+        return SessionLog(
             lines,
             tuple(self._answers),
             self._shortened,

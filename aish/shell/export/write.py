@@ -16,7 +16,7 @@ from aish.journal.reader import read_journal
 from aish.shell.export.match_recordings import Matched, match, recorded
 from aish.shell.export.pipeline import Draft, NotExportedError, Source, draft, layout
 from aish.shell.export.rehearsal import HINT, rehearse
-from aish.shell.export.session_log import Deeds, deeds_of
+from aish.shell.export.session_log import SessionLog, session_log_of
 from aish.shell.recording import recordings
 from aish.shell.session import Session
 from aish.system.files import write_private
@@ -51,8 +51,8 @@ async def export(session: Session, file: Path) -> Exported:
     for path in (file, cassette, partial(cassette)):
         if path.exists() or path.is_symlink():
             raise UsageError(f"`{path}` already exists", hint="use another name, or delete it")
-    deeds, matched = _done(session)
-    made = draft(_source(session), deeds, matched.ran, file, cassette.name)
+    log, matched = _done(session)
+    made = draft(_source(session), log, matched.ran, file, cassette.name)
     text = layout(made, file.name)
     if session.open.plan.secrets.mask(text) != text:
         raise NotExportedError(
@@ -61,27 +61,27 @@ async def export(session: Session, file: Path) -> Exported:
         )
     _write(file, text)
     try:
-        found = await rehearse(session, file, deeds, matched, made)
+        found = await rehearse(session, file, log, matched, made)
         _keep(session, found.used, cassette)
         await _test(session, file)
     except BaseException:
         for path in (file, cassette, partial(cassette)):
             path.unlink(missing_ok=True)
         raise
-    notes = (*_notes(deeds, made), *found.notes)
-    return Exported(file, cassette, len(deeds.kept()), len(made.suggestion.rules), notes)
+    notes = (*_notes(log, made), *found.notes)
+    return Exported(file, cassette, len(log.kept()), len(made.suggestion.rules), notes)
 
 
-def _notes(deeds: Deeds, made: Draft) -> Sequence[str]:
+def _notes(log: SessionLog, made: Draft) -> Sequence[str]:
     notes = [
-        f"`{line.text[:60]}` has no complete answer, and is left out" for line in deeds.left_out()
+        f"`{line.text[:60]}` has no complete answer, and is left out" for line in log.left_out()
     ]
-    if deeds.shortened:
+    if log.shortened:
         notes.append("the file sends the full conversation, which the session had shortened")
     return notes + [f"{one.call.tool}: {one.why}" for one in made.suggestion.left_out]
 
 
-def _done(session: Session) -> tuple[Deeds, Matched]:
+def _done(session: Session) -> tuple[SessionLog, Matched]:
     """What the session did, and where it is recorded."""
     environment = session.open.environment
     folder = environment.folder.path
@@ -90,19 +90,19 @@ def _done(session: Session) -> tuple[Deeds, Matched]:
             "an ephemeral session is not recorded", hint="`aish shell` without `--ephemeral` is"
         )
     with read_journal(folder / "events.jsonl") as reading:
-        deeds = deeds_of(reading)
-    if not deeds.kept():
+        log = session_log_of(reading)
+    if not log.kept():
         raise UsageError("there is nothing to export: no question has an answer yet")
     tape = recorder_of(environment.tape)
     earlier = [path for path in recordings(folder) if path != tape.session.choice.path]
-    matched = match([*recorded(earlier), tape.so_far()], deeds)
+    matched = match([*recorded(earlier), tape.so_far()], log)
     if matched.missing:
         lines = ", ".join(dict.fromkeys(matched.missing))
         raise NotExportedError(
             f"the answers to {lines} are not in the recording of the session",
             hint="a part of it that was killed, or held what looked like a secret, has none",
         )
-    return deeds, matched
+    return log, matched
 
 
 def _source(session: Session) -> Source:

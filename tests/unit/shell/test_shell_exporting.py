@@ -22,7 +22,7 @@ from aish.shell.export.pipeline import (
     servers_of,
     steps_of,
 )
-from aish.shell.export.session_log import Line, Waited, deeds_of
+from aish.shell.export.session_log import Line, Waited, session_log_of
 from aish.templates.render import render
 
 pytestmark = pytest.mark.requirement("S7")
@@ -91,7 +91,7 @@ class Journal:
         self.add("history.replaced", turns=turns, reason=reason)
 
     def standing(self) -> list[str]:
-        return [line.text for line in deeds_of(self.records).lines]
+        return [line.text for line in session_log_of(self.records).lines]
 
 
 def test_what_was_undone_does_not_stand() -> None:
@@ -101,11 +101,11 @@ def test_what_was_undone_does_not_stand() -> None:
     journal.replaced("undone", "one")
     journal.ask("three", status="failed")
 
-    deeds = deeds_of(journal.records)
+    log = session_log_of(journal.records)
 
-    assert [line.text for line in deeds.kept()] == ["one"]
-    assert [line.text for line in deeds.left_out()] == ["three"]
-    assert not deeds.shortened
+    assert [line.text for line in log.kept()] == ["one"]
+    assert [line.text for line in log.left_out()] == ["three"]
+    assert not log.shortened
 
 
 def test_questions_that_were_never_answered_are_left_out_and_named_once() -> None:
@@ -115,9 +115,12 @@ def test_questions_that_were_never_answered_are_left_out_and_named_once() -> Non
         journal.replaced("taken back")
     journal.ask("asked again")
 
-    assert [line.text for line in deeds_of(journal.records).left_out()] == ["refused", "given up"]
+    assert [line.text for line in session_log_of(journal.records).left_out()] == [
+        "refused",
+        "given up",
+    ]
     journal.replaced("cleared")
-    assert deeds_of(journal.records).left_out() == ()
+    assert session_log_of(journal.records).left_out() == ()
 
 
 def test_a_new_conversation_is_all_that_stands() -> None:
@@ -128,10 +131,10 @@ def test_a_new_conversation_is_all_that_stands() -> None:
     journal.replaced("cleared")
     journal.ask("two")
 
-    deeds = deeds_of(journal.records)
+    log = session_log_of(journal.records)
 
-    assert [(line.text, line.waited) for line in deeds.lines] == [("two", ())]
-    assert not deeds.shortened
+    assert [(line.text, line.waited) for line in log.lines] == [("two", ())]
+    assert not log.shortened
 
 
 def test_questions_that_were_summarised_are_undone_together() -> None:
@@ -139,7 +142,7 @@ def test_questions_that_were_summarised_are_undone_together() -> None:
     for text in ("one", "two", "three", "four"):
         journal.ask(text)
     journal.replaced("summarised", "one … three", "four")
-    assert deeds_of(journal.records).shortened
+    assert session_log_of(journal.records).shortened
     assert journal.standing() == ["one", "two", "three", "four"]
     journal.replaced("undone", "one … three")
     assert journal.standing() == ["one", "two", "three"]
@@ -156,7 +159,7 @@ def test_output_that_is_given_back_is_still_of_its_commands() -> None:
     journal.waits("\n\n".join(outputs), again=True)
     journal.ask("what?", *outputs, later)
 
-    (line,) = deeds_of(journal.records).lines
+    (line,) = session_log_of(journal.records).lines
 
     ran = [(one.step, one.command) for one in line.waited]
     assert ran == [("run-1", "ls"), ("run-2", "pwd"), ("run-3", "date")]
@@ -171,7 +174,7 @@ def test_output_that_is_given_back_is_of_no_command_that_was_denied_since() -> N
     journal.waits(output, again=True)
     journal.ask("what?", output)
 
-    (line,) = deeds_of(journal.records).lines
+    (line,) = session_log_of(journal.records).lines
 
     assert [(one.step, one.command) for one in line.waited] == [("run-1", "ls")]
 
@@ -183,7 +186,7 @@ def test_what_is_no_output_of_a_command_is_taken_for_none() -> None:
     journal.waits("[aish] 3 more `CMD:` lines not run")
     journal.ask("what?", "[aish] 3 more `CMD:` lines not run")
 
-    (line,) = deeds_of(journal.records).lines
+    (line,) = session_log_of(journal.records).lines
 
     assert [one.command for one in line.waited] == [""]
 
@@ -278,7 +281,9 @@ def test_an_export_costs_no_square_of_the_questions_of_its_session(tmp_path: Pat
         files: list[str] = []
 
         def write() -> None:
-            made = draft(source, deeds_of(journal.records), ran, tmp_path / "x.yaml", "c.yaml")
+            made = draft(
+                source, session_log_of(journal.records), ran, tmp_path / "x.yaml", "c.yaml"
+            )
             files.append(layout(made, "x.yaml"))
 
         work = work_of(write)
@@ -299,7 +304,9 @@ def test_any_question_is_read_back_as_it_was_asked(tmp_path: Path, text: str) ->
     }
     source = Source(data, tmp_path, tmp_path, {}, {"web": ("web__a",)}, "Be brief", SH)
 
-    made = draft(source, deeds_of(journal.records), frozenset(), tmp_path / "x.yaml", "c.yaml")
+    made = draft(
+        source, session_log_of(journal.records), frozenset(), tmp_path / "x.yaml", "c.yaml"
+    )
     found = yaml.safe_load(layout(made, "x.yaml"))
 
     prompt = found["steps"][0]["prompt"]

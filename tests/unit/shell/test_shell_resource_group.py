@@ -11,7 +11,7 @@ from aish.core.events import Event
 from aish.shell.input.deferred_editor import Late
 from aish.shell.input.lines import PipedLines
 from aish.shell.input.typeahead import EarlyLines
-from aish.shell.resource_group import beside, open_keeper
+from aish.shell.resource_group import beside, open_resource_group
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
 
@@ -32,9 +32,9 @@ async def test_what_is_opened_outlives_the_scope_that_opened_it() -> None:
         finally:
             told.append("closed")
 
-    async with open_keeper() as keeper:
+    async with open_resource_group() as resources:
         with anyio.CancelScope() as scope:
-            assert await keeper.enter(thing) == "found"
+            assert await resources.enter(thing) == "found"
             scope.cancel()
             await anyio.lowlevel.checkpoint()
         assert told == ["open"]
@@ -50,18 +50,18 @@ async def test_what_cannot_be_opened_is_raised_where_it_was_wanted() -> None:
             raise UsageError("no")
         yield "never"
 
-    async with open_keeper() as keeper:
+    async with open_resource_group() as resources:
         with pytest.raises(UsageError, match="no"):
-            await keeper.enter(broken)
+            await resources.enter(broken)
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await keeper.enter(broken)
+            await resources.enter(broken)
         assert scope.cancelled_caught
 
 
 async def test_a_failure_of_the_block_is_raised_as_it_is() -> None:
     with pytest.raises(UsageError, match="mine"):
-        async with open_keeper():
+        async with open_resource_group():
             raise UsageError("mine")
     with pytest.raises(UsageError, match="mine"):
         async with beside(anyio.sleep_forever):
