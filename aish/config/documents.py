@@ -72,7 +72,7 @@ def _bytes(path: Path, limit: int) -> bytes:
     if stat.S_ISDIR(status.st_mode):
         raise UnreadableError(_problem(path, "is a folder, not a file"))
     if not stat.S_ISREG(status.st_mode):
-        raise UnreadableError(_problem(path, "is not a plain file"))
+        raise UnreadableError(_problem(path, "is not a regular file"))
     if status.st_size > limit:
         raise UnreadableError(_problem(path, _too_large(limit)))
     return read_capped(path, limit)

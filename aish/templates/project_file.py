@@ -51,7 +51,7 @@ def _read(root: Path, parts: tuple[str, ...], most: int) -> bytes:
             held = inner
         with os.fdopen(os.open(parts[-1], _FILE, dir_fd=held), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ProjectFileError("is not a plain file")
+                raise ProjectFileError("is not a regular file")
             return file.read(most)
     finally:
         os.close(held)

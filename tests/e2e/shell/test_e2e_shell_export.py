@@ -223,12 +223,12 @@ def test_what_a_person_decides_at_the_terminal_is_exported(
     project.pipeline(FS)
     with at_terminal(project) as window:
         window.type(f"{READ}\r")
-        window.wait_for("[y")
+        window.wait_for("[y/N/a]")
         window.type("y\r")
         window.wait_for("milk")
         window.type('CALL repo__file_read {"path": "other.txt"}\r')
         window.wait_for("other.txt")
-        window.wait_for(lambda: window.text.count("[y") == 2)
+        window.wait_for(lambda: window.text.count("[y/N/a]") == 2)
         window.type("n\r")
         window.wait_for("denied")
         window.type("SAY CMD: echo proposed\r")
@@ -462,7 +462,7 @@ def test_a_rule_that_asks_is_an_error_that_says_so(
     project.pipeline(FS.replace("}}}", "}}, ask: [repo__file_read]}"))
     with at_terminal(project) as window:
         window.type(f"{READ}\r")
-        window.wait_for("[y")
+        window.wait_for("[y/N]")
         window.type("y\r")
         window.wait_for("milk")
         window.type(":export x.yaml\r")
