@@ -24,7 +24,7 @@ from aish.core.messages import Usage
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import load_checked, make_plan
 from aish.features.resume.find import starts
-from aish.features.resume.state import carried
+from aish.features.resume.state import read_resume_state
 from aish.journal.reader import read_journal
 from aish.journal.writer import open_journal
 
@@ -84,7 +84,7 @@ def resume(folder: Path, count: int) -> None:
     plan = make_plan(load_checked(file, ()), RunOptions())
     assert len(starts(folder / "events.jsonl")) == 1
     with read_journal(folder / "events.jsonl") as reading:
-        assert len(carried(reading, plan, "bench").items["rows"]) == count
+        assert len(read_resume_state(reading, plan, "bench").items["rows"]) == count
 
 
 if __name__ == "__main__":

@@ -275,7 +275,7 @@ def shell_page() -> Iterator[str]:
             yield from ("", f"Also called {others}.")
         if row.forms:
             yield from ("", "| form | |", "| --- | --- |")
-            yield from (f"| {_code(title)} | {_cell(does)} |" for title, does in row.told())
+            yield from (f"| {_code(title)} | {_cell(does)} |" for title, does in row.usage_rows())
 
 
 # --- Requirements ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from requirement_marks import carried, read_off
+from requirement_marks import marked_requirements, read_off
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -25,7 +25,7 @@ def tests_by_number(request: pytest.FixtureRequest) -> Mapping[str, list[str]]:
     options = session.config.option
     everything = {item.path for item in session.items} == set(TESTS.rglob("test_*.py"))
     if everything and not options.keyword and not options.markexpr:
-        pairs = list(carried(session.items))
+        pairs = list(marked_requirements(session.items))
     else:
         pairs = list(read_off(_collect(TESTS, "-p", "requirement_marks")))
     found: dict[str, list[str]] = {}

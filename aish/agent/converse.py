@@ -12,7 +12,7 @@ from aish.agent.assemble import Assembled, assemble
 from aish.agent.conversation import Conversation, Heard
 from aish.agent.runtime import AgentRuntime, Mask, UsedCall
 from aish.agent.sampling import Sampling
-from aish.agent.tool_round import Round, Wanted, make_legal
+from aish.agent.tool_round import RequestedCall, Round, make_legal
 from aish.agent.turn_recorder import request_recorder
 from aish.core.errors import BudgetError
 from aish.core.events import Asked, Failure, Notice, Place, StepStatus, TurnFinished, TurnStarted
@@ -226,7 +226,7 @@ class _Exchange:
         named = (tool.wire for tool in self._ask.tools if str(tool.name) == choice)
         return next(named, choice)
 
-    def _add_answer(self, answer: Assembled, place: Place) -> tuple[Wanted, ...]:
+    def _add_answer(self, answer: Assembled, place: Place) -> tuple[RequestedCall, ...]:
         """Add an answer that asks for tools, its calls made legal first."""
         used, mask = self._conversation.used_ids, self._runtime.mask
         wanted = make_legal(answer.calls, self._visible, place, used, mask)
@@ -234,7 +234,7 @@ class _Exchange:
         self._add_assistant(answer, answer.text, tuple(one.call for one in wanted))
         return wanted
 
-    async def _run_round(self, wanted: tuple[Wanted, ...], place: Place) -> Outcome | None:
+    async def _run_round(self, wanted: tuple[RequestedCall, ...], place: Place) -> Outcome | None:
         """Answer every call; an outcome says that the conversation ends with this round."""
         self._sampler.place = place
         current = Round(

@@ -191,7 +191,7 @@ _ILLEGAL_IN_NAME = lazy_pattern(r"[^a-zA-Z0-9_-]")
 
 
 @frozen
-class Wanted:
+class RequestedCall:
     """A call as it stands in the history, and what is known of it.
 
     `asked` is the call as it came, but that a name which no tool has is masked, as `why` is: they
@@ -225,7 +225,7 @@ def make_legal(
     place: Place,
     used: Container[str],
     mask: Mask,
-) -> tuple[Wanted, ...]:
+) -> tuple[RequestedCall, ...]:
     """The calls of one turn, with unique ids, sendable names and object arguments.
 
     `mask` takes the secrets out of what is told of a call that cannot be made.
@@ -239,13 +239,13 @@ def make_legal(
 
 def _wanted(
     call: ToolCall, id: str, visible: Mapping[str, Tool], known: tuple[str, ...], mask: Mask
-) -> Wanted:
+) -> RequestedCall:
     tool = visible.get(call.name)
     if tool is None:
         call = replace(call, name=mask(call.name))
     read = read_arguments(call.arguments, tool.input_schema if tool else {})
     legal = ToolCall(id, _sendable(call.name), read.legal, call.extras)
-    return Wanted(legal, call, tool, read.value, mask(read.why), known)
+    return RequestedCall(legal, call, tool, read.value, mask(read.why), known)
 
 
 def _sendable(name: str) -> str:
@@ -265,7 +265,7 @@ class Round:
 
     def __init__(
         self,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[RequestedCall],
         place: Place,
         runtime: AgentRuntime,
         sampler: Sampler | None = None,

@@ -38,14 +38,14 @@ class TurnRecorder:
     def added(self, turn: Turn, *, told: bool = False) -> None:
         """A turn was added at the end; whoever continues the conversation wants every one."""
         del told
-        self._emit(TurnAdded(self.place, self.told(turn)))
+        self._emit(TurnAdded(self.place, self.to_json(turn)))
 
     def replaced(self, turns: Sequence[Turn], reason: str) -> None:
         """These turns stand in the place of all there were."""
-        told = tuple([self.told(turn) for turn in turns])
+        told = tuple([self.to_json(turn) for turn in turns])
         self._emit(HistoryReplaced(self.place, told, reason))
 
-    def told(self, turn: Turn) -> JsonObject:
+    def to_json(self, turn: Turn) -> JsonObject:
         """The turn as events tell of it."""
         return turn_to_json(turn, self._once)
 

@@ -67,7 +67,7 @@ _TAKEN = Response(202, "Accepted")
 _JSON = (("content-type", "application/json"),)
 
 
-def taped(
+def cassette_transport(
     tape: CassetteRecorder, kind: Kind, make: MakeTransport, *, origin: str | None = None
 ) -> httpx.AsyncBaseTransport:
     """A transport that plays from a tape, records to it, or both.
@@ -78,10 +78,10 @@ def taped(
     Where a deadline passed, of which its extension `deadline` tells, `pass_deadline` has it pass.
     What goes live is told by `chunks_apart` that each chunk of the answer is noted by itself.
     """
-    return _Taped(tape, kind, make, origin)
+    return _CassetteTransport(tape, kind, make, origin)
 
 
-class _Taped(httpx.AsyncBaseTransport):
+class _CassetteTransport(httpx.AsyncBaseTransport):
     def __init__(
         self, tape: CassetteRecorder, kind: Kind, make: MakeTransport, origin: str | None
     ) -> None:

@@ -19,7 +19,7 @@ from aish.policy.gate import Staging
 
 
 def cluster_of(
-    asked: ClusterOptions, *, taped: bool, asks: bool, retry_unknown: bool
+    asked: ClusterOptions, *, with_cassette: bool, asks: bool, retry_unknown: bool
 ) -> Callable[[RunFolder], OpenCarrier]:
     """What opens the cluster for a run, once its folder is there.
 
@@ -31,7 +31,7 @@ def cluster_of(
             "`--cluster-ca`, `--cluster-cert` and `--cluster-key` go with `--cluster`",
             hint="write `--cluster tls://host:8786`",
         )
-    if taped:
+    if with_cassette:
         raise UsageError(
             "`--cluster` and cassettes exclude each other: a cassette is written by one process",
             hint="a replay needs no cluster; record a few items without one",

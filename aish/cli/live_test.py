@@ -83,7 +83,7 @@ class LiveAsked:
 
 
 @frozen
-class Told:
+class LiveReport:
     """Everything there is to tell; `broken` are files that could not be loaded."""
 
     matrix: Matrix
@@ -142,37 +142,37 @@ def test_live(asked: LiveAsked) -> int:
     lines = _Lines(out, manners)
     matrix = run_live(found.chosen, asked.wish, lines)
     whole = len(found.chosen) == len(found.jobs) and not found.broken
-    told = Told(
+    report = LiveReport(
         matrix,
         found.broken,
         None if baseline is None else compare(matrix, baseline, whole=whole),
     )
-    lines.close(told)
+    lines.close(report)
     if asked.json:
-        print_json(live_json(told))
+        print_json(live_json(report))
     if asked.github:
-        _tell_github(told)
-    return int(_written(asked, told))
+        _tell_github(report)
+    return int(_written(asked, report))
 
 
-def _written(asked: LiveAsked, told: Told) -> ExitCode:
+def _written(asked: LiveAsked, report: LiveReport) -> ExitCode:
     """Write the files that were asked for."""
-    code = told.code
+    code = report.code
     files: list[tuple[str, Path | None, bytes]] = []
     if asked.junit is not None:
-        files.append(("--junit", asked.junit, junit_xml("aish test --live", suites(told))))
+        files.append(("--junit", asked.junit, junit_xml("aish test --live", suites(report))))
     if asked.html is not None:
-        files.append(("--html", asked.html, live_html(told)))
+        files.append(("--html", asked.html, live_html(report)))
     if asked.write_baseline is not None:
-        unfinished = sum(cell.verdict in {"unreachable", "not_run"} for cell in told.matrix.cells)
-        if unfinished or told.broken:
+        unfinished = sum(cell.verdict in {"unreachable", "not_run"} for cell in report.matrix.cells)
+        if unfinished or report.broken:
             why = counted(unfinished, "case") if unfinished else "a file that cannot be loaded"
             say(
                 f"warning: --write-baseline {asked.write_baseline}: not written:"
                 f" {why} without a result"
             )
         else:
-            text = json_text(live_json(told), indent=2)
+            text = json_text(live_json(report), indent=2)
             files.append(("--write-baseline", asked.write_baseline, f"{text}\n".encode()))
     for option, path, data in files:
         assert path is not None
@@ -207,9 +207,9 @@ class _Lines:
             for one in cell.outcome.checked:
                 self._print(f"  {'ok' if one.ok else 'no'} {_line(f'{one.kind}: {one.message}')}")
 
-    def close(self, told: Told) -> None:
+    def close(self, report: LiveReport) -> None:
         """All have."""
-        for line in closing_lines(told, self._manners):
+        for line in closing_lines(report, self._manners):
             self._print(line)
 
     def _print(self, line: str) -> None:
@@ -218,14 +218,14 @@ class _Lines:
             self._out.flush()
 
 
-def closing_lines(told: Told, manners: Manners) -> Iterator[str]:
+def closing_lines(report: LiveReport, manners: Manners) -> Iterator[str]:
     """The table, what went wrong, and what it comes to."""
-    look, matrix = manners.look, told.matrix
+    look, matrix = manners.look, report.matrix
     bad = [cell for cell in matrix.cells if cell.verdict in {"failed", "error", "unreachable"}]
-    if bad or told.broken:
+    if bad or report.broken:
         yield ""
         yield look.paint("bold", rule(look, "failures", "="))
-    for file in told.broken:
+    for file in report.broken:
         yield look.paint("red", rule(look, _line(file.name), "_"))
         yield from (for_ci_log(problem) for problem in file.problems)
     for cell in bad:
@@ -235,63 +235,63 @@ def closing_lines(told: Told, manners: Manners) -> Iterator[str]:
         if cell.folder is not None:
             yield _line(f"run: {cell.folder}")
     yield ""
-    yield from _table(told)
-    yield from _changes(told)
+    yield from _table(report)
+    yield from _changes(report)
     yield ""
-    yield look.paint("red" if told.code else "green", live_summary(told))
+    yield look.paint("red" if report.code else "green", live_summary(report))
 
 
-def _table(told: Told) -> Iterator[str]:
+def _table(report: LiveReport) -> Iterator[str]:
     """Cases by models, with the totals of each model."""
-    rows = list(_rows(told))
+    rows = list(_rows(report))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
-        if number == len(by_case(told.matrix)) + 1:
+        if number == len(by_case(report.matrix)) + 1:
             yield "  ".join(["-" * width for width in widths])
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _rows(told: Told) -> Iterator[tuple[str, ...]]:
-    matrix = told.matrix
+def _rows(report: LiveReport) -> Iterator[tuple[str, ...]]:
+    matrix = report.matrix
     yield ("case", *(_line(model_name(model)) for model in matrix.models))
     for id, cells in by_case(matrix).items():
-        yield (_line(id), *(_cell_text(cell, told.comparison) for cell in cells))
+        yield (_line(id), *(_cell_text(cell, report.comparison) for cell in cells))
     columns = [of_model(matrix, model) for model in matrix.models]
     yield ("passed", *(_passed_text(cells) for cells in columns))
     yield ("cost", *(cost_text(cost_of(cells)) for cells in columns))
     yield ("time", *(seconds_text(_seconds(cells)) for cells in columns))
-    if told.comparison is not None:
-        before = told.comparison.baseline.costs
+    if report.comparison is not None:
+        before = report.comparison.baseline.costs
         yield ("cost before", *(cost_text(before.get(model)) for model in matrix.models))
 
 
-def _changes(told: Told) -> Iterator[str]:
-    if told.comparison is None:
+def _changes(report: LiveReport) -> Iterator[str]:
+    if report.comparison is None:
         return
-    by_key = {cell.key: cell for cell in told.matrix.cells}
+    by_key = {cell.key: cell for cell in report.matrix.cells}
     for change in ("worse", "better"):
-        keys = [key for key, one in told.comparison.changes.items() if one == change]
+        keys = [key for key, one in report.comparison.changes.items() if one == change]
         if keys:
             yield ""
-            yield f"{change} than in {_line(str(told.comparison.baseline.file))}:"
+            yield f"{change} than in {_line(str(report.comparison.baseline.file))}:"
             yield from (f"  {_line(_title(by_key[key]))}" for key in keys)
-    if told.comparison.gone:
+    if report.comparison.gone:
         yield ""
-        yield f"in {_line(str(told.comparison.baseline.file))} but not run now:"
-        yield from (f"  {_line(_key_text(key))}" for key in told.comparison.gone)
+        yield f"in {_line(str(report.comparison.baseline.file))} but not run now:"
+        yield from (f"  {_line(_key_text(key))}" for key in report.comparison.gone)
 
 
-def live_summary(told: Told) -> str:
+def live_summary(report: LiveReport) -> str:
     """`5 passed, 2 failed, 1 unreachable, $0.0052 in 25 s`."""
-    matrix = told.matrix
+    matrix = report.matrix
     verdicts = [cell.verdict for cell in matrix.cells]
     words = {"unreachable": "unreachable", "not_run": "not run", "failed": "failed"}
     parts = [f"{verdicts.count('passed')} passed"]
     parts += [f"{count} {word}" for key, word in words.items() if (count := _count(verdicts, key))]
-    if errors := verdicts.count("error") + len(told.broken):
+    if errors := verdicts.count("error") + len(report.broken):
         parts.append(counted(errors, "error"))
-    if told.comparison is not None:
-        parts.append(f"{told.comparison.count('worse')} worse than before")
+    if report.comparison is not None:
+        parts.append(f"{report.comparison.count('worse')} worse than before")
     parts.append(f"cost {cost_text(matrix.cost_usd)}")
     stop = "interrupted: " if matrix.stopped is not None else ""
     over = next((one.outcome.reason for one in matrix.cells if one.verdict == "not_run"), "")
@@ -299,13 +299,13 @@ def live_summary(told: Told) -> str:
     return f"{stop}{', '.join(parts)} in {seconds_text(matrix.seconds)}{tail}"
 
 
-def live_json(told: Told) -> JsonObject:
+def live_json(report: LiveReport) -> JsonObject:
     """Everything about it; keys are only ever added. It is what a baseline is."""
-    matrix, comparison = told.matrix, told.comparison
+    matrix, comparison = report.matrix, report.comparison
     return {
         "v": VERSION,
         "kind": "live",
-        "exit": int(told.code),
+        "exit": int(report.code),
         "seconds": matrix.seconds,
         "cost_usd": matrix.cost_usd,
         "interrupted": matrix.stopped is not None,
@@ -319,7 +319,7 @@ def live_json(told: Told) -> JsonObject:
             }
             for id, cells in by_case(matrix).items()
         ],
-        "broken": [{"file": file.name, "problems": list(file.problems)} for file in told.broken],
+        "broken": [{"file": file.name, "problems": list(file.problems)} for file in report.broken],
         "baseline": None if comparison is None else _baseline_json(comparison),
     }
 
@@ -372,13 +372,13 @@ def _baseline_json(comparison: Comparison) -> JsonValue:
     }
 
 
-def suites(told: Told) -> list[Suite]:
+def suites(report: LiveReport) -> list[Suite]:
     """One for each file and model."""
     groups: dict[tuple[str, str | None], list[CaseResult]] = {}
-    for cell in told.matrix.cells:
-        groups.setdefault((cell.job.file, cell.model), []).append(_case(cell, told.comparison))
+    for cell in report.matrix.cells:
+        groups.setdefault((cell.job.file, cell.model), []).append(_case(cell, report.comparison))
     made = [Suite(f"{file} [{model_name(model)}]", tuple(c)) for (file, model), c in groups.items()]
-    for file in told.broken:
+    for file in report.broken:
         text = "\n".join(file.problems)
         trouble = Trouble("error", "usage", text.partition("\n")[0], text)
         whole = CaseResult("(the file)", file.name, 0.0, file.name, (trouble,))
@@ -416,14 +416,14 @@ def _case(cell: Cell, comparison: Comparison | None) -> CaseResult:
     )
 
 
-def _tell_github(told: Told) -> None:
+def _tell_github(report: LiveReport) -> None:
     from aish.cli.github import file_in_repository, job
     from aish.reports.github.report import case_annotations, cases_summary
 
-    step, made = job(), suites(told)
-    names = {cell.job.file: file_in_repository(cell.job.file) for cell in told.matrix.cells}
+    step, made = job(), suites(report)
+    names = {cell.job.file: file_in_repository(cell.job.file) for cell in report.matrix.cells}
     step.annotate(case_annotations(made, names))
-    step.summarise(lambda limit: cases_summary(live_summary(told), made, limit))
+    step.summarise(lambda limit: cases_summary(live_summary(report), made, limit))
 
 
 _CSS = """\
@@ -438,7 +438,7 @@ tfoot th,tfoot td{border-top:2px solid currentColor;border-bottom:0}
 """
 
 
-def live_html(told: Told) -> bytes:
+def live_html(report: LiveReport) -> bytes:
     """One file that reaches for nothing and runs no script (X3)."""
     digest = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'"
@@ -454,11 +454,11 @@ def live_html(told: Told) -> bytes:
     body = joined(
         [
             tag("h1", "aish test --live"),
-            tag("p", live_summary(told)),
-            tag("table", _html_head(told), _html_body(told), _html_foot(told)),
+            tag("p", live_summary(report)),
+            tag("table", _html_head(report), _html_body(report), _html_foot(report)),
             *(
                 joined([tag("h2", file.name), tag("pre", "\n".join(file.problems))])
-                for file in told.broken
+                for file in report.broken
             ),
         ]
     )
@@ -466,23 +466,23 @@ def live_html(told: Told) -> bytes:
     return f"<!doctype html>\n{page}\n".encode()
 
 
-def _html_head(told: Told) -> Markup:
-    names = (tag("th", model_name(model), scope="col") for model in told.matrix.models)
+def _html_head(report: LiveReport) -> Markup:
+    names = (tag("th", model_name(model), scope="col") for model in report.matrix.models)
     return tag("thead", tag("tr", tag("th", "Case", scope="col"), *names))
 
 
-def _html_body(told: Told) -> Markup:
+def _html_body(report: LiveReport) -> Markup:
     return tag(
         "tbody",
         *(
-            tag("tr", tag("th", id, scope="row"), *(_html_cell(cell, told) for cell in cells))
-            for id, cells in by_case(told.matrix).items()
+            tag("tr", tag("th", id, scope="row"), *(_html_cell(cell, report) for cell in cells))
+            for id, cells in by_case(report.matrix).items()
         ),
     )
 
 
-def _html_cell(cell: Cell, told: Told) -> Markup:
-    change = None if told.comparison is None else told.comparison.changes.get(cell.key)
+def _html_cell(cell: Cell, report: LiveReport) -> Markup:
+    change = None if report.comparison is None else report.comparison.changes.get(cell.key)
     facts = " · ".join((*_figures(cell), *([change] if change in _CHANGES else [])))
     parts = [
         tag("strong", _WORDS[cell.verdict], class_=cell.verdict),
@@ -499,8 +499,8 @@ def _html_cell(cell: Cell, told: Told) -> Markup:
     return tag("td", *parts)
 
 
-def _html_foot(told: Told) -> Markup:
-    columns = [of_model(told.matrix, model) for model in told.matrix.models]
+def _html_foot(report: LiveReport) -> Markup:
+    columns = [of_model(report.matrix, model) for model in report.matrix.models]
     rows = (
         ("passed", [_passed_text(cells) for cells in columns]),
         ("cost", [cost_text(cost_of(cells)) for cells in columns]),

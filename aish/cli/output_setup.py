@@ -56,7 +56,7 @@ class Before:
     events: Retold
     counts: Mapping[str, int] = field(default_factory=dict)
 
-    def told(
+    def pending_events(
         self, items: ItemsFile | None, result: Sink, form: Format, last_step: str
     ) -> Iterator[tuple[Sink, Stamped]]:
         """Each sink with what it has to be told; of a million items that are few."""
@@ -281,7 +281,7 @@ def pieces_for(path: Path, result: BinaryIO) -> Iterator[bytes]:
     return (safe_utf8(manner.clean(line.decode("utf-8", "replace"))).encode() for line in result)
 
 
-def check_reports(asked: ReportOptions, film: Played | None, secrets: Secrets) -> None:
+def check_reports(asked: ReportOptions, cassette: Played | None, secrets: Secrets) -> None:
     """Find out before the run whether its reports can be written and its traces sent.
 
     Raises:
@@ -292,7 +292,7 @@ def check_reports(asked: ReportOptions, film: Played | None, secrets: Secrets) -
     if asked.traced:
         from aish.cli.traces import check_traces
 
-        check_traces(asked, film, secrets)
+        check_traces(asked, cassette, secrets)
     files = (("--junit", asked.junit), ("--html", asked.html), ("--sarif", asked.sarif))
     for option, path in files:
         if path is not None:
@@ -388,7 +388,9 @@ class RunOutput:
         """Tell of what is done already; a stream of events has told of it then."""
         lost: list[Sink] = []
         last = self._plan.steps[-1].id
-        for sink, stamped in before.told(self._items, self._result, self._shape.format, last):
+        for sink, stamped in before.pending_events(
+            self._items, self._result, self._shape.format, last
+        ):
             self._ended_well = isinstance(stamped.event, RunFinished)
             if sink in lost:
                 continue

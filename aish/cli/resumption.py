@@ -26,13 +26,13 @@ from aish.features.history.run_store import LATEST
 from aish.features.resume.differences import check_same, forced
 from aish.features.resume.find import PastPart, hold_past
 from aish.features.resume.replay_events import retold, retold_whole
-from aish.features.resume.state import carried
+from aish.features.resume.state import read_resume_state
 from aish.features.resume.unknown_calls import tags
 from aish.journal.reader import torn_tail
 from aish.output.event_log import Sink
 
 
-def check_flags(flags: ResumeOptions, *, ephemeral: bool, taped: bool) -> None:
+def check_flags(flags: ResumeOptions, *, ephemeral: bool, with_cassette: bool) -> None:
     """See that the flags make sense together.
 
     Raises:
@@ -42,7 +42,7 @@ def check_flags(flags: ResumeOptions, *, ephemeral: bool, taped: bool) -> None:
         if ephemeral:
             said = "`--resume` and `--ephemeral` exclude each other"
             raise UsageError(said, hint="what the run has done already is in its folder")
-        if taped:
+        if with_cassette:
             said = "`--resume` and a cassette exclude each other"
             raise UsageError(said, hint="a cassette holds a whole run: start a new one")
         return
@@ -74,7 +74,7 @@ class Resumption:
     def __init__(self, past: PastPart, flags: ResumeOptions) -> None:
         self._past = past
         self._flags = flags
-        self._carried: ResumeState | None = None
+        self._resume_state: ResumeState | None = None
 
     @property
     def shard(self) -> Shard | None:
@@ -85,7 +85,7 @@ class Resumption:
         """What the command line gives, with what the run was given when it was begun."""
         return replace(given, earlier=_earlier_inputs(self._past), stdin=_earlier_stdin(self._past))
 
-    def carried(self, plan: Plan, options: RunOptions) -> ResumeState:
+    def resume_state(self, plan: Plan, options: RunOptions) -> ResumeState:
         """What is done of the run; nothing of it may be different, unless that is forced.
 
         Raises:
@@ -100,7 +100,7 @@ class Resumption:
         else:
             check_same(past.fingerprint, now, plan.pipeline)
         with past.read() as reading:
-            self._carried = carried(
+            self._resume_state = read_resume_state(
                 reading,
                 plan,
                 past.id,
@@ -111,9 +111,9 @@ class Resumption:
             )
             if reading.torn is not None:
                 torn = Notice(Place(), "warning", "journal_torn", torn_tail(reading.torn))
-                notices = (*self._carried.notices, torn)
-                self._carried = replace(self._carried, notices=notices)
-        return self._carried
+                notices = (*self._resume_state.notices, torn)
+                self._resume_state = replace(self._resume_state, notices=notices)
+        return self._resume_state
 
     def folder(self, plan: Plan) -> RunFolder:
         """The folder of the run, with the plan as it is now."""
@@ -123,8 +123,8 @@ class Resumption:
 
     def go_on(self) -> Before:
         """What the sinks of this part begin with."""
-        assert self._carried is not None, "asked for first"
-        done, journal = self._carried, self._past.journal.go_on()
+        assert self._resume_state is not None, "asked for first"
+        done, journal = self._resume_state, self._past.journal.go_on()
         return _before(done, journal, done.last_seq, self._retold)
 
     def show_again(self, plan: Plan, shape: Shape, clock: Clock, *, quiet: bool) -> int:
@@ -132,21 +132,21 @@ class Resumption:
         folder = reopen_folder(self._past.path, plan.secrets.mask)
         if not quiet:
             say(f"note: run {self._past.id} is complete: nothing is left to do")
-        assert self._carried is not None, "asked for first"
-        before = _before(self._carried, None, 0, self._retold_whole)
+        assert self._resume_state is not None, "asked for first"
+        before = _before(self._resume_state, None, 0, self._retold_whole)
         with RunOutput(plan, folder, replace(shape, quiet=True), clock, before=before):
             return 0
 
     def _retold(self, kinds: frozenset[str] | None, known: int) -> Iterator[Stamped]:
-        assert self._carried is not None, "asked for first"
+        assert self._resume_state is not None, "asked for first"
         with self._past.read() as reading:
-            yield from retold(reading, self._carried, kinds, known)
+            yield from retold(reading, self._resume_state, kinds, known)
 
     def _retold_whole(self, kinds: frozenset[str] | None, known: int) -> Iterator[Stamped]:
         del kinds, known
-        assert self._carried is not None, "asked for first"
+        assert self._resume_state is not None, "asked for first"
         with self._past.read() as reading:
-            yield from retold_whole(reading, self._carried)
+            yield from retold_whole(reading, self._resume_state)
 
 
 def _before(done: ResumeState, journal: Sink | None, after: int, told: Retold) -> Before:

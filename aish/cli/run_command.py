@@ -99,34 +99,34 @@ class RunRequest:
     spreading: ClusterOptions = ClusterOptions()
 
 
-def run_pipeline(pipeline: Pipeline, asked: RunRequest, film: "CassetteSession | None") -> int:
+def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSession | None") -> int:
     """Run `pipeline`, on a cassette if there is one, and return the exit code."""
     require_steps(pipeline)
     telling = asked.telling
-    carriers = _cluster(asked, film)
+    carriers = _cluster(asked, cassette)
     with ExitStack() as stack:
-        resumed = _resumption(pipeline, asked, film, stack)
+        resumed = _resumption(pipeline, asked, cassette, stack)
         options = _options(pipeline, asked, resumed)
-        plan = make_plan(pipeline, options, session=film)
+        plan = make_plan(pipeline, options, session=cassette)
         if resumed is None and plan.has_keys:
             from aish.engine.execution.item_source import with_surveys
 
             options = with_surveys(plan, options)
         if asked.writing.output is not None:
             check_writable(asked.writing.output)
-        check_reports(asked.reporting, film, plan.secrets)
+        check_reports(asked.reporting, cassette, plan.secrets)
         register_masks(plan.secrets, quiet=telling.quiet)
         clock, shape = SystemClock(), _shape(asked, plan)
         check_staging(plan, telling.staged, ephemeral=telling.ephemeral)
-        carried = None if resumed is None else resumed.carried(plan, options)
-        if resumed is not None and carried is not None and carried.ended:
+        resume_state = None if resumed is None else resumed.resume_state(plan, options)
+        if resumed is not None and resume_state is not None and resume_state.ended:
             return resumed.show_again(plan, shape, clock, quiet=telling.quiet)
         folder = _folder(plan, options, clock, telling) if resumed is None else resumed.folder(plan)
         tape: Recorder | None = None
         with folder.beginning():
-            if film is not None:
+            if cassette is not None:
                 with folder.unless_refused():
-                    tape = stack.enter_context(film.opened(plan, options, folder, clock))
+                    tape = stack.enter_context(cassette.opened(plan, options, folder, clock))
             book = book_of(plan, folder, telling.staged)
             before = None if resumed is None else resumed.go_on()
             outlets = RunOutput(plan, folder, shape, clock, book, before)
@@ -138,7 +138,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, film: "CassetteSession |
                 folder=folder,
                 environ=options.environ,
                 tape=tape,
-                carried=carried,
+                resume_state=resume_state,
                 staging=book,
             )
             # What is there now stays for good; what the run makes is looked after again.
@@ -147,7 +147,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, film: "CassetteSession |
             end = anyio.run(execute, plan, options, environment, None, carriers(folder))
     if book is not None and not telling.quiet:
         tell_of(book)
-    if end.name == "interrupted" and film is None and folder.path and not telling.quiet:
+    if end.name == "interrupted" and cassette is None and folder.path and not telling.quiet:
         say(_how_to_go_on(pipeline, plan, folder, folder.path))
     return outlets.exit_code(end)
 
@@ -157,13 +157,13 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
     import shlex
 
     from aish.engine.resume_state import ResumeRefusedError
-    from aish.features.resume.state import carried
+    from aish.features.resume.state import read_resume_state
     from aish.journal.reader import read_journal
 
     command = shlex.join(resume_words(pipeline.file, folder))
     try:
         with read_journal(path / "events.jsonl") as reading:
-            carried(reading, plan, folder.id)
+            read_resume_state(reading, plan, folder.id)
     except ResumeRefusedError:
         return (
             "hint: check the result of the calls in flight; "
@@ -176,7 +176,7 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
 
 
 def _cluster(
-    asked: RunRequest, film: "CassetteSession | None"
+    asked: RunRequest, cassette: "CassetteSession | None"
 ) -> Callable[[RunFolder], OpenCarrier | None]:
     """What runs items elsewhere, if that is wanted: its room is imported only then."""
     if asked.spreading == ClusterOptions():
@@ -185,21 +185,23 @@ def _cluster(
 
     return cluster_of(
         asked.spreading,
-        taped=film is not None,
+        with_cassette=cassette is not None,
         asks=asked.ruling.ask,
         retry_unknown=asked.resuming.retry_unknown,
     )
 
 
 def _resumption(
-    pipeline: Pipeline, asked: RunRequest, film: "CassetteSession | None", stack: ExitStack
+    pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSession | None", stack: ExitStack
 ) -> "Resumption | None":
     """The run that is gone on with, if one is: its room is imported only then."""
     if asked.resuming == ResumeOptions():
         return None
     from aish.cli.resumption import check_flags, resumption
 
-    check_flags(asked.resuming, ephemeral=asked.telling.ephemeral, taped=film is not None)
+    check_flags(
+        asked.resuming, ephemeral=asked.telling.ephemeral, with_cassette=cassette is not None
+    )
     place = RunsPlace(pipeline.file.parent, asked.telling.run_dir)
     shard = _shard(asked.batching.shard)
     return resumption(pipeline, asked.resuming, asked.filling, place, stack, shard)

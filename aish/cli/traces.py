@@ -14,13 +14,13 @@ from aish.reports.otel.export import Traces, credentials, open_exporter
 from aish.system.secrets.secrets import Secrets
 
 
-def check_traces(asked: ReportOptions, film: Played | None, secrets: Secrets) -> None:
+def check_traces(asked: ReportOptions, cassette: Played | None, secrets: Secrets) -> None:
     """Find out before the run whether it may be traced, and mask the collector's credentials.
 
     Raises:
         UsageError: a replay has no network; or a package is missing; or the address is none.
     """
-    if film is not None and film.replays_models and film.replays_servers:
+    if cassette is not None and cassette.replays_models and cassette.replays_servers:
         raise UsageError(
             "`--otel` sends traces, and a replay has no network",
             hint="`aish runs report ID --otel` sends those of a run that has ended",

@@ -239,7 +239,7 @@ def _taken_for_a_value(values: Mapping[str, object], program: str) -> str | None
 def _telling(install: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
     """The installation, and then every file that it has changed."""
 
-    def told(ctx: Any, parameter: Any, value: Any) -> Any:
+    def install_and_report(ctx: Any, parameter: Any, value: Any) -> Any:
         before = _texts() if value else {}
         try:
             return install(ctx, parameter, value)
@@ -248,7 +248,7 @@ def _telling(install: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any
                 for name, text in _texts().items():
                     _tell(name, before.get(name), text)
 
-    return told
+    return install_and_report
 
 
 def _texts() -> dict[str, str]:

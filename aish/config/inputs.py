@@ -33,7 +33,7 @@ def collect_inputs(
         UsageError: one is missing, unknown, or does not fit its schema; all of them in one message.
     """
     schemas = pipeline.inputs
-    complaints: list[str] = []
+    issues: list[str] = []
     values = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
     values |= {name: value for name, value in (earlier or {}).items() if name in schemas}
     source = "--inputs"
@@ -41,21 +41,21 @@ def collect_inputs(
         if name in schemas:
             values[name] = value
         else:
-            complaints.append(_unknown(name, schemas, source))
+            issues.append(_unknown(name, schemas, source))
     for text in given:
         name, value = _parsed(text)
         if name in schemas:
             values[name] = as_typed(value, schemas[name])
         else:
-            complaints.append(_unknown(name, schemas, _OPTION))
+            issues.append(_unknown(name, schemas, _OPTION))
     for name, value in values.items():
-        complaints += [f"the input `{name}`{_said(found)}" for found in fits(schemas[name], value)]
+        issues += [f"the input `{name}`{_said(found)}" for found in fits(schemas[name], value)]
     missing = [f"`{name}`" for name in schemas if name not in values]
     if missing:
         many = "inputs are" if len(missing) > 1 else "input is"
-        complaints.append(f"the {many} missing: {', '.join(missing)}")
-    if complaints:
-        raise UsageError("\n".join(complaints), hint=_hint(pipeline, missing))
+        issues.append(f"the {many} missing: {', '.join(missing)}")
+    if issues:
+        raise UsageError("\n".join(issues), hint=_hint(pipeline, missing))
     return {name: values[name] for name in schemas}
 
 
@@ -69,18 +69,18 @@ def complete_inputs(
     """
     defaults = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
     values = {**defaults, **given}
-    complaints: list[str] = []
+    issues: list[str] = []
     for name, value in values.items():
         if name not in schemas:
             near = did_you_mean(name, schemas)
-            complaints.append(f"unknown input `{name}`" + (f", {near}" if near else ""))
+            issues.append(f"unknown input `{name}`" + (f", {near}" if near else ""))
             continue
         for found in fits(schemas[name], value):
             place = f" at {spell_path(found.path)}" if found.path else ""
-            complaints.append(f"the input `{name}`{place}: {found.message}")
-    complaints += [f"the input `{name}` is missing" for name in schemas if name not in values]
-    if complaints:
-        raise UsageError("\n".join(complaints), where=where)
+            issues.append(f"the input `{name}`{place}: {found.message}")
+    issues += [f"the input `{name}` is missing" for name in schemas if name not in values]
+    if issues:
+        raise UsageError("\n".join(issues), where=where)
     return {name: values[name] for name in schemas}
 
 

@@ -85,7 +85,7 @@ def last_turn(schema: JsonObject) -> str:
     return f"Now give your answer in this form. {instruction(schema)}"
 
 
-def complaint(judged: Judged) -> str:
+def correction_request(judged: Judged) -> str:
     """What a model is told of an answer that cannot be used: its problems, never its text."""
     rows = [f"- {shorten(for_line(problem), _LONGEST_TOLD)}" for problem in judged.told]
     listed = "\n".join(first_lines(rows, _MOST_TOLD, "- "))

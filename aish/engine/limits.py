@@ -47,7 +47,7 @@ class Amount:
 
 
 @frozen
-class Wanted:
+class Demand:
     """A `need` of a step that does not fit what is left."""
 
     step: str | None
@@ -117,7 +117,7 @@ _KINDS: tuple[Kind, ...] = tuple(one.name for one in fields(_Units))  # type: ig
 
 
 @slotted
-class _Purse:
+class _Account:
     """One set of limits, what is spent of it, and what is held for requests under way."""
 
     step: str | None
@@ -128,18 +128,18 @@ class _Purse:
     def refusal(self, need: Amount) -> Over | None:
         """The first limit that is over, whatever others will use."""
         for kind, limit in self.limits.items():
-            wanted = _units(kind, getattr(need, kind), up=True)
+            demand = _units(kind, getattr(need, kind), up=True)
             spent = getattr(self.spent, kind)
-            if wanted is None or (wanted and spent + wanted > limit):
-                asked = None if wanted is None else _plain(kind, wanted)
+            if demand is None or (demand and spent + demand > limit):
+                asked = None if demand is None else _plain(kind, demand)
                 return Over(kind, self.step, _plain(kind, limit), _plain(kind, spent), asked)
         return None
 
     def is_crowded(self, need: Amount) -> bool:
         """Whether it does not fit beside what is held."""
         return any(
-            (wanted := _units(kind, getattr(need, kind), up=True) or 0)
-            and getattr(self.spent, kind) + getattr(self.held, kind) + wanted > limit
+            (demand := _units(kind, getattr(need, kind), up=True) or 0)
+            and getattr(self.spent, kind) + getattr(self.held, kind) + demand > limit
             for kind, limit in self.limits.items()
         )
 
@@ -160,8 +160,8 @@ class _Purse:
         found = _Units()
         for kind, limit in self.limits.items():
             left = max(0, limit - getattr(self.spent, kind) - getattr(self.held, kind))
-            wanted = _units(kind, getattr(need, kind), up=True) or 0
-            setattr(found, kind, max(left // parts, wanted))
+            demand = _units(kind, getattr(need, kind), up=True) or 0
+            setattr(found, kind, max(left // parts, demand))
         return found
 
 
@@ -180,10 +180,10 @@ class Budget:
         spent: Amount | None = None,
         steps_spent: Mapping[str, Amount] | None = None,
     ) -> None:
-        self._run = _purse(None, limits, spent)
+        self._run = _account(None, limits, spent)
         before = steps_spent or {}
         self._steps = {
-            id: _purse(id, own, before.get(id))
+            id: _account(id, own, before.get(id))
             for id, own in (steps or {}).items()
             if _limited(own)
         }
@@ -191,24 +191,26 @@ class Budget:
     def limit(self, step: str, limits: Limits) -> None:
         """Bound one more step, before it begins."""
         if _limited(limits):
-            self._steps[step] = _purse(step, limits, None)
+            self._steps[step] = _account(step, limits, None)
 
     def weighs(self, step: str | None) -> bool:
         """Whether tokens or money are bounded there, so that a worst case is called for."""
         return any(
-            kind in purse.limits for purse in self._purses(step) for kind in ("tokens", "cost_usd")
+            kind in account.limits
+            for account in self._accounts(step)
+            for kind in ("tokens", "cost_usd")
         )
 
     def reserve(self, step: str | None, need: Amount) -> Reserved | Wait | Over:
         """Set `need` aside, under every limit that holds for `step`."""
-        purses = tuple(self._purses(step))
-        for purse in purses:
-            if over := purse.refusal(need):
+        accounts = tuple(self._accounts(step))
+        for account in accounts:
+            if over := account.refusal(need):
                 return over
-        if any(purse.is_crowded(need) for purse in purses):
+        if any(account.is_crowded(need) for account in accounts):
             return Wait()
-        for purse in purses:
-            purse.held.add(_units_of(need))
+        for account in accounts:
+            account.held.add(_units_of(need))
         return Reserved(step, need)
 
     def settle(self, reserved: Reserved, used: Amount) -> None:
@@ -219,62 +221,62 @@ class Budget:
             cost_usd=reserved.need.cost_usd if used.cost_usd is None else used.cost_usd,
             tool_calls=used.tool_calls,
         )
-        for purse in self._purses(reserved.step):
-            purse.held.add(_units_of(reserved.need), -1)
-            purse.spent.add(_units_of(known))
+        for account in self._accounts(reserved.step):
+            account.held.add(_units_of(reserved.need), -1)
+            account.spent.add(_units_of(known))
 
     def release(self, reserved: Reserved) -> None:
         """What was set aside was not used."""
         self.settle(reserved, Amount())
 
-    def lend(self, step: str, parts: int, wanted: Wanted | None = None) -> Lease | Wait | Over:
-        """Set aside one of `parts` of what is left for `step`; what is `wanted` is in it."""
+    def lend(self, step: str, parts: int, demand: Demand | None = None) -> Lease | Wait | Over:
+        """Set aside one of `parts` of what is left for `step`; `demand` is in it."""
         needs = [
             (
-                purse,
-                wanted.need if wanted is not None and purse.holds_for(wanted.step) else Amount(),
+                account,
+                demand.need if demand is not None and account.holds_for(demand.step) else Amount(),
             )
-            for purse in self._of_lease(step)
+            for account in self._of_lease(step)
         ]
-        for purse, need in needs:
-            if over := purse.refusal(need):
+        for account, need in needs:
+            if over := account.refusal(need):
                 return over
-        if any(purse.is_crowded(need) for purse, need in needs):
+        if any(account.is_crowded(need) for account, need in needs):
             return Wait()
         limits: dict[str | None, Limits] = {}
-        for purse, need in needs:
-            share = purse.share(parts, need)
-            purse.held.add(share)
-            limits[purse.step] = purse.as_limits(share)
+        for account, need in needs:
+            share = account.share(parts, need)
+            account.held.add(share)
+            limits[account.step] = account.as_limits(share)
         return Lease(step, limits)
 
     def take_back(self, lease: Lease, spent: Mapping[str | None, Amount]) -> None:
         """A lease is over, and `spent` of it was used."""
-        for purse in self._of_lease(lease.step):
-            purse.held.add(_purse(purse.step, lease.limits[purse.step], None).all(), -1)
-            purse.spent.add(_units_of(spent.get(purse.step, Amount())))
+        for account in self._of_lease(lease.step):
+            account.held.add(_account(account.step, lease.limits[account.step], None).all(), -1)
+            account.spent.add(_units_of(spent.get(account.step, Amount())))
 
-    def _of_lease(self, step: str) -> Iterator[_Purse]:
+    def _of_lease(self, step: str) -> Iterator[_Account]:
         """The run, the steps that `step` is in, and those within it."""
-        yield from self._purses(step)
+        yield from self._accounts(step)
         yield from (one for id, one in self._steps.items() if id.startswith(f"{step}/"))
 
     @property
     def all_spent(self) -> Mapping[str | None, Amount]:
         """What the run and each step that is bounded have used."""
-        return {purse.step: _spent(purse) for purse in (self._run, *self._steps.values())}
+        return {account.step: _spent(account) for account in (self._run, *self._steps.values())}
 
     @property
     def spent(self) -> Amount:
         """What the run has used."""
         return _spent(self._run)
 
-    def _purses(self, step: str | None) -> Iterator[_Purse]:
+    def _accounts(self, step: str | None) -> Iterator[_Account]:
         yield self._run
         if step is not None and self._steps:
             for id in scopes(step):
-                if (purse := self._steps.get(id)) is not None:
-                    yield purse
+                if (account := self._steps.get(id)) is not None:
+                    yield account
 
 
 def tightest(one: Limits, other: Limits) -> Limits:
@@ -290,8 +292,8 @@ def scopes(step: str) -> Iterator[str]:
     return ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _purse(step: str | None, limits: Limits, spent: Amount | None) -> _Purse:
-    return _Purse(step, _limited(limits), _units_of(spent or Amount()))
+def _account(step: str | None, limits: Limits, spent: Amount | None) -> _Account:
+    return _Account(step, _limited(limits), _units_of(spent or Amount()))
 
 
 def _limited(limits: Limits) -> Mapping[Kind, int]:
@@ -319,8 +321,8 @@ def _plain(kind: Kind, units: int) -> float:
     return units / _PER_DOLLAR if kind == "cost_usd" else units
 
 
-def _spent(purse: _Purse) -> Amount:
-    amount = purse.spent
+def _spent(account: _Account) -> Amount:
+    amount = account.spent
     cost = _plain("cost_usd", amount.cost_usd)
     return Amount(amount.turns, amount.tokens, cost, amount.tool_calls)
 
@@ -408,17 +410,17 @@ class RunMeter:
                 case Reserved():
                     return found
                 case Over():
-                    await self.refuse(found, Wanted(step, need))
+                    await self.refuse(found, Demand(step, need))
                 case Wait():
                     await self._until_freed()
 
-    async def refuse(self, over: Over, wanted: Wanted) -> None:  # ruff: ignore[no-self-use] - a meter of a lease waits here
+    async def refuse(self, over: Over, demand: Demand) -> None:  # ruff: ignore[no-self-use] - a meter of a lease waits here
         """What is wanted does not fit; returns where it is to be tried again.
 
         Raises:
             BudgetError: it never will.
         """
-        del wanted
+        del demand
         raise _error(over)
 
     async def _until_freed(self) -> None:
@@ -439,14 +441,14 @@ class RunMeter:
             except BudgetError as error:
                 raise _of_session(error) from error
 
-    async def lend(self, step: str, parts: int, wanted: Wanted | None = None) -> Lease:
+    async def lend(self, step: str, parts: int, demand: Demand | None = None) -> Lease:
         """A lease for `step`, as of `Budget.lend`; waits while others hold what is wanted.
 
         Raises:
             BudgetError: a limit does not allow for what is wanted.
         """
         while True:
-            found = self.budget.lend(step, parts, wanted)
+            found = self.budget.lend(step, parts, demand)
             match found:
                 case Lease():
                     return found
@@ -560,15 +562,15 @@ class PlanMeter(Meter, Protocol):
 
 
 def open_meter(
-    plan: Plan, carried: "ResumeState | None" = None, above: RunMeter | None = None
+    plan: Plan, resume_state: "ResumeState | None" = None, above: RunMeter | None = None
 ) -> RunMeter:
     """The meter of a run, which goes on counting where a part of it before this one stopped."""
     prices = prices_of(plan)
     bounded = dict(_bounds(plan))
-    if carried is None:
+    if resume_state is None:
         return RunMeter(Budget(plan.limits, bounded), prices, above)
-    before = {id: _spent_before(one) for id, one in carried.by_step.items()}
-    spent = _spent_before(carried.spent)
+    before = {id: _spent_before(one) for id, one in resume_state.by_step.items()}
+    spent = _spent_before(resume_state.spent)
     return RunMeter(Budget(plan.limits, bounded, spent=spent, steps_spent=before), prices, above)
 
 

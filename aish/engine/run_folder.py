@@ -36,12 +36,12 @@ def tame_name(name: str) -> str:
 class RunsPlace:
     """Where runs are kept: `.aish/runs` of the project, or where a person `wanted` them.
 
-    `shelf` is another name than `runs` for what is no run of a pipeline.
+    `folder_name` is another name than `runs` for what is no run of a pipeline.
     """
 
     project: Path
     wanted: Path | None = None
-    shelf: str = "runs"
+    folder_name: str = "runs"
 
 
 @slotted
@@ -240,7 +240,7 @@ def _make(place: RunsPlace, id: str) -> tuple[Path, Path]:
         # No link below the project is followed: a repository may come with one planted (X9).
         project = place.project.resolve()
         hidden = hidden_folder(project)
-        return private_folder(hidden / place.shelf / id, within=project), project
+        return private_folder(hidden / place.folder_name / id, within=project), project
     wanted = place.wanted.resolve()
     if not wanted.is_dir():
         private_folder(wanted)

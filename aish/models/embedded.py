@@ -163,8 +163,8 @@ async def _address(child: Child, entry: ModelEntry, path: Path, key: str, log: P
 
 def _failed(child: Child, entry: ModelEntry, log: Path | None, why: str) -> UnavailableError:
     """With what llama.cpp complained of first."""
-    complaints = [line for line in child.stderr_tail.splitlines() if " E " in line[:24]]
-    first = f": {complaints[0].split(' E ', 1)[1].strip()}" if complaints else ""
+    errors = [line for line in child.stderr_tail.splitlines() if " E " in line[:24]]
+    first = f": {errors[0].split(' E ', 1)[1].strip()}" if errors else ""
     return UnavailableError(
         f"the embedded model did not start: {why}{first}",
         where=f"model `{entry.alias}`",

@@ -55,7 +55,7 @@ class Listed:
         return _listed_cost(self.url, self.model, usage)
 
     @property
-    def known(self) -> bool:
+    def is_listed(self) -> bool:
         """Whether the list has the model, or is there at all."""
         return self.cost(Usage(1, 1)) is not None
 
@@ -74,7 +74,7 @@ def pricing_of(entry: ModelEntry) -> Pricing | None:
 def is_priced(entry: ModelEntry) -> bool:
     """Whether what a turn of a model costs can be told; looks at the price list if it has to."""
     pricing = pricing_of(entry)
-    return pricing.known if isinstance(pricing, Listed) else pricing is not None
+    return pricing.is_listed if isinstance(pricing, Listed) else pricing is not None
 
 
 def has_list() -> bool:

@@ -26,7 +26,7 @@ from aish.packs.workspace.confined_path import Folder, not_found
 from aish.packs.workspace.file_change import finish, in_thread, replaced
 from aish.packs.workspace.file_text import ROOM, SCAN_LIMIT, Lines, plain_text, read_lines
 from aish.packs.workspace.folder_walk import Budget, Entry, list_folder, walk
-from aish.packs.workspace.text_search import Found, Wanted, search_literal, search_regex
+from aish.packs.workspace.text_search import Found, SearchScope, search_literal, search_regex
 from aish.packs.workspace.workspace import Workspace
 
 _REPLACES = Marks(read_only=False, destructive=True, idempotent=True, open_world=False)
@@ -238,7 +238,7 @@ async def file_search(
     """
     if not query:
         raise PackError("bad_arguments", "`query` is empty")
-    wanted = Wanted(path, glob)
+    wanted = SearchScope(path, glob)
     if regex:
         found = await search_regex(place, wanted, query, ignore_case=ignore_case)
     else:

@@ -12,12 +12,12 @@ from aish.core.events import Exit
 from aish.engine.plan.options import RunOptions
 from aish.shell.cancellation import Interrupts
 from aish.shell.input.typeahead import EarlyLines
-from aish.shell.resource_group import beside
-from aish.shell.stage import Stage, Wanted, open_stage, session_plan
+from aish.shell.resource_group import background_task
+from aish.shell.stage import SessionOptions, Stage, open_stage, session_plan
 from aish.system.secrets.secrets import Secrets
 
 
-def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> Exit:
+def run_shell(pipeline: Pipeline, options: RunOptions, wanted: SessionOptions) -> Exit:
     """A session on `pipeline`, and those that `:resume` goes on with after it.
 
     With nobody there the end that weighs most is the end of it all.
@@ -39,13 +39,13 @@ def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> Exit:
             lines = stage.lines
         ends.append(end)
         if resume is None:
-            return _whole(ends, attended=wanted.told.attended)
+            return _whole(ends, attended=wanted.output.attended)
 
 
 async def _session(stage: Stage) -> tuple[Exit, str | None]:
     lines = EarlyLines(stage.lines)
     interrupts = Interrupts(
-        attended=stage.told.attended, restore=lines.restore, forget=lines.forget
+        attended=stage.output.attended, restore=lines.restore, forget=lines.forget
     )
     with interrupts.taken():
         end, resume = await _held(stage, lines, interrupts)
@@ -54,11 +54,11 @@ async def _session(stage: Stage) -> tuple[Exit, str | None]:
 
 
 async def _held(stage: Stage, lines: EarlyLines, interrupts: Interrupts) -> tuple[Exit, str | None]:
-    if not stage.told.attended:
+    if not stage.output.attended:
         from aish.shell.bootstrap import hold_session
 
         return await hold_session(stage, lines, interrupts)
-    async with beside(lines.begin):
+    async with background_task(lines.begin):
         # In a thread, so that keys are echoed meanwhile.
         await to_thread.run_sync(import_module, "aish.shell.bootstrap")
         from aish.shell.bootstrap import hold_session

@@ -14,7 +14,7 @@ RULE = "`:norris on`"
 
 
 @slotted
-class Norris:
+class AutonomousMode:
     """Whether it is on, and how many calls of those that it was `given` it may still let through.
 
     `tell` is how the person hears that it has ended by itself.

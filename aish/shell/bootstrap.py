@@ -115,7 +115,7 @@ async def _opened(
     services: Services, environment: RunEnvironment, following: Following, said: Said
 ) -> AsyncGenerator[Session]:
     plan = services.plan
-    meter = open_meter(plan, environment.carried)
+    meter = open_meter(plan, environment.resume_state)
     live: list[LiveServers] = []
 
     @asynccontextmanager
@@ -155,11 +155,11 @@ async def _opened(
             offers=Offers(
                 live[0].dynamic_registry.registry, resources.aside, services.lines.refresh
             ),
-            carried=environment.carried,
+            resume_state=environment.resume_state,
         )
         heard = TurnRecorder(following, environment.folder.keep, NOWHERE)
         session = Session(opened, following, heard, buffer)
-        ours.runtime.gate.autonomy = session.norris.approves
+        ours.runtime.gate.autonomy = session.autonomous.approves
         live[0].dynamic_registry.begin([live[0].connection(server) for server in plan.servers])
         _begin(session)
         if services.earlier is not None:
@@ -234,7 +234,7 @@ def _finish(
 
         end_recording(environment.tape, environment.emit)
     end = decide_exit(state)
-    earlier = environment.carried
+    earlier = environment.resume_state
     used = following.spending.whole
     if earlier is not None:
         used = earlier.spent.plus(used)
@@ -261,7 +261,7 @@ async def hold_session(
 
     def hold(session: Session) -> None:
         sessions.append(session)
-        stage.late.hold(shown(session))
+        stage.deferred.hold(shown(session))
 
     end = await run_session(replace(_services(stage, lines, interrupts), hold=hold))
     return end, sessions[-1].resume if sessions else None
@@ -282,11 +282,11 @@ def _services(stage: Stage, lines: Lines, interrupts: Interrupts) -> Services:
             folder=stage.folder,
             environ=options.environ,
             tape=_tape(stage),
-            carried=None if earlier is None else earlier.carried,
+            resume_state=None if earlier is None else earlier.resume_state,
         ),
         lines=lines,
         out=outlets.out,
-        attended=stage.told.attended,
+        attended=stage.output.attended,
         plan_for=lambda alias: session_plan(plan.pipeline, options, plan.secrets, alias),
         hold=lambda _: None,
         interrupts=interrupts,
@@ -309,7 +309,7 @@ def _tape(stage: Stage) -> Recorder | None:
 
 def _person(stage: Stage, lines: Lines) -> Person:
     """What asks the person, if one is there; one question at a time, whoever asks."""
-    if not stage.told.attended:
+    if not stage.output.attended:
         return Person(Unattended())
     secrets = stage.plan.secrets
     turns = Turns(pause=lambda: stage.outlets.asking(lines))

@@ -77,7 +77,7 @@ class Command:
             raise UsageError(f"`:{self.name}` takes no arguments", hint=hint)
         await self.run(session, rest)
 
-    def told(self) -> tuple[tuple[str, str], ...]:
+    def usage_rows(self) -> tuple[tuple[str, str], ...]:
         """Its forms as they are typed, and what each does."""
         return tuple(
             (f":{self.name} {form.name} {form.usage}".rstrip(), form.summary) for form in self.forms

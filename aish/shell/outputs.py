@@ -168,15 +168,15 @@ class LastWords:
     name = "the log"
     deltas = False
 
-    def __init__(self, told: PipedOut) -> None:
-        self._told = told
+    def __init__(self, piped: PipedOut) -> None:
+        self._piped = piped
 
     def __call__(self, stamped: Stamped) -> None:
         """Speak at the end only."""
         event = stamped.event
         if isinstance(event, RunFinished) and event.exit.code:
             end = event.exit
-            if end.reason not in self._told.errors:
+            if end.reason not in self._piped.errors:
                 _complain(end.reason, end.hint)
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ _USUAL = 80
 
 
 @frozen
-class Told:
+class SessionOutput:
     """How a session is told."""
 
     attended: bool
@@ -256,7 +256,7 @@ class Outlets:
 
 
 def open_outlets(
-    told: Told,
+    session_output: SessionOutput,
     stream: TextIO,
     journal: Sink | None,
     secrets: Secrets,
@@ -271,13 +271,15 @@ def open_outlets(
     pause: Callable[[], AbstractContextManager[object]] = nullcontext
     others: list[Sink] = []
     mask = secrets.mask
-    if told.attended:
+    if session_output.attended:
         from aish.output.presenter import SESSION, Presenter
         from aish.output.screen import Screen
 
         look = look_of(stream, os.environ)
         screen = Screen(stream, look)
-        talk = Presenter(screen, SESSION, markdown=not told.plain, verbose=told.verbose)
+        talk = Presenter(
+            screen, SESSION, markdown=not session_output.plain, verbose=session_output.verbose
+        )
         shown, pause, visitor = talk, talk.hold, talk.guest
         out = TerminalOut(talk.line, lambda text: look.paint("red", text), _width(stream), mask)
     else:
@@ -286,9 +288,9 @@ def open_outlets(
         answers = Answers(sys.stdout.buffer, _manner(os.environ))
         others.append(answers)
         out = piped = PipedOut(answers, lost, mask)
-        shown = LastWords(piped) if told.quiet else Plain(sys.stderr, process_began())
+        shown = LastWords(piped) if session_output.quiet else Plain(sys.stderr, process_began())
         # It counts by itself what that run comes to.
-        visitor = None if told.quiet else lambda: Plain(sys.stderr)
+        visitor = None if session_output.quiet else lambda: Plain(sys.stderr)
     sinks = [sink for sink in (journal, shown, *others) if sink is not None]
     log = EventLog(sinks, clock=clock, secrets=secrets, on_failure=lost, after=after)
     return Outlets(log, out, pause, visitor, lost)

@@ -68,7 +68,7 @@ async def open_resource_group() -> AsyncGenerator[ResourceGroup]:
 
 
 @asynccontextmanager
-async def beside(work: Callable[[], Coroutine[None, None, None]]) -> AsyncGenerator[None]:
+async def background_task(work: Callable[[], Coroutine[None, None, None]]) -> AsyncGenerator[None]:
     """Have `work`, which fails with nothing, done beside the block, and given up at its end."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:

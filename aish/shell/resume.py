@@ -56,7 +56,7 @@ class PastSession:
     empty: bool = False
 
 
-def session_shelf(place: RunsPlace, stack: ExitStack) -> RunStore | None:
+def session_store(place: RunsPlace, stack: ExitStack) -> RunStore | None:
     """The folder of sessions, if there is one.
 
     Raises:
@@ -64,7 +64,7 @@ def session_shelf(place: RunsPlace, stack: ExitStack) -> RunStore | None:
     """
     try:
         if place.wanted is None:
-            return stack.enter_context(open_project(place.project.resolve(), place.shelf))
+            return stack.enter_context(open_project(place.project.resolve(), place.folder_name))
     except FileNotFoundError:
         return None
     if not place.wanted.is_dir():
@@ -82,39 +82,39 @@ def find_session(
     Raises:
         UsageError: there is none, or more than one.
     """
-    shelf = session_shelf(place, stack)
-    stores = [] if shelf is None else [shelf]
+    store = session_store(place, stack)
+    stores = [] if store is None else [store]
     found = newest_of(stores, pipeline) if name == LATEST else newest_first(stores)
     ids = [id for id, _ in found]
-    if shelf is None or not ids:
+    if store is None or not ids:
         raise UsageError("there are no sessions to resume", hint=ANEW)
     if name == LATEST:
-        return shelf, next((id for id in ids if not _is_empty(shelf, id)), ids[0])
+        return store, next((id for id in ids if not _is_empty(store, id)), ids[0])
     id = find_id(ids, name, "session")
     if id is None:
         raise UsageError(f"unknown session `{name}`", hint=did_you_mean(name, ids) or ANEW)
-    return shelf, id
+    return store, id
 
 
 def past_sessions(place: RunsPlace, stack: ExitStack) -> list[PastSession]:
     """Every session that is kept, the newest first."""
-    shelf = session_shelf(place, stack)
-    return [] if shelf is None else [_told(shelf, id) for id, _ in newest_first([shelf])]
+    store = session_store(place, stack)
+    return [] if store is None else [_told(store, id) for id, _ in newest_first([store])]
 
 
-def _is_empty(shelf: RunStore, id: str) -> bool:
+def _is_empty(store: RunStore, id: str) -> bool:
     try:
-        with JournalReading(_open(shelf, id), id) as reading:
+        with JournalReading(_open(store, id), id) as reading:
             return all(record.get("type") in _OF_ITSELF for record in reading)
     except (AishError, OSError):
         # Whoever goes on with it is told what is wrong.
         return False
 
 
-def _told(shelf: RunStore, id: str) -> PastSession:
+def _told(store: RunStore, id: str) -> PastSession:
     found = PastSession(id, began(id), 0, "", empty=True)
     try:
-        with JournalReading(_open(shelf, id), id) as reading:
+        with JournalReading(_open(store, id), id) as reading:
             for record in reading:
                 found = _with(found, record)
     except (AishError, OSError) as error:
@@ -133,8 +133,8 @@ def _with(found: PastSession, record: Any) -> PastSession:
     return replace(found, empty=False) if found.empty else found
 
 
-def _open(shelf: RunStore, id: str) -> BinaryIO:
-    return os.fdopen(shelf.open_journal(id), "rb", buffering=1 << 18)
+def _open(store: RunStore, id: str) -> BinaryIO:
+    return os.fdopen(store.open_journal(id), "rb", buffering=1 << 18)
 
 
 def _role(record: Any) -> object:
@@ -165,7 +165,7 @@ class Earlier:
     """
 
     folder: RunFolder
-    carried: ResumeState
+    resume_state: ResumeState
     turns: tuple[Turn, ...]
     outputs: tuple[str, ...]
     attached: tuple[Enclosure, ...]
@@ -237,8 +237,8 @@ def find_earlier(
         UsageError: there is none, or another process writes it, or it is of another pipeline.
         JournalError: its journal is not as it was written.
     """
-    shelf, id = find_session(place, name, pipeline.name, stack)
-    path = (shelf.path / id).resolve()
+    store, id = find_session(place, name, pipeline.name, stack)
+    path = (store.path / id).resolve()
     try:
         journal = stack.enter_context(hold_journal(path))
     except BeingWrittenError as error:
@@ -308,10 +308,10 @@ class _Scan:
         lost = dict.fromkeys((*self._lost, *recalled.lost))
         attached = asking.attached(self._read, lost.setdefault)
         turns = tuple(recalled.history.turns)
-        carried = ResumeState(id, spent=self._spending.spent(), denials=tuple(self._denials))
+        resume_state = ResumeState(id, spent=self._spending.spent(), denials=tuple(self._denials))
         return Earlier(
             folder=self._folder,
-            carried=carried,
+            resume_state=resume_state,
             turns=turns,
             outputs=asking.outputs,
             attached=attached,

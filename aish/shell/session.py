@@ -34,7 +34,7 @@ from aish.engine.resources.resources import Toolbox, open_models
 from aish.engine.resources.servers import LiveServers
 from aish.engine.run_folder import RunFolder, RunsPlace
 from aish.models.throttle import Throttles
-from aish.shell.autonomous import Norris
+from aish.shell.autonomous import AutonomousMode
 from aish.shell.cancellation import Interrupts
 from aish.shell.input.lines import Lines
 from aish.shell.local.shell import LocalShell
@@ -186,7 +186,7 @@ class Described(Protocol):
         """Its other names."""
         ...
 
-    def told(self) -> Sequence[tuple[str, str]]:
+    def usage_rows(self) -> Sequence[tuple[str, str]]:
         """Its forms, and what each does."""
         ...
 
@@ -213,7 +213,7 @@ class Opened:
     place: RunsPlace
     outlets_for: OutletsFor
     offers: Offers
-    carried: "ResumeState | None" = None
+    resume_state: "ResumeState | None" = None
 
 
 class Session:
@@ -228,10 +228,10 @@ class Session:
         self.buffer = buffer
         self.history = History()
         self.model = opened.plan.default_model
-        self.attached = Attached(following, heard.told)
+        self.attached = Attached(following, heard.to_json)
         self.connected: dict[str, ServerEntry] = {}
         """Servers that were connected by a command, by alias; those that have gone too."""
-        self.norris = Norris()
+        self.autonomous = AutonomousMode()
         self.over = False
         """Set by `:quit`."""
         self.resume: str | None = None
@@ -364,12 +364,12 @@ class Session:
 
     def watch_keys(self) -> Callable[[], None] | None:
         """What any key does while a line is taken: it halts what goes on by itself (S5)."""
-        return self.open.interrupts.stop if self.norris.on else None
+        return self.open.interrupts.stop if self.autonomous.on else None
 
     def halt(self) -> None:
         """A key was pressed, so nothing goes on by itself any more."""
-        if self.norris.on:
-            self.norris.left = 0
+        if self.autonomous.on:
+            self.autonomous.left = 0
             told = "a key was pressed: norris is off"
             self.emit(Notice(self.heard.place, "warning", "norris", told))
 

@@ -16,9 +16,9 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.output.event_log import Sink
-from aish.shell.input.deferred_editor import Late
+from aish.shell.input.deferred_editor import DeferredEditor
 from aish.shell.input.lines import Lines, PipedLines
-from aish.shell.outputs import Lost, Outlets, Told, open_outlets
+from aish.shell.outputs import Lost, Outlets, SessionOutput, open_outlets
 from aish.system.clock import SystemClock
 from aish.system.files import config_folder, state_folder
 from aish.system.secrets.secrets import Secrets
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aish.shell.resume import Earlier
 
 NAME = "aish.yaml"
-SHELF = "sessions"
+SESSIONS_FOLDER = "sessions"
 
 
 def session_file(given: Path | None) -> Path:
@@ -51,15 +51,15 @@ def session_file(given: Path | None) -> Path:
 def sessions_place(file: Path, wanted: Path | None) -> RunsPlace:
     """Where sessions on `file` are kept: in its project, or in the platform's folder for state."""
     if wanted is None and file.resolve().parent == config_folder().resolve():
-        return RunsPlace(file.parent, state_folder() / SHELF)
-    return RunsPlace(file.parent, wanted, SHELF)
+        return RunsPlace(file.parent, state_folder() / SESSIONS_FOLDER)
+    return RunsPlace(file.parent, wanted, SESSIONS_FOLDER)
 
 
 @frozen
-class Wanted:
+class SessionOptions:
     """What the command line said of a session; `resume` names one to go on with."""
 
-    told: Told
+    output: SessionOutput
     lost: Lost
     run_dir: Path | None = None
     ephemeral: bool = False
@@ -72,10 +72,10 @@ class Stage:
 
     plan: Plan
     options: RunOptions
-    told: Told
+    output: SessionOutput
     place: RunsPlace
     folder: RunFolder
-    late: Late
+    deferred: DeferredEditor
     lines: Lines
     outlets: Outlets
     clock: Clock
@@ -86,7 +86,7 @@ class Stage:
 def open_stage(
     plan: Plan,
     options: RunOptions,
-    wanted: Wanted,
+    wanted: SessionOptions,
     resume: str | None,
     stack: ExitStack,
     before: Lines | None = None,
@@ -99,7 +99,7 @@ def open_stage(
         UsageError: the folder cannot be made, or there is no such session.
         JournalError: the journal of that session is not as it was written.
     """
-    clock, told = SystemClock(), wanted.told
+    clock, output = SystemClock(), wanted.output
     place = sessions_place(plan.pipeline.file, wanted.run_dir)
     earlier: Earlier | None = None
     if resume is not None:
@@ -108,16 +108,20 @@ def open_stage(
         earlier = find_earlier(plan.pipeline, place, resume, plan.secrets.mask, stack)
     folder = _folder(plan, place, clock, wanted) if earlier is None else earlier.folder
     journal = _journal(folder) if earlier is None else earlier.go_on()
-    late = Late(plan.default_model)
-    lines = stack.enter_context(_lines(late, told, plan, options, before))
+    deferred = DeferredEditor(plan.default_model)
+    lines = stack.enter_context(_lines(deferred, output, plan, options, before))
     after = 0 if earlier is None else earlier.last_seq
-    outlets = open_outlets(told, lines.out, journal, plan.secrets, clock, wanted.lost, after=after)
+    outlets = open_outlets(
+        output, lines.out, journal, plan.secrets, clock, wanted.lost, after=after
+    )
     stack.callback(outlets.log.close)
-    late.emit = outlets.emit
-    return Stage(plan, options, told, place, folder, late, lines, outlets, clock, stack, earlier)
+    deferred.emit = outlets.emit
+    return Stage(
+        plan, options, output, place, folder, deferred, lines, outlets, clock, stack, earlier
+    )
 
 
-def _folder(plan: Plan, place: RunsPlace, clock: Clock, wanted: Wanted) -> RunFolder:
+def _folder(plan: Plan, place: RunsPlace, clock: Clock, wanted: SessionOptions) -> RunFolder:
     pipeline, mask = plan.pipeline, plan.secrets.mask
     folder = open_folder(pipeline.name, place, clock.now(), ephemeral=wanted.ephemeral, mask=mask)
     with folder.beginning():
@@ -136,25 +140,29 @@ def _journal(folder: RunFolder) -> Sink | None:
 
 @contextmanager
 def _lines(
-    late: Late, told: Told, plan: Plan, options: RunOptions, before: Lines | None
+    deferred: DeferredEditor,
+    output: SessionOutput,
+    plan: Plan,
+    options: RunOptions,
+    before: Lines | None,
 ) -> Generator[Lines]:
     if isinstance(before, PipedLines):
         # More may have been read than was taken.
-        before.go_on(late.notice)
+        before.go_on(deferred.notice)
         yield before
         return
-    if not told.attended:
-        yield PipedLines(_stdin(), late.notice)
+    if not output.attended:
+        yield PipedLines(_stdin(), deferred.notice)
         return
     from aish.output.style import look_of
     from aish.shell.input.editor import Settings
     from aish.shell.input.open_editor import open_editor
 
     settings = Settings(
-        words=late,
-        prompt=late.prompt,
-        notice=late.notice,
-        toolbar=late.toolbar,
+        words=deferred,
+        prompt=deferred.prompt,
+        notice=deferred.notice,
+        toolbar=deferred.toolbar,
         history=state_folder() / "history",
         mask=plan.secrets.mask,
         folder=Path.cwd(),

@@ -67,7 +67,7 @@ class SessionWords:
     def _sessions(self) -> Sequence[str]:
         """The names of their folders, the newest first; what is in them is not read here."""
         place = self._session.open.place
-        folder = place.wanted or place.project / ".aish" / place.shelf
+        folder = place.wanted or place.project / ".aish" / place.folder_name
         names: list[str] = []
         with suppress(OSError), os.scandir(folder) as entries:
             names = [entry.name for entry in entries if not entry.name.startswith(".")]
@@ -91,6 +91,6 @@ def _toolbar(session: Session) -> str:
         ("missing:", [one.alias for one in servers if one.state == "failed"]),
     )
     parts = [f"{state} {', '.join(names)}" for state, names in told if names]
-    if session.norris.on:
-        parts.append(f"norris: {session.norris.left} calls left")
+    if session.autonomous.on:
+        parts.append(f"norris: {session.autonomous.left} calls left")
     return "  ".join(parts)

@@ -10,7 +10,7 @@ import pytest
 PREFIX = "requirement\t"
 
 
-def carried(items: Iterable[pytest.Item]) -> Iterator[tuple[str, str]]:
+def marked_requirements(items: Iterable[pytest.Item]) -> Iterator[tuple[str, str]]:
     """Each test with each number it carries; what is no string is shown as it is."""
     for item in items:
         for mark in item.iter_markers("requirement"):
@@ -19,12 +19,12 @@ def carried(items: Iterable[pytest.Item]) -> Iterator[tuple[str, str]]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    for test, number in carried(session.items):
+    for test, number in marked_requirements(session.items):
         print(f"{PREFIX}{number}\t{test}")
 
 
 def read_off(output: str) -> Iterator[tuple[str, str]]:
-    """What was printed, as `carried` gives it."""
+    """What was printed, as `marked_requirements` gives it."""
     for line in output.split("\n"):
         if line.startswith(PREFIX):
             number, _, test = line.removeprefix(PREFIX).partition("\t")

@@ -14,7 +14,7 @@ from aish.core.rules import RuleEntry
 from aish.core.text import for_line
 from aish.engine.plan.plan import load_checked
 from aish.features.suggest.calls import Calls, calls_of
-from aish.features.suggest.write import Wanted, wanted_in, write_rules
+from aish.features.suggest.write import MissingRules, missing_rules, write_rules
 from aish.policy.rule_yaml import rule_data, rules_yaml
 from aish.policy.suggest import LeftOut, Suggestion, suggestion
 
@@ -50,15 +50,15 @@ def command(
     pipeline = None if write is None else load_checked(write, (), locked=False)
     calls = calls_of(subject, run_dir, pipeline)
     found = suggestion(calls.made, calls.denied)
-    wanted = Wanted(found.rules, ()) if pipeline is None else wanted_in(pipeline, found)
-    if write is not None and pipeline is not None and wanted.rules:
-        write_rules(write, wanted.rules, pipeline)
-    left_out = (*found.left_out, *wanted.left_out)
+    missing = MissingRules(found.rules, ()) if pipeline is None else missing_rules(pipeline, found)
+    if write is not None and pipeline is not None and missing.rules:
+        write_rules(write, missing.rules, pipeline)
+    left_out = (*found.left_out, *missing.left_out)
     if format_ is Report.JSON:
-        print_json(_document(found, left_out, calls, wanted, write))
-    elif write is None or wanted.rules:
-        print_text(_fragment(wanted.rules))
-    _tell(calls, left_out, wanted, write)
+        print_json(_document(found, left_out, calls, missing, write))
+    elif write is None or missing.rules:
+        print_text(_fragment(missing.rules))
+    _tell(calls, left_out, missing, write)
     return int(ExitCode.FAILED if left_out or calls.untold else ExitCode.OK)
 
 
@@ -68,11 +68,13 @@ def _fragment(rules: tuple[RuleEntry, ...]) -> str:
     return "mcp:\n  auto_approve:\n" + rules_yaml(rules, indent=4).removesuffix("\n")
 
 
-def _tell(calls: Calls, left_out: tuple[LeftOut, ...], wanted: Wanted, write: Path | None) -> None:
+def _tell(
+    calls: Calls, left_out: tuple[LeftOut, ...], missing: MissingRules, write: Path | None
+) -> None:
     if not calls.made and not calls.untold:
         say("note: no tool was called")
-    elif write is not None and wanted.rules:
-        say(f"{write}: written, {counted(len(wanted.rules), 'rule')} added")
+    elif write is not None and missing.rules:
+        say(f"{write}: written, {counted(len(missing.rules), 'rule')} added")
     elif write is not None:
         say(f"{write}: nothing to add")
     for untold in calls.untold:
@@ -90,7 +92,7 @@ def _document(
     found: Suggestion,
     left_out: tuple[LeftOut, ...],
     calls: Calls,
-    wanted: Wanted,
+    missing: MissingRules,
     write: Path | None,
 ) -> JsonObject:
     return {
@@ -101,5 +103,5 @@ def _document(
         ],
         "untold": list(calls.untold),
         "written": None if write is None else str(write),
-        "added": [] if write is None else [rule_data(rule) for rule in wanted.rules],
+        "added": [] if write is None else [rule_data(rule) for rule in missing.rules],
     }

@@ -28,7 +28,7 @@ def command(
     filling: InputOptions,
     ruling: PolicyOptions,
     telling: OutputOptions,
-    taping: CassetteOptions,
+    cassettes: CassetteOptions,
     batching: BatchOptions,
     spreading: ClusterOptions,
     resuming: ResumeOptions,
@@ -39,7 +39,7 @@ def command(
 
     Example: git diff | aish run pipelines/review.yaml --format json -o review.json
     """
-    if taping.live_model is not None and filling.model is not None:
+    if cassettes.live_model is not None and filling.model is not None:
         raise UsageError(
             "`--live-model` and `--model` exclude each other",
             hint="`--live-model ALIAS` is the model of every step already",
@@ -50,18 +50,18 @@ def command(
         ruling,
         telling,
         writing,
-        taping.live_model,
+        cassettes.live_model,
         resuming,
         reporting,
         batching,
         spreading,
     )
-    return run_pipeline(pipeline, asked, _film(pipeline, taping))
+    return run_pipeline(pipeline, asked, _cassette_session(pipeline, cassettes))
 
 
-def _film(pipeline: Pipeline, taping: CassetteOptions) -> "CassetteSession | None":
-    if taping == CassetteOptions():
+def _cassette_session(pipeline: Pipeline, cassettes: CassetteOptions) -> "CassetteSession | None":
+    if cassettes == CassetteOptions():
         return None
     from aish.cli.cassette_options import session_of
 
-    return session_of(pipeline, taping)
+    return session_of(pipeline, cassettes)

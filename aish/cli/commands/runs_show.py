@@ -13,7 +13,7 @@ from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import backticked, counted
 from aish.core.text import for_ci_log, for_line
 from aish.engine.run_folder import kept_file
-from aish.features.history.messages import Answered, Wanted, requests
+from aish.features.history.messages import Answered, RequestFilter, requests
 from aish.features.history.run_store import RunStore, find_run, open_stores
 from aish.features.history.summary import events, open_past
 from aish.journal.history import Request
@@ -64,7 +64,7 @@ def command(
     with ExitStack() as stack:
         store, found = find_run(open_stores(run_dir, stack), id)
         if messages:
-            _print_messages(store, found, Wanted(step, item), format_, stack)
+            _print_messages(store, found, RequestFilter(step, item), format_, stack)
         elif format_ is Report.JSON:
             _print_result(store, found, stack)
         else:
@@ -105,7 +105,7 @@ def _print_result(store: RunStore, id: str, stack: ExitStack) -> None:
 
 
 def _print_messages(
-    store: RunStore, id: str, wanted: Wanted, format_: Report, stack: ExitStack
+    store: RunStore, id: str, wanted: RequestFilter, format_: Report, stack: ExitStack
 ) -> None:
     reading = open_past(store, id, stack).reading
     folder = store.path / id
@@ -123,7 +123,7 @@ def _print_messages(
         print_text("\n".join(("", *_request_lines(*one))))
 
 
-def _nothing_sent(store: RunStore, id: str, wanted: Wanted) -> UsageError:
+def _nothing_sent(store: RunStore, id: str, wanted: RequestFilter) -> UsageError:
     """Why there is nothing to show; says which steps or items have something."""
     asked: dict[str, None] = {}
     with ExitStack() as stack:
@@ -133,7 +133,7 @@ def _nothing_sent(store: RunStore, id: str, wanted: Wanted) -> UsageError:
                 continue
             if wanted.item is None:
                 asked[place.step] = None
-            elif place.item is not None and Wanted(wanted.step).has(place.step, place.item):
+            elif place.item is not None and RequestFilter(wanted.step).has(place.step, place.item):
                 asked[place.item] = None
     where = str(store.path / id)
     if not asked:

@@ -27,8 +27,8 @@ from aish.core.frozen import frozen, slotted
 from aish.engine.plan.options import RunOptions
 from aish.output.event_log import Sink
 from aish.shell.app import run_shell
-from aish.shell.outputs import Told
-from aish.shell.stage import Wanted, session_file
+from aish.shell.outputs import SessionOutput
+from aish.shell.stage import SessionOptions, session_file
 
 
 @frozen
@@ -106,13 +106,13 @@ def command(
         servers_required=False,
         environ=environ,
     )
-    told = Told(
+    output = SessionOutput(
         is_attended(environ), plain=showing.plain, quiet=showing.quiet, verbose=showing.verbose
     )
-    losses = _Losses()
-    wanted = Wanted(told, losses, showing.run_dir, showing.ephemeral, beginning.resume)
+    lost = _LostOutput()
+    wanted = SessionOptions(output, lost, showing.run_dir, showing.ephemeral, beginning.resume)
     end = run_shell(pipeline, options, wanted)
-    return end.code or int(losses.any)
+    return end.code or int(lost.any)
 
 
 def is_attended(environ: Mapping[str, str]) -> bool:
@@ -126,7 +126,7 @@ def is_attended(environ: Mapping[str, str]) -> bool:
 
 
 @slotted
-class _Losses:
+class _LostOutput:
     """Tells what could not be written; a reader that has gone has lost nothing it wanted."""
 
     any: bool = False

@@ -82,7 +82,7 @@ class Draft:
         """Say that something cannot be right."""
         self.problems.append(Problem(position, path, message, hint))
 
-    def beside(self, folder: Path) -> str:
+    def relative_folder(self, folder: Path) -> str:
         """A folder as the pipeline will call it; `.` where it is its own."""
         return os.path.relpath(folder.resolve(), self.target.resolve().parent)
 

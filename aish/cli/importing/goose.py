@@ -83,7 +83,7 @@ def from_recipe(root: Section) -> dict[str, JsonValue]:
 
 def _parameters(root: Section) -> tuple[dict[str, str], dict[str, JsonValue]]:
     """What each name of a template becomes, and the inputs."""
-    names = {"recipe_dir": f"'{root.draft.beside(root.draft.source.parent)}'"}
+    names = {"recipe_dir": f"'{root.draft.relative_folder(root.draft.source.parent)}'"}
     inputs: dict[str, JsonValue] = {}
     for path, node in root.items("parameters"):
         one = as_section(node, path, root.draft)

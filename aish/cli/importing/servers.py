@@ -362,7 +362,7 @@ def _cwd(server: Server, section: Section, base: Path | None) -> str | None:
         return own
     if base is None:
         return own
-    made = section.draft.beside(base / (own or "."))
+    made = section.draft.relative_folder(base / (own or "."))
     return None if made == "." else made
 
 

@@ -32,7 +32,7 @@ from aish.engine.execution.step import KINDS, cut_off, ends_the_run, failed, run
 from aish.engine.final import PRECEDENCE, failure_of
 from aish.engine.plan.order import names_item
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended, spent_nothing
-from aish.engine.steps.context import CarriedItem, Carrier, ItemScope, StepContext
+from aish.engine.steps.context import Carrier, ItemScope, RemoteItem, StepContext
 from aish.items.items import Item, Items
 from aish.items.keys import DuplicateKeyError, KeyOf, Keys, StandInKeyError, key_text, place_key
 from aish.items.shards import holds
@@ -130,7 +130,7 @@ async def run_items(step: Step, foreach: Foreach, stage: StepContext) -> StepRec
     except (ComputationStoppedError, CutOffError, anyio.get_cancelled_exc_class()):
         stage.resources.runtime.emit(StepStarted(stage.place(step), kind))
         raise
-    before = stage.carried.items.get(stage.name(step)) if stage.carried else None
+    before = stage.resume_state.items.get(stage.name(step)) if stage.resume_state else None
     done = before.ok + before.failed if before is not None else 0
     given = () if stage.prefix else given_parts(step, stage.plan)
     stage.resources.runtime.emit(StepStarted(stage.place(step), kind, known, done, given))
@@ -153,7 +153,7 @@ async def _surveyed(
         return None
     # An item of a sub-pipeline may have written the file anew since the run began.
     known = None if stage.within else stage.options.surveys.get(stage.name(step))
-    if known is not None or not stage.options.key_check or stage.carried is not None:
+    if known is not None or not stage.options.key_check or stage.resume_state is not None:
         return known
     with stage.course.plain_unit():
         for known in survey_keys(foreach, items, stage.context()):
@@ -234,8 +234,8 @@ class _Batch:
 
     def _take_over(self) -> None:
         """What a resumed run has of this step already."""
-        carried = self.stage.carried
-        before = carried.items.get(self.stage.name(self.step)) if carried else None
+        resume_state = self.stage.resume_state
+        before = resume_state.items.get(self.stage.name(self.step)) if resume_state else None
         if before is None:
             return
         self.done, self.bad = before.ok + before.failed, before.failed
@@ -305,7 +305,7 @@ class _Batch:
         if shard is not None and not holds(shard, key):
             return None
         digest = digest_of(item.value)
-        before = stage.carried.items.get(stage.name(self.step)) if stage.carried else None
+        before = stage.resume_state.items.get(stage.name(self.step)) if stage.resume_state else None
         found = before.get(key) if before is not None else None
         if found is None:
             return Task(item, key, digest, problem)
@@ -330,8 +330,8 @@ class _Batch:
         return None if name is None else key_text(name)
 
     def _is_done(self, key: str, item: Item) -> bool:
-        carried = self.stage.carried
-        before = carried.items.get(self.stage.name(self.step)) if carried else None
+        resume_state = self.stage.resume_state
+        before = resume_state.items.get(self.stage.name(self.step)) if resume_state else None
         found = before.get(key) if before is not None else None
         left_out = self.repeated if self.foreach.on_duplicate == "first" else 0
         return found is not None and found.index == item.index - left_out
@@ -370,7 +370,7 @@ class _Batch:
                 continue
             place = here.place(self.step)
             begin, end = partial(self._begin, task, place), partial(self._ended, task, place)
-            items.append(CarriedItem(here, begin, end))
+            items.append(RemoteItem(here, begin, end))
         if items:
             await carrier.carry(self.step, items, self._goes_on)
         if not all(item.ended for item in items):

@@ -83,10 +83,12 @@ class _Graph:
                 if any(need not in stage.records for need in one.needs):
                     continue
                 step = self.waiting.pop(one.step.id).step
-                carried = stage.carried.steps.get(stage.name(step)) if stage.carried else None
+                resumed = (
+                    stage.resume_state.steps.get(stage.name(step)) if stage.resume_state else None
+                )
                 left_out = _left_out(step, one.needs, stage)
-                if carried is not None:
-                    stage.records[step.id] = carried
+                if resumed is not None:
+                    stage.records[step.id] = resumed
                 elif left_out is not None:
                     _skip(step, stage, left_out)
                 else:

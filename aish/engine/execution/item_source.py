@@ -128,7 +128,7 @@ def with_surveys(plan: Plan, options: RunOptions) -> RunOptions:
 def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
     found: dict[str, KeySurvey] = {}
     context = template_context(plan.pipeline, options, {}, plan.variables)
-    for id, foreach, names, is_sure in _known_before(_Known(plan, context)):
+    for id, foreach, names, is_sure in _known_before(_Scope(plan, context)):
         try:
             looks = survey_keys(foreach, items_of(foreach, names), names)
             found[id] = next(survey for survey in looks if survey is not None)
@@ -142,7 +142,7 @@ def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
 
 
 @frozen
-class _Known:
+class _Scope:
     """What is known of a plan before anything is run.
 
     `unknown` are the inputs of a sub-pipeline that only the run gives; `written` says that a step
@@ -167,61 +167,61 @@ class _Known:
         )
 
 
-def _known_before(known: _Known) -> Iterator[tuple[str, Foreach, Context, bool]]:
+def _known_before(scope: _Scope) -> Iterator[tuple[str, Foreach, Context, bool]]:
     """The steps with a key whose items are there before the run, those of sub-pipelines too.
 
     With each, whether it is sure to be run; none that is sure not to be.
     """
     runs: dict[str, bool | None] = {}
-    for step in known.plan.steps:
-        will = runs[step.id] = _will_run(step, known, runs)
+    for step in scope.plan.steps:
+        will = runs[step.id] = _will_run(step, scope, runs)
         if will is False:
             continue
         foreach = step.flow.foreach
-        sure = known.sure and will is True
-        if foreach is not None and foreach.key is not None and _is_known(step, foreach, known):
-            yield known.prefix + step.id, foreach, known.context, sure
+        sure = scope.sure and will is True
+        if foreach is not None and foreach.key is not None and _is_known(step, foreach, scope):
+            yield scope.prefix + step.id, foreach, scope.context, sure
         if isinstance(step, PipelineStep):
-            yield from _known_before(_inside(step, known, sure=sure and not names_item(step)))
+            yield from _known_before(_inside(step, scope, sure=sure and not names_item(step)))
 
 
-def _will_run(step: Step, known: _Known, runs: Mapping[str, bool | None]) -> bool | None:
+def _will_run(step: Step, scope: _Scope, runs: Mapping[str, bool | None]) -> bool | None:
     """Whether a step is run unless one before it fails; `None` where only the run tells.
 
     `runs` are the steps before it.
     """
     when = step.flow.when
     if when is None:
-        steps = {one.id: one for one in known.plan.pipeline.steps}
+        steps = {one.id: one for one in scope.plan.pipeline.steps}
         needs = [runs.get(need) for need in needs_of(step, steps)]
         # With a need that was skipped it is skipped too.
         return False if False in needs else None if None in needs else True
     if names_item(step):
         return True
-    if known.waits(references_of_expression(when)):
+    if scope.waits(references_of_expression(when)):
         return None
     try:
-        return bool(evaluate(when, known.context))
+        return bool(evaluate(when, scope.context))
     except AishError:
         # It is said when the step begins.
         return None
 
 
-def _is_known(step: Step, foreach: Foreach, known: _Known) -> bool:
+def _is_known(step: Step, foreach: Foreach, scope: _Scope) -> bool:
     """Whether the items and their keys are those that the run will find."""
-    if given_parts(step, known.plan) != ("item", "key"):
+    if given_parts(step, scope.plan) != ("item", "key"):
         return False
-    if known.written and foreach.expression is None:
+    if scope.written and foreach.expression is None:
         return False
     reads = set(references_of_expression(foreach.key or ""))
     if foreach.expression is not None:
         reads |= references_of_expression(foreach.expression)
     else:
         reads |= references(foreach.file or "")
-    return not known.waits(reads)
+    return not scope.waits(reads)
 
 
-def _inside(step: PipelineStep, known: _Known, *, sure: bool) -> _Known:
+def _inside(step: PipelineStep, scope: _Scope, *, sure: bool) -> _Scope:
     """What is known of the sub-pipeline of a step."""
     from aish.engine.plan.estimate import inner_context
 
@@ -230,15 +230,15 @@ def _inside(step: PipelineStep, known: _Known, *, sure: bool) -> _Known:
     unknown: set[str] = set()
     for name, value in step.inputs.items():
         reads = {one for text in texts(value) for one in references(text)}
-        if known.waits(reads) or any(one.split(".")[0] in of_items for one in reads):
+        if scope.waits(reads) or any(one.split(".")[0] in of_items for one in reads):
             unknown.add(name)
-    return _Known(
-        known.plan.inner[step.id],
-        inner_context(step, known.plan, known.context),
+    return _Scope(
+        scope.plan.inner[step.id],
+        inner_context(step, scope.plan, scope.context),
         frozenset(unknown),
-        known.written or _may_be_written(step, known.plan),
+        scope.written or _may_be_written(step, scope.plan),
         sure,
-        f"{known.prefix}{step.id}/",
+        f"{scope.prefix}{step.id}/",
     )
 
 

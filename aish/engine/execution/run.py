@@ -99,7 +99,7 @@ def run_started(
         inputs=dict(options.inputs),
         overrides=plan.pipeline.overrides,
         folder=environment.folder.shown,
-        resumed_from=None if environment.carried is None else environment.carried.run,
+        resumed_from=None if environment.resume_state is None else environment.resume_state.run,
         # A run that leaves nothing behind is not gone on with.
         fingerprint={} if environment.folder.path is None else fingerprint(plan, options),
         shard=options.shard,
@@ -286,11 +286,11 @@ def _end(
 ) -> Exit:
     if not progress.started:
         _start(plan, options, environment, progress, ())
-    carried = {} if environment.carried is None else environment.carried.steps
+    resumed = {} if environment.resume_state is None else environment.resume_state.steps
     for step in plan.steps:
         # What is done stays done, also where nothing could be begun any more.
-        if step.id in carried:
-            progress.records.setdefault(step.id, carried[step.id])
+        if step.id in resumed:
+            progress.records.setdefault(step.id, resumed[step.id])
     leave_out_the_rest(plan, progress.records, progress.course, environment.emit)
     return _finish(environment, progress, interrupt, begun)
 
@@ -299,9 +299,9 @@ async def _within_time(
     plan: Plan, options: RunOptions, environment: RunEnvironment, progress: _Progress
 ) -> None:
     limit = plan.time_limit
-    if limit is not None and environment.carried is not None:
+    if limit is not None and environment.resume_state is not None:
         # A limit holds for the whole run, whatever its parts (B8).
-        limit = max(0.0, limit - environment.carried.spent.seconds)
+        limit = max(0.0, limit - environment.resume_state.spent.seconds)
     if limit is not None:
         progress.ends = environment.clock.monotonic() + limit
     with anyio.move_on_after(limit) as scope:
@@ -318,7 +318,7 @@ async def _open_and_run(
 ) -> None:
     # Servers may have things to say before `run.started`, which has to come first.
     emit = _Listening(environment.emit, progress)
-    meter = open_meter(plan, environment.carried, progress.above)
+    meter = open_meter(plan, environment.resume_state, progress.above)
     async with open_resources(plan, environment.with_emit(emit), meter) as resources:
         _start(plan, options, environment, progress, all_servers(resources))
         for part, opened in parts(plan, resources):
@@ -361,7 +361,7 @@ def _stage(
         progress.ends,
         course=progress.course,
         spending=progress.spending,
-        carried=environment.carried,
+        resume_state=environment.resume_state,
         inner=inner,
         replayed=environment.tape is not None and environment.tape.offline,
         resume=()
@@ -383,9 +383,9 @@ def _start(
 ) -> None:
     progress.started = True
     environment.emit(run_started(plan, options, servers, environment))
-    if environment.carried is not None:
-        progress.denials += environment.carried.denials
-        for notice in environment.carried.notices:
+    if environment.resume_state is not None:
+        progress.denials += environment.resume_state.denials
+        for notice in environment.resume_state.notices:
             environment.emit(notice)
     for event in progress.early:
         environment.emit(event)
@@ -433,8 +433,8 @@ def _finish(
         state, cassette = replace(state, others=state.others + ended.errors), ended.use
     end = decide_exit(state)
     used = progress.spending.whole
-    if environment.carried is not None:
-        used = environment.carried.spent.plus(used)
+    if environment.resume_state is not None:
+        used = environment.resume_state.spent.plus(used)
     environment.emit(
         RunFinished(
             status=status_of(end.code),

@@ -71,7 +71,7 @@ def _stage(step: PipelineStep, stage: StepContext) -> StepContext:
         records={},
         course=stage.course.child(apart=stage.item is not None),
         # What is done of an item that is not done is done again.
-        carried=stage.carried if whole else None,
+        resume_state=stage.resume_state if whole else None,
         needed=frozenset({f"{place.step}/{id}" for id in steps_read(plan.pipeline)}),
         prefix=f"{place.step}/",
         within=place.item,

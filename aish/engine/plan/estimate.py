@@ -158,7 +158,7 @@ def price_view(plan: Plan, alias: str) -> JsonValue:
     pricing = pricing_of(plan.models[alias].entry)
     if isinstance(pricing, Rates):
         return {"input": pricing.input, "output": pricing.output}
-    return "listed" if isinstance(pricing, Listed) and pricing.known else None
+    return "listed" if isinstance(pricing, Listed) and pricing.is_listed else None
 
 
 def cost_view(plan: Plan, context: Mapping[str, JsonValue]) -> JsonObject:

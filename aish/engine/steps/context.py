@@ -62,7 +62,7 @@ class StepContext:
     ends: float | None = None
     course: Cancellation = field(default_factory=Cancellation)
     spending: Spending = field(default_factory=Spending)
-    carried: "ResumeState | None" = None
+    resume_state: "ResumeState | None" = None
     replayed: bool = False
     chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - no secret
     needed: frozenset[str] = frozenset()
@@ -102,7 +102,7 @@ Inner = Callable[[PipelineStep, StepContext], Awaitable[StepRecord]]
 
 
 @slotted
-class CarriedItem:
+class RemoteItem:
     """An item that is run elsewhere: `begin` is called once when it is begun, `end` when it ends.
 
     One that has not `ended` in the end is not done.
@@ -123,7 +123,7 @@ class Carrier(Protocol):
         ...
 
     async def carry(
-        self, step: Step, items: Sequence[CarriedItem], wanted: Callable[[], bool]
+        self, step: Step, items: Sequence[RemoteItem], wanted: Callable[[], bool]
     ) -> None:
         """Run items one after the other on a worker, if they still are `wanted` when it is free."""
         ...

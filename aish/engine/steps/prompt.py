@@ -61,7 +61,7 @@ def beginning(step: PromptStep, stage: StepContext) -> History:
     return History(list(turns))
 
 
-def teller(step: PromptStep, stage: StepContext) -> Heard | None:
+def conversation_recorder(step: PromptStep, stage: StepContext) -> Heard | None:
     """Who writes the conversation down: all of it where a resumed run may have to continue it.
 
     What belongs to an item is done again with it.
@@ -83,7 +83,7 @@ async def run_prompt(step: PromptStep, stage: StepContext) -> StepRecord:
     _require_named(step, stage.resources.tools)
     model = stage.resources.models[stage.plan.model_of(step)]
     schema = AnswerSchema(f"{step.id}_answer", step.output.schema) if step.output else None
-    heard = teller(step, stage)
+    heard = conversation_recorder(step, stage)
     ask = Ask(
         history=await opening(step, stage, model, heard),
         model=model,

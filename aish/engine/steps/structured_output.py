@@ -15,7 +15,7 @@ from aish.core.json import JsonValue
 from aish.core.messages import add_usage
 from aish.core.phrases import counted
 from aish.core.protocols import AnswerSchema
-from aish.engine.answer_schema import Judged, complaint, judge, last_turn
+from aish.engine.answer_schema import Judged, correction_request, judge, last_turn
 
 _LONGEST = 400
 _NOW_ALONE = "the answer is requested with its schema, in a turn without tools"
@@ -60,7 +60,7 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRu
         elif judged.mendable and attempt < attempts:
             text = f"answer {attempt} of {attempts}: {judged.why[:_LONGEST]}; retrying"
             runtime.emit(Notice(here, "warning", "answer_rejected", text))
-            ask = _asked_again(ask, complaint(judged))
+            ask = _asked_again(ask, correction_request(judged))
             attempt += 1
         else:
             # What was rejected is no output: only the text tells of it.

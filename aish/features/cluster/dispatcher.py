@@ -30,8 +30,8 @@ from aish.engine.run_folder import RunFolder
 from aish.engine.steps.context import (
     CALLS_UNTRACKED,
     ITEM_UNFINISHED,
-    CarriedItem,
     Carrier,
+    RemoteItem,
     StepContext,
 )
 from aish.features.cluster.address import ClusterAddress
@@ -81,7 +81,7 @@ class _Worker:
 
 
 @dataclass(slots=True)
-class _Known:
+class _RemoteStep:
     """A step of which items are run on workers.
 
     `tools` may be called for an item, and not be called again unasked. `records` are those that the
@@ -92,7 +92,7 @@ class _Known:
     tools: tuple[str, ...]
     records: Mapping[str, StepRecord]
     seconds: float | None = None
-    told: bool = False
+    notified: bool = False
 
 
 @dataclass(slots=True)
@@ -101,8 +101,8 @@ class _Handover:
 
     number: int
     worker: _Worker
-    known: _Known
-    items: Sequence[CarriedItem]
+    remote: _RemoteStep
+    items: Sequence[RemoteItem]
     lease: Lease | None = None
     task: Future | None = None
     paused: bool = False
@@ -123,7 +123,7 @@ class Dispatcher:
     living: Callable[[], int]
     errors: list[AishError] = field(default_factory=list)
     _workers: dict[str, _Worker] = field(default_factory=dict)
-    _known: dict[tuple[str, str | None, int], _Known] = field(default_factory=dict)
+    _remote: dict[tuple[str, str | None, int], _RemoteStep] = field(default_factory=dict)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _carrying: int = 0
     _places: int = 1
@@ -136,16 +136,16 @@ class Dispatcher:
 
     def size(self, step: Step, stage: StepContext) -> int:
         """As many items as take a tenth of a second; one where a call may not be made again."""
-        known = self._of(step, stage)
-        if known.tools or known.seconds is None:
+        remote = self._of(step, stage)
+        if remote.tools or remote.seconds is None:
             return 1
-        return max(1, min(_LARGEST_SLICE, int(_SLICE_SECONDS / max(known.seconds, 1e-4))))
+        return max(1, min(_LARGEST_SLICE, int(_SLICE_SECONDS / max(remote.seconds, 1e-4))))
 
     async def carry(
-        self, step: Step, items: Sequence[CarriedItem], wanted: Callable[[], bool]
+        self, step: Step, items: Sequence[RemoteItem], wanted: Callable[[], bool]
     ) -> None:
         """Run items on a worker; those of one that is lost on another one, where that may be."""
-        known, lost = self._of(step, items[0].stage), 0
+        remote, lost = self._of(step, items[0].stage), 0
         self._carrying += 1
         try:
             while items:
@@ -153,14 +153,14 @@ class Dispatcher:
                     if not wanted():
                         return
                     with self.stage.course.item_unit():
-                        self._begin(step, items, known, lost)
-                        came_back = await self._ran(worker, known, step, items)
+                        self._begin(step, items, remote, lost)
+                        came_back = await self._ran(worker, remote, step, items)
                 items = [item for item in items if not item.ended]
                 if not items or (came_back and not wanted()):
                     return
                 # A session that has ended itself brings back what it has, and is lost all the same.
                 lost += 1
-                failure = after_loss(known.tools, lost, retry_unknown=self.rules.retry_unknown)
+                failure = after_loss(remote.tools, lost, retry_unknown=self.rules.retry_unknown)
                 if failure is not None:
                     for item in items:
                         end = failed(step, item.stage, failure, ExitCode.FAILED, retryable=False)
@@ -277,14 +277,14 @@ class Dispatcher:
         self._changed.set()
         self._changed = anyio.Event()
 
-    def _of(self, step: Step, stage: StepContext) -> _Known:
+    def _of(self, step: Step, stage: StepContext) -> _RemoteStep:
         """What is known of a step, and what its items have in common."""
         # A sub-pipeline that is tried again has the same steps, and other records.
         key = stage.name(step), stage.within, id(stage.records)
-        known = self._known.get(key)
-        if known is None:
+        remote = self._remote.get(key)
+        if remote is None:
             scene = Scene(
-                len(self._known),
+                len(self._remote),
                 step.id,
                 stage.prefix,
                 stage.within,
@@ -293,14 +293,16 @@ class Dispatcher:
                 stage.needed,
             )
             tools = unrepeatable(step, stage.plan, stage.resources, self.rules.repeatable)
-            known = self._known[key] = _Known(scene, tools, stage.records)
-        return known
+            remote = self._remote[key] = _RemoteStep(scene, tools, stage.records)
+        return remote
 
-    def _begin(self, step: Step, items: Sequence[CarriedItem], known: _Known, lost: int) -> None:
-        if known.tools and not known.told:
-            known.told = True
+    def _begin(
+        self, step: Step, items: Sequence[RemoteItem], remote: _RemoteStep, lost: int
+    ) -> None:
+        if remote.tools and not remote.notified:
+            remote.notified = True
             place = replace(items[0].stage, item=None).place(step)
-            self._emit(Notice(place, "info", CALLS_UNTRACKED, _untracked(known.tools)))
+            self._emit(Notice(place, "info", CALLS_UNTRACKED, _untracked(remote.tools)))
         for item in items:
             if not item.begun:
                 item.begun = True
@@ -310,10 +312,10 @@ class Dispatcher:
                 self._emit(Retry(place, f"item {place.item}", lost + 1, 0.0, LOST))
 
     async def _ran(
-        self, worker: _Worker, known: _Known, step: Step, items: Sequence[CarriedItem]
+        self, worker: _Worker, remote: _RemoteStep, step: Step, items: Sequence[RemoteItem]
     ) -> bool:
         """Whether a slice has come back from its worker, with the end of each item that has one."""
-        sent = _Handover(next(self._numbers), worker, known, items)
+        sent = _Handover(next(self._numbers), worker, remote, items)
         try:
             await self._exchange(sent, step)
         except _LostError:
@@ -334,13 +336,13 @@ class Dispatcher:
         """Hand a slice over, once more with each lease that it needs, until it is done."""
         name, parts = sent.items[0].stage.name(step), _PARTS * self.slots
         sent.lease = await self._meter.lend(name, parts)
-        await self._show(sent.worker, sent.known.scene)
+        await self._show(sent.worker, sent.remote.scene)
         self._submit(sent, self._order(sent, step))
-        while (wanted := (await self._taken(sent, step)).wanted) is not None:
+        while (demand := (await self._taken(sent, step)).demand) is not None:
             sent.paused = True
             refusal: AishError | None = None
             try:
-                sent.lease = await self._meter.lend(name, parts, wanted)
+                sent.lease = await self._meter.lend(name, parts, demand)
             except BudgetError as error:
                 sent.lease, refusal = await self._meter.lend(name, parts), error
             self._submit(sent, Renewal(sent.number, sent.lease, refusal))
@@ -372,7 +374,7 @@ class Dispatcher:
         assert sent.lease is not None
         return Slice(
             number=sent.number,
-            scene=sent.known.scene.number,
+            scene=sent.remote.scene.number,
             items=tuple(scopes),
             used=tuple(used),
             lease=sent.lease,
@@ -403,7 +405,7 @@ class Dispatcher:
             lease, sent.lease = sent.lease, None
             self._meter.take_back(lease, result.spent)
         await self._take(sent, step, result)
-        if result.wanted is None:
+        if result.demand is None:
             self._tell_unfinished(sent, step)
         return result
 
@@ -435,8 +437,8 @@ class Dispatcher:
             self._emit(event)
         seconds = [came.record.seconds for came in result.items if came.record is not None]
         if seconds:
-            mean, before = sum(seconds) / len(seconds), sent.known.seconds
-            sent.known.seconds = mean if before is None else (mean + before) / 2
+            mean, before = sum(seconds) / len(seconds), sent.remote.seconds
+            sent.remote.seconds = mean if before is None else (mean + before) / 2
         for number, (item, came) in enumerate(zip(sent.items, result.items, strict=False)):
             for event in came.events:
                 self._emit(event)
@@ -472,7 +474,7 @@ class Dispatcher:
 
     def _tell_unfinished(self, sent: _Handover, step: Step) -> None:
         """Say of items without an end that nothing of them is under way, where that matters."""
-        for item in sent.items if sent.known.tools else ():
+        for item in sent.items if sent.remote.tools else ():
             if not item.ended:
                 said = "it came back from its worker unfinished, and all of its calls are known"
                 place = item.stage.place(step)
@@ -511,7 +513,7 @@ def _untracked(tools: tuple[str, ...]) -> str:
     return f"items run on workers: calls of {named} are recorded when an item ends"
 
 
-def _end(item: CarriedItem, record: StepRecord) -> None:
+def _end(item: RemoteItem, record: StepRecord) -> None:
     item.ended = True
     item.end(record)
 

@@ -8,7 +8,7 @@ from aish.core.errors import AishError
 from aish.core.events import Event
 from aish.core.frozen import frozen
 from aish.core.messages import Spent
-from aish.engine.limits import Amount, Lease, Wanted
+from aish.engine.limits import Amount, Demand, Lease
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
@@ -99,14 +99,14 @@ class ItemResult:
 class SliceResult:
     """What came of a slice so far.
 
-    It is over, unless something is `wanted` that its lease does not hold. `items` are those that
+    It is over, unless there is a `demand` that its lease does not meet. `items` are those that
     were begun; `files` are for the run's folder; `notices` are of what the worker has open.
     `errors` end the run when all of it is done, and `broken` is the traceback of a bug.
     """
 
     items: tuple[ItemResult, ...]
     spent: Mapping[str | None, Amount]
-    wanted: Wanted | None
+    demand: Demand | None
     files: tuple[tuple[str, bytes], ...]
     notices: tuple[Event, ...]
     errors: tuple[AishError, ...]

@@ -40,13 +40,13 @@ from aish.engine.execution.step import run_unit
 from aish.engine.limits import (
     Amount,
     Budget,
+    Demand,
     Lease,
     Over,
     RequestHold,
     Reserved,
     RunMeter,
     Spending,
-    Wanted,
     prices_of,
 )
 from aish.engine.plan.credentials import ResolvedServer
@@ -79,7 +79,7 @@ from aish.terminal.unattended import Unattended
 
 @slotted
 class _Waiting:
-    wanted: Wanted
+    demand: Demand
     answered: anyio.Event = field(default_factory=anyio.Event)
     refusal: AishError | None = None
 
@@ -101,9 +101,9 @@ class LeasedMeter(RunMeter):
         self.owns = owns
 
     @property
-    def wanted(self) -> Wanted | None:
+    def demand(self) -> Demand | None:
         """What the lease does not hold, once nothing is under way that could leave it over."""
-        return self._waiting[0].wanted if self._waiting and not self._requests else None
+        return self._waiting[0].demand if self._waiting and not self._requests else None
 
     def give_back(self) -> Mapping[str | None, Amount]:
         """The lease is over: what was spent of it. Nothing more fits until it is renewed."""
@@ -119,14 +119,14 @@ class LeasedMeter(RunMeter):
             waiting.refusal = None if number else refusal
             waiting.answered.set()
 
-    async def refuse(self, over: Over, wanted: Wanted) -> None:
+    async def refuse(self, over: Over, demand: Demand) -> None:
         """Wait for another lease.
 
         Raises:
             BudgetError: the run has no more to lend.
         """
         del over
-        waiting = _Waiting(wanted)
+        waiting = _Waiting(demand)
         self._waiting.append(waiting)
         self._changed()
         try:
@@ -425,19 +425,19 @@ class RunningSlice:
 
     async def until_back(self) -> None:
         """Wait until it is over, or waits for another lease."""
-        while not self.ended and self.meter.wanted is None:
+        while not self.ended and self.meter.demand is None:
             self._changed = anyio.Event()
             await self._changed.wait()
 
     def result(self) -> SliceResult:
         """What came of it since this was asked last."""
-        wanted = None if self.ended else self.meter.wanted
+        demand = None if self.ended else self.meter.demand
         files, self._files = tuple(self._files), []
         opened = parts(self._session.plan, self._session.resources)
         return SliceResult(
             items=tuple(log.result() for log in self._logs),
             spent=self.meter.give_back(),
-            wanted=wanted,
+            demand=demand,
             files=files,
             notices=self._session.notices(),
             errors=tuple(error for _, one in opened for error in lock_errors(one.tools)),

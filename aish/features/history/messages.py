@@ -16,7 +16,7 @@ Answered = tuple[Request, TurnFinished | None]
 
 
 @frozen
-class Wanted:
+class RequestFilter:
     """Which requests: of a step and what is in it, and of one item; of all with neither."""
 
     step: str | None = None
@@ -31,7 +31,9 @@ class Wanted:
         return item is not None and (item == self.item or item.startswith(f"{self.item}/"))
 
 
-def requests(events: Iterable[Stamped], wanted: Wanted, read_file: ReadFile) -> Iterator[Answered]:
+def requests(
+    events: Iterable[Stamped], wanted: RequestFilter, read_file: ReadFile
+) -> Iterator[Answered]:
     """Every request of a run that is wanted, in the order of their ends.
 
     Those that have no end, because the run was interrupted, come last. Memory is that of the

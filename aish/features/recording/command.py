@@ -19,7 +19,7 @@ from aish.system.process.child import CUT_OFF, CommandResult
 _VERB = "EXEC"
 
 
-async def through_tape(
+async def record_or_replay(
     tape: CassetteRecorder,
     step: str,
     arguments: JsonObject,

@@ -24,7 +24,7 @@ from aish.cassettes.format.interaction import (
     in_order,
 )
 from aish.cassettes.format.path_placeholders import PathPlaceholders
-from aish.cassettes.http import taped
+from aish.cassettes.http import cassette_transport
 from aish.cassettes.record.file_writer import Recording, require_place
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder, Kind, RecorderRules, Way, kind_of
 from aish.cassettes.replay.matching import Matching
@@ -212,7 +212,9 @@ class RunRecorder(CassetteRecorder):
         """See `Recorder`."""
         # The port of a model in a child process differs from run to run.
         origin = None if model.entry.embedded is None else _place(model)
-        return lambda entry: taped(self, "model", lambda: open_client(entry), origin=origin)
+        return lambda entry: cassette_transport(
+            self, "model", lambda: open_client(entry), origin=origin
+        )
 
     def retry_timing(self) -> RetryTiming:
         """In replay nobody waits, unless `--pace recorded`."""
@@ -234,13 +236,13 @@ class RunRecorder(CassetteRecorder):
         self, step: str, arguments: JsonObject, run: Callable[[JsonObject], Awaitable[ToolResult]]
     ) -> ToolResult:
         """See `Recorder`."""
-        from aish.features.recording.command import through_tape
+        from aish.features.recording.command import record_or_replay
 
-        return await through_tape(self, step, arguments, run)
+        return await record_or_replay(self, step, arguments, run)
 
     def end(self, state: FinalState, emit: Emit) -> RecordingEnd:
         """See `Recorder`. By now everything that was open is closed."""
-        return end_tape(self, state, emit)
+        return end_run_recording(self, state, emit)
 
 
 class Hasty:
@@ -399,7 +401,7 @@ class NotRecordedError(AishError):
     code = "not_recorded"
 
 
-def end_tape(found: RunRecorder, state: FinalState, emit: Emit) -> RecordingEnd:
+def end_run_recording(found: RunRecorder, state: FinalState, emit: Emit) -> RecordingEnd:
     """Write the cassette, or say how the one that was played fits."""
     missed = _missed(found)
     code = ExitCode(decide_exit(replace(state, others=(*state.others, *missed))).code)

@@ -15,7 +15,7 @@ _OF_THE_RUN = frozenset({"run.started", "run.finished"})
 
 def retold(
     records: Iterable[JsonObject],
-    carried: ResumeState,
+    resume_state: ResumeState,
     kinds: frozenset[str] | None = None,
     known: int = 0,
 ) -> Iterator[Stamped]:
@@ -30,27 +30,27 @@ def retold(
     for record in records:
         kind = record.get("type")
         wanted = kind not in _OF_THE_RUN if kinds is None else kind in kinds
-        if wanted and _stays(record, carried, known):
+        if wanted and _stays(record, resume_state, known):
             yield from _event(record)
 
 
-def retold_whole(records: Iterable[JsonObject], carried: ResumeState) -> Iterator[Stamped]:
+def retold_whole(records: Iterable[JsonObject], resume_state: ResumeState) -> Iterator[Stamped]:
     """The events of a run that has ended well, as if it had never been interrupted."""
     for record in records:
         seq: Any = record.get("seq")
-        if seq >= carried.part_seq or _stays(record, carried, 0):
+        if seq >= resume_state.part_seq or _stays(record, resume_state, 0):
             yield from _event(record)
 
 
-def _stays(record: Any, carried: ResumeState, known: int) -> bool:
+def _stays(record: Any, resume_state: ResumeState, known: int) -> bool:
     seq = record["seq"]
     for step, item in owners(record.get("step"), record.get("item")):
         if item is None:
-            begun = carried.begun.get(step)
+            begun = resume_state.begun.get(step)
             if begun is not None:
                 return bool(seq >= begun)
             continue
-        items = carried.items.get(step)
+        items = resume_state.items.get(step)
         between = None if items is None else items.records_of(item)
         if between is not None:
             return bool(between[0] <= seq and between[1] > known)

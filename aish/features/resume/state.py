@@ -87,7 +87,7 @@ def _links(plan: Plan, prefix: str = "") -> Iterator[tuple[str, str]]:
         yield from _links(inner, f"{prefix}{id}/")
 
 
-def carried(
+def read_resume_state(
     records: Iterable[JsonObject],
     plan: Plan,
     run: str,

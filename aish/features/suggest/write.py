@@ -34,14 +34,14 @@ _PRIVATE = 0o600
 
 
 @frozen
-class Wanted:
+class MissingRules:
     """The rules that a file needs beside its own; `left_out` are calls that it forbids itself."""
 
     rules: tuple[RuleEntry, ...]
     left_out: tuple[LeftOut, ...]
 
 
-def wanted_in(pipeline: Pipeline, suggestion: Suggestion) -> Wanted:
+def missing_rules(pipeline: Pipeline, suggestion: Suggestion) -> MissingRules:
     """What of a suggestion is not said by the rules of `pipeline` already."""
     policy = compile_policy(pipeline.rules)
     rules: list[RuleEntry] = []
@@ -55,7 +55,7 @@ def wanted_in(pipeline: Pipeline, suggestion: Suggestion) -> Wanted:
         left_out += against
         if len(against) < len(rulings):
             rules.append(given.rule)
-    return Wanted(tuple(rules), tuple(left_out))
+    return MissingRules(tuple(rules), tuple(left_out))
 
 
 def write_rules(path: Path, rules: Sequence[RuleEntry], pipeline: Pipeline) -> None:
@@ -119,9 +119,9 @@ def _with_rules(before: bytes, path: Path, rules: Sequence[RuleEntry], pipeline:
         )
     except UsageError as error:
         raise UsageError(error.message, where=str(path), hint=error.hint) from None
-    wanted = _expected(to_data(root), [*(own or ()), *map(rule_data, rules)])
+    missing = _expected(to_data(root), [*(own or ()), *map(rule_data, rules)])
     found, problems = parse_mapping(made, str(path))
-    if problems or found is None or to_data(found) != wanted:
+    if problems or found is None or to_data(found) != missing:
         said = "has a layout into which rules cannot be inserted without other changes"
         raise UsageError(said, where=str(path), hint="add them by hand")
     return made.encode("utf-8")

@@ -108,7 +108,7 @@ class Matrix:
         return cost_of(self.cells)
 
 
-class LiveTeller(Protocol):
+class LiveListener(Protocol):
     """Tells people how it goes on."""
 
     def ended(self, cell: Cell) -> None:
@@ -123,7 +123,7 @@ def cost_of(cells: Sequence[Cell]) -> float | None:
     return sum(known) if len(known) == len(costs) else None
 
 
-def run_live(jobs: Sequence[Job], wish: LiveWish, tell: LiveTeller) -> Matrix:
+def run_live(jobs: Sequence[Job], wish: LiveWish, tell: LiveListener) -> Matrix:
     """Run each case on each model.
 
     Raises:
@@ -266,7 +266,7 @@ class _Heard:
 class _Trial:
     """The cells while they are run."""
 
-    def __init__(self, drafts: Sequence[_Draft], wish: LiveWish, tell: LiveTeller) -> None:
+    def __init__(self, drafts: Sequence[_Draft], wish: LiveWish, tell: LiveListener) -> None:
         self._drafts = drafts
         self._wish = wish
         self._tell = tell

@@ -178,7 +178,7 @@ class Wish:
     allow_orphans: bool = False
 
 
-class Teller(Protocol):
+class SessionListener(Protocol):
     """Tells people how it goes on."""
 
     def recording(self, cassette: str) -> None:
@@ -190,7 +190,7 @@ class Teller(Protocol):
         ...
 
 
-def run_session(search: Search, wish: Wish, tell: Teller) -> Session:
+def run_session(search: Search, wish: Wish, tell: SessionListener) -> Session:
     """Run the cases of the files that were found.
 
     Raises:
@@ -248,7 +248,7 @@ def find_cases(search: Search, keyword: str) -> Found:
 class _Trial:
     """The cases while they are run."""
 
-    def __init__(self, wish: Wish, tell: Teller, jobs: Sequence[Job]) -> None:
+    def __init__(self, wish: Wish, tell: SessionListener, jobs: Sequence[Job]) -> None:
         self.recorded: tuple[str, ...] = ()
         self._wish = wish
         self._tell = tell
@@ -337,7 +337,9 @@ def _stale(jobs: Sequence[Job], missing: Collection[str], processes: int) -> set
         }
 
 
-def record(due: Mapping[str, Job], tell: Teller) -> tuple[tuple[str, ...], dict[str, Outcome]]:
+def record(
+    due: Mapping[str, Job], tell: SessionListener
+) -> tuple[tuple[str, ...], dict[str, Outcome]]:
     """Record cassettes, each with its case.
 
     Which were recorded, and how the recording of the others failed. A run that fails is no

@@ -11,7 +11,7 @@ from aish.core.errors import StepFailedError, UnavailableError
 from aish.core.json import JsonObject
 from aish.core.tools import Part, PromptMessage, Resource, ServerPromptInfo
 from aish.mcp.client.connection import Server
-from aish.mcp.protocol.convert import Complain
+from aish.mcp.protocol.convert import Warn
 from aish.mcp.protocol.convert_resources import (
     read_contents,
     read_messages,
@@ -26,17 +26,13 @@ async def resources_of(server: Server, notify: Notify) -> tuple[Resource, ...]:
     """The resources that a server lists, and its templates after them."""
     if not server.declares("resources"):
         return ()
-    complain = _complaints(server, notify)
-    plain = await _pages(server, "resources/list", complain)
-    templates = await _pages(server, "resources/templates/list", complain)
+    warn = _warnings_of(server, notify)
+    plain = await _pages(server, "resources/list", warn)
+    templates = await _pages(server, "resources/templates/list", warn)
     alias = server.alias
     return (
-        *(one for page in plain for one in read_resources(page, alias, complain)),
-        *(
-            one
-            for page in templates
-            for one in read_resources(page, alias, complain, template=True)
-        ),
+        *(one for page in plain for one in read_resources(page, alias, warn)),
+        *(one for page in templates for one in read_resources(page, alias, warn, template=True)),
     )
 
 
@@ -44,9 +40,9 @@ async def prompts_of(server: Server, notify: Notify) -> tuple[ServerPromptInfo, 
     """The prompts that a server lists."""
     if not server.declares("prompts"):
         return ()
-    complain = _complaints(server, notify)
-    pages = await _pages(server, "prompts/list", complain)
-    return tuple(one for page in pages for one in read_prompts(page, server.alias, complain))
+    warn = _warnings_of(server, notify)
+    pages = await _pages(server, "prompts/list", warn)
+    return tuple(one for page in pages for one in read_prompts(page, server.alias, warn))
 
 
 async def read_resource(server: Server, uri: str) -> tuple[Part, ...]:
@@ -74,20 +70,20 @@ async def get_prompt(
         return read_messages(await server.ask("prompts/get", params))
 
 
-async def _pages(server: Server, method: str, complain: Complain) -> Sequence[JsonObject]:
+async def _pages(server: Server, method: str, warn: Warn) -> Sequence[JsonObject]:
     """The pages of a listing; a server that fails at it offers nothing, and this is told."""
     try:
         return await server.pages(method)
     except RpcError as error:
         # Templates are often left out by those who have resources.
         if error.code != METHOD_NOT_FOUND:
-            complain("list_failed", f"it refused `{method}`: {error.message}")
+            warn("list_failed", f"it refused `{method}`: {error.message}")
     except McpError as error:
-        complain("list_failed", f"`{method}` failed: {error.message}")
+        warn("list_failed", f"`{method}` failed: {error.message}")
     return ()
 
 
-def _complaints(server: Server, notify: Notify) -> Complain:
+def _warnings_of(server: Server, notify: Notify) -> Warn:
     return lambda code, text: notify(server.alias, code, text)
 
 

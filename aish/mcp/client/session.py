@@ -153,7 +153,7 @@ class Session:
 
     async def _inputs(self, result: JsonObject, running: InFlight) -> JsonObject:
         """What a retry carries: the answers, and the server's own state exactly as it came."""
-        carried: dict[str, JsonValue] = {}
+        continuation: dict[str, JsonValue] = {}
         wanted = result.get("inputRequests")
         if wanted is not None:
             responses = {}
@@ -162,10 +162,10 @@ class Session:
                 responses[key] = await self._terms.answers.answer_on_the_way(
                     str(asked.get("method")), json_object(asked.get("params")), running
                 )
-            carried["inputResponses"] = responses
+            continuation["inputResponses"] = responses
         if result.get("requestState") is not None:
-            carried["requestState"] = result["requestState"]
-        return carried
+            continuation["requestState"] = result["requestState"]
+        return continuation
 
     async def _once(self, method: str, params: JsonObject, call: Call) -> JsonObject:
         if self._lost:

@@ -88,7 +88,7 @@ UNLISTED = "aish/unlisted"
 OLDER_OF = "aish/older_of"
 """Marks in `_meta` that our own packs may set; those of a stranger mean nothing."""
 
-Complain = Callable[[str, str], None]
+Warn = Callable[[str, str], None]
 """Takes a code and a sentence."""
 
 
@@ -115,12 +115,12 @@ class Reading:
     mirrors: bool = False
 
 
-def read_tools(page: Any, reading: Reading, complain: Complain) -> list[Definition]:
+def read_tools(page: Any, reading: Reading, warn: Warn) -> list[Definition]:
     """The tools of one page of `tools/list`; each malformed one is complained of and left out."""
     listed = page.get("tools")
     if not isinstance(listed, list):
         if listed not in ({}, None):
-            complain("malformed_tools", "its list of tools is not a list")
+            warn("malformed_tools", "its list of tools is not a list")
         return []
     found = []
     for number, value in enumerate(listed):
@@ -129,7 +129,7 @@ def read_tools(page: Any, reading: Reading, complain: Complain) -> list[Definiti
         except ValueError as error:
             name = value.get("name") if isinstance(value, dict) else None
             which = f"`{name}`" if isinstance(name, str) and name else f"number {number + 1}"
-            complain("malformed_tool", f"tool {which} is left out: {error}")
+            warn("malformed_tool", f"tool {which} is left out: {error}")
     return found
 
 
@@ -288,14 +288,14 @@ class ToolList:
 
 
 def tool_list(
-    pages: Iterable[JsonObject], reading: Reading, entry: ServerEntry, complain: Complain
+    pages: Iterable[JsonObject], reading: Reading, entry: ServerEntry, warn: Warn
 ) -> ToolList:
     """What stands on the pages of `tools/list`."""
     found: dict[str, Definition] = {}
     repeated: set[str] = set()
     ambiguous: set[str] = set()
     for page in pages:
-        for one in read_tools(page, reading, complain):
+        for one in read_tools(page, reading, warn):
             if not _is_wanted(one, entry):
                 continue
             earlier = found.setdefault(one.name, one)
@@ -304,7 +304,7 @@ def tool_list(
             elif earlier is not one:
                 repeated.add(one.name)
     for name in sorted(repeated - ambiguous):
-        complain("duplicate_tool", f"it lists `{name}` more than once; the first is used")
+        warn("duplicate_tool", f"it lists `{name}` more than once; the first is used")
     for name in ambiguous:
         del found[name]
     return ToolList(found, frozenset(ambiguous))

@@ -11,7 +11,7 @@ from typing import Any
 
 from aish.core.frozen import slotted
 from aish.core.tools import Media, Part, PromptArgument, PromptMessage, Resource, ServerPromptInfo
-from aish.mcp.protocol.convert import MAX_DESCRIPTION, MAX_NAME, Complain, link_line
+from aish.mcp.protocol.convert import MAX_DESCRIPTION, MAX_NAME, Warn, link_line
 
 MAX_URI = 8192
 MAX_ARGUMENTS = 100
@@ -29,26 +29,26 @@ SUFFIXES = ("+json", "+xml", "+yaml")
 
 
 def read_resources(
-    page: Any, server: str, complain: Complain, *, template: bool = False
+    page: Any, server: str, warn: Warn, *, template: bool = False
 ) -> Iterator[Resource]:
     """The rows of one page of `resources/list`, or of `resources/templates/list`."""
     listed, where = ("resourceTemplates", "uriTemplate") if template else ("resources", "uri")
-    for row in _rows(page, listed, complain):
+    for row in _rows(page, listed, warn):
         uri = row.get(where)
         if not isinstance(uri, str) or not uri or len(uri) > MAX_URI:
-            complain("malformed_resource", f"a resource is left out: its `{where}` is not legal")
+            warn("malformed_resource", f"a resource is left out: its `{where}` is not legal")
             continue
         name = _text(row, "title") or _text(row, "name") or uri
         mime = _text(row, "mimeType")
         yield Resource(server, uri, name, _text(row, "description"), mime, template)
 
 
-def read_prompts(page: Any, server: str, complain: Complain) -> Iterator[ServerPromptInfo]:
+def read_prompts(page: Any, server: str, warn: Warn) -> Iterator[ServerPromptInfo]:
     """The rows of one page of `prompts/list`."""
-    for row in _rows(page, "prompts", complain):
+    for row in _rows(page, "prompts", warn):
         name = _text(row, "name")
         if not name or len(name) > MAX_NAME:
-            complain("malformed_prompt", "a prompt is left out: its name is not legal")
+            warn("malformed_prompt", "a prompt is left out: its name is not legal")
             continue
         arguments = row.get("arguments")
         given = arguments[:MAX_ARGUMENTS] if isinstance(arguments, list) else []
@@ -113,17 +113,17 @@ class Size:
         return data
 
 
-def _rows(page: Any, key: str, complain: Complain) -> Iterator[dict[str, Any]]:
+def _rows(page: Any, key: str, warn: Warn) -> Iterator[dict[str, Any]]:
     listed = page.get(key)
     if not isinstance(listed, list):
         if listed not in ({}, None):
-            complain("malformed_list", f"its list of `{key}` is not a list")
+            warn("malformed_list", f"its list of `{key}` is not a list")
         return
     for row in listed:
         if isinstance(row, dict):
             yield row
         else:
-            complain("malformed_list", f"a row of `{key}` is left out: it is not an object")
+            warn("malformed_list", f"a row of `{key}` is left out: it is not an object")
 
 
 def _message(value: Any, size: Size) -> PromptMessage:

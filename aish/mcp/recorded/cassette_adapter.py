@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from aish.cassettes.format.interaction import CassetteMissError, Exchange, Request, Response
 from aish.cassettes.format.rpc import Said, message_of, peek
-from aish.cassettes.http import taped
+from aish.cassettes.http import cassette_transport
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject
@@ -373,7 +373,7 @@ class RunCassetteAdapter:
     @property
     def open_http(self) -> OpenHttp:
         """What puts the httpx transport of a server behind the adapter."""
-        return lambda make: taped(self._tape, "mcp", make)
+        return lambda make: cassette_transport(self._tape, "mcp", make)
 
     def wrap(
         self,

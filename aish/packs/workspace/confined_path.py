@@ -36,7 +36,7 @@ def is_available() -> bool:
     return True
 
 
-def open_beneath(folder: int, path: str, flags: int, *, links: bool) -> int:
+def open_confined(folder: int, path: str, flags: int, *, links: bool) -> int:
     """A descriptor of `path`, which never leaves `folder`; with `links`, not by a link either.
 
     Raises:
@@ -246,11 +246,11 @@ class Folder:
             return self._walk(segments, flags)
         path = "/".join(segments) or "."
         try:
-            return open_beneath(self._root, path, flags, links=False)
+            return open_confined(self._root, path, flags, links=False)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-        descriptor = open_beneath(self._root, path, flags, links=True)
+        descriptor = open_confined(self._root, path, flags, links=True)
         try:
             self._check_target(descriptor)
         except BaseException:

@@ -10,7 +10,7 @@ import sys
 import warnings
 
 
-def complaint(code: bytes) -> str:
+def syntax_problem(code: bytes) -> str:
     """What is wrong with some code; empty where it parses."""
     try:
         ast.parse(code)
@@ -26,11 +26,11 @@ def main() -> None:
     warnings.simplefilter("ignore")
     length = int(sys.stdin.buffer.readline())
     before, after = sys.stdin.buffer.read(length), sys.stdin.buffer.read()
-    old = complaint(before)
+    old = syntax_problem(before)
     # Flushed, so that it is known even where the second text ends this process.
     print(json.dumps(old), flush=True)  # ruff: ignore[print] - stdout is how a child answers
     if not old:
-        print(json.dumps(complaint(after)))  # ruff: ignore[print] - as above
+        print(json.dumps(syntax_problem(after)))  # ruff: ignore[print] - as above
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class Found:
 
 
 @frozen
-class Wanted:
+class SearchScope:
     """Where to look: a file or a folder, and which file names."""
 
     path: str
@@ -70,7 +70,7 @@ class Wanted:
         return matches_word(self.glob, path.rpartition("/")[2])
 
 
-def texts(folder: Folder, wanted: Wanted, found: Found) -> Iterator[tuple[str, str]]:
+def texts(folder: Folder, wanted: SearchScope, found: Found) -> Iterator[tuple[str, str]]:
     """The paths and texts of the files to look into, within all bounds; keeps count in `found`."""
     began = time.monotonic()
     looked_at = 0
@@ -98,7 +98,7 @@ def texts(folder: Folder, wanted: Wanted, found: Found) -> Iterator[tuple[str, s
         found.stopped = "after very many names"
 
 
-def search_literal(folder: Folder, wanted: Wanted, query: str, *, ignore_case: bool) -> Found:
+def search_literal(folder: Folder, wanted: SearchScope, query: str, *, ignore_case: bool) -> Found:
     """The lines that have `query` in them, as it is written."""
     found = Found()
     sought = query.casefold() if ignore_case else query
@@ -121,7 +121,7 @@ def shown_line(line: str) -> str:
     return shorten(line.rstrip("\r"), LONGEST_SHOWN)
 
 
-def _files(folder: Folder, wanted: Wanted, budget: Budget) -> Iterator[tuple[Where, int]]:
+def _files(folder: Folder, wanted: SearchScope, budget: Budget) -> Iterator[tuple[Where, int]]:
     """Paths and sizes of the files to look into, in order."""
     if folder.kind(wanted.path) != "folder":
         with folder.file(wanted.path) as descriptor:
@@ -133,7 +133,7 @@ def _files(folder: Folder, wanted: Wanted, budget: Budget) -> Iterator[tuple[Whe
             yield entry.segments, entry.size
 
 
-def _is_wanted(entry: Entry, wanted: Wanted) -> bool:
+def _is_wanted(entry: Entry, wanted: SearchScope) -> bool:
     return entry.kind == "file" and wanted.covers(entry.path)
 
 
@@ -156,7 +156,7 @@ _OUTPUT_LIMIT = 4 * 1024 * 1024
 
 
 async def search_regex(
-    place: Workspace, wanted: Wanted, pattern: str, *, ignore_case: bool
+    place: Workspace, wanted: SearchScope, pattern: str, *, ignore_case: bool
 ) -> Found:
     """The lines in which a regular expression matches.
 

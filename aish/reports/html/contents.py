@@ -119,9 +119,9 @@ class Gathering:
     def _add_row(self, part: StepPart, unit: Unit, key: str) -> None:
         older = part.rows.get(key)
         if older is not None:
-            purse = _purse(older.state, brief=older.brief)
-            self._spent[purse] -= len(older.body)
-            self._empty.discard(purse)
+            share = _share(older.state, brief=older.brief)
+            self._spent[share] -= len(older.body)
+            self._empty.discard(share)
         part.rows[key] = self._row(unit, key, None if older is None else older.index)
 
     def _row(self, unit: Unit, key: str, index: int | None) -> Row:
@@ -145,25 +145,25 @@ class Gathering:
 
     def _body(self, unit: Unit, state: State) -> tuple[bytes, bool]:
         room = _WELL if state == "ok" else _BADLY
-        whole = self._paid(_purse(state, brief=False), lambda: unit_body(unit, room))
+        whole = self._paid(_share(state, brief=False), lambda: unit_body(unit, room))
         if whole is not None:
             return whole, False
         brief = self._paid("brief", lambda: unit_body(unit, _BRIEF, conversation=False))
         return brief or b"", True
 
-    def _paid(self, purse: str, make: Callable[[], Markup]) -> bytes | None:
+    def _paid(self, share: str, make: Callable[[], Markup]) -> bytes | None:
         """What `make` makes, if there is room for it; not made if there was none before."""
-        if purse in self._empty:
+        if share in self._empty:
             return None
         body = make().encode()
-        if self._spent[purse] + len(body) > getattr(self.budget, purse):
-            self._empty.add(purse)
+        if self._spent[share] + len(body) > getattr(self.budget, share):
+            self._empty.add(share)
             return None
-        self._spent[purse] += len(body)
+        self._spent[share] += len(body)
         return body
 
 
-def _purse(state: State, *, brief: bool) -> str:
+def _share(state: State, *, brief: bool) -> str:
     if brief:
         return "brief"
     return "well" if state == "ok" else "badly"

@@ -78,7 +78,7 @@ def span_id(run: str, seq: int) -> int:
     return _number(f"aish span {run} {seq}", 8)
 
 
-def told(values: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[str, Value]:
+def otel_attributes(values: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[str, Value]:
     """Attributes without those that are not known, and with texts that can be encoded."""
     return {
         name: value
@@ -111,7 +111,7 @@ Remark = Retry | Fallback | Notice | ExpectChecked
 
 def run_facts(run: str, event: RunStarted) -> Facts:
     """What is known of a run when it begins."""
-    return told(
+    return otel_attributes(
         {
             conventions.OPERATION: conventions.WORKFLOW,
             conventions.WORKFLOW_NAME: event.pipeline,
@@ -123,7 +123,7 @@ def run_facts(run: str, event: RunStarted) -> Facts:
 
 def exit_facts(event: RunFinished) -> Facts:
     """How a run ended."""
-    return told(
+    return otel_attributes(
         {
             conventions.STATUS: event.status,
             conventions.EXIT_CODE: event.exit.code,
@@ -137,7 +137,7 @@ def exit_facts(event: RunFinished) -> Facts:
 def end_facts(event: StepFinished | ItemFinished) -> Facts:
     """How a step or an item ended. Tokens stand at the requests alone: backends add them up."""
     error = event.error.code if event.error is not None else event.status
-    return told(
+    return otel_attributes(
         {
             conventions.STATUS: event.status,
             conventions.COST: event.cost_usd,
@@ -157,13 +157,13 @@ def chat_facts(model: ModelInfo | None, alias: str) -> Facts:
         host, port = _address(model.origin)
         facts[conventions.PROVIDER] = conventions.PROVIDERS.get(host or "", host or model.origin)
         facts[conventions.SERVER_ADDRESS], facts[conventions.SERVER_PORT] = host, port
-    return told(facts)
+    return otel_attributes(facts)
 
 
 def answer_facts(event: TurnFinished, *, content: bool) -> Facts:
     """What came of a request."""
     usage = event.usage
-    return told(
+    return otel_attributes(
         {
             conventions.FINISH_REASONS: (event.finish,),
             conventions.INPUT_TOKENS: usage.input,
@@ -180,7 +180,7 @@ def answer_facts(event: TurnFinished, *, content: bool) -> Facts:
 def decided_facts(event: ToolDecided, server: ServerInfo | None, *, content: bool) -> Facts:
     """What is called, whether it may be, and over what."""
     network = conventions.NETWORK.get(server.transport) if server is not None else None
-    return told(
+    return otel_attributes(
         {
             **tool_facts(event.tool, event.place.call),
             conventions.TOOL_NAME: event.name,
@@ -197,7 +197,7 @@ def decided_facts(event: ToolDecided, server: ServerInfo | None, *, content: boo
 
 def tool_facts(tool: str, call: str | None) -> Facts:
     """What is known of any call."""
-    return told(
+    return otel_attributes(
         {
             conventions.OPERATION: conventions.EXECUTE_TOOL,
             conventions.TOOL_NAME: tool,
@@ -211,7 +211,7 @@ def tool_facts(tool: str, call: str | None) -> Facts:
 def result_facts(event: ToolFinished, *, content: bool) -> Facts:
     """What came of a call."""
     kinds = {"ok": None, "handler_error": conventions.TOOL_ERROR}
-    return told(
+    return otel_attributes(
         {
             conventions.KIND: event.kind,
             conventions.ERROR_TYPE: kinds.get(event.kind, event.kind),
@@ -233,7 +233,7 @@ def remark(event: Remark, *, content: bool) -> tuple[str, Facts]:
         case ExpectChecked(kind=kind, ok=ok, message=said):
             name, known = conventions.EXPECTATION, {"kind": kind, "ok": ok}
     known["message"] = said if content else None
-    return name, told({f"{name}.{key}": value for key, value in known.items()})
+    return name, otel_attributes({f"{name}.{key}": value for key, value in known.items()})
 
 
 def why(error: Failure | None, status: str, *, content: bool) -> str:
@@ -332,14 +332,16 @@ class Spans:
 
     def _of_unit(self, unit: Unit, end: float) -> Span:
         started, finished = unit.started, unit.finished
-        name, facts = conventions.STEP, told({conventions.STEP_ID: unit.step})
+        name, facts = conventions.STEP, otel_attributes({conventions.STEP_ID: unit.step})
         if isinstance(started, StepStarted):
             kind = {conventions.STEP_KIND: started.kind, conventions.ITEMS: started.count}
-            facts |= told(kind)
+            facts |= otel_attributes(kind)
         elif started is not None:
             name = conventions.ITEM
             key = self._if_content(started.key)
-            facts |= told({conventions.ITEM_INDEX: started.index, conventions.ITEM_KEY: key})
+            facts |= otel_attributes(
+                {conventions.ITEM_INDEX: started.index, conventions.ITEM_KEY: key}
+            )
         error: str | None = _GONE
         if finished is None:
             facts |= _CUT_OFF
@@ -354,7 +356,7 @@ class Spans:
 
     def _of_turn(self, turn: Turn, end: float) -> Span:
         request, said = turn.request, turn.said
-        facts = told({conventions.TURN: turn.place.turn})
+        facts = otel_attributes({conventions.TURN: turn.place.turn})
         begin = turn.seq, end
         if request is not None:
             facts |= self._asked(request)
@@ -367,7 +369,11 @@ class Spans:
     def _of_unanswered(self, one: Unanswered, end: float) -> Span:
         request = one.request
         model = self._model(request.place, request.model)
-        facts = told({conventions.TURN: request.place.turn}) | self._asked(request) | _CUT_OFF
+        facts = (
+            otel_attributes({conventions.TURN: request.place.turn})
+            | self._asked(request)
+            | _CUT_OFF
+        )
         begin = request.seq, request.began
         return self._chat(begin, end, request.within, model, request.model, facts, _GONE)
 
@@ -385,7 +391,7 @@ class Spans:
         return self._made(begin, end, within or self._root, name, facts, error, "client")
 
     def _asked(self, request: Request) -> Facts:
-        messages = told({conventions.MESSAGES: request.count})
+        messages = otel_attributes({conventions.MESSAGES: request.count})
         return messages | chat_facts(self._model(request.place, request.model), request.model)
 
     def _model(self, place: Place, alias: str) -> ModelInfo | None:

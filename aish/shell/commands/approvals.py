@@ -76,8 +76,8 @@ async def _approvals(session: Session, rest: str) -> None:
         opened.out.rows(rows)
     else:
         opened.out.show("no rules: every tool call needs approval")
-    if session.norris.on:
-        opened.out.show(f"norris is on for {counted(session.norris.left, 'more call')}")
+    if session.autonomous.on:
+        opened.out.show(f"norris is on for {counted(session.autonomous.left, 'more call')}")
 
 
 APPROVE = Command(

@@ -10,7 +10,7 @@ from aish.shell.commands.conversation import CLEAR, COMPACT, CONTEXT
 from aish.shell.commands.export import EXPORT
 from aish.shell.commands.guide import HELP, QUIT
 from aish.shell.commands.mcp import MCP
-from aish.shell.commands.model import MODEL, NORRIS
+from aish.shell.commands.model import AUTONOMOUS, MODEL
 from aish.shell.commands.past import COST, LOG, RESUME, SAVE, SESSIONS
 from aish.shell.commands.pipelines import RUN
 from aish.shell.commands.turns import EDIT, RETRY, UNDO
@@ -33,7 +33,7 @@ ROWS: tuple[Command, ...] = (
     RETRY,
     UNDO,
     EDIT,
-    NORRIS,
+    AUTONOMOUS,
     EXPORT,
     COST,
     LOG,

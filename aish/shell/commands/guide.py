@@ -22,9 +22,9 @@ async def _help(session: Session, rest: str) -> None:
     out.show(f"{row.title}\n  {row.summary}")
     if row.details:
         out.show(f"\n{row.details}")
-    if row.told():
+    if row.usage_rows():
         out.show("\n")
-        out.rows(row.told())
+        out.rows(row.usage_rows())
     if row.also:
         out.show("\nalso called " + ", ".join(f":{name}" for name in row.also))
 

@@ -102,7 +102,7 @@ async def _tools(session: Session, rest: str) -> None:
 def _view(session: Session, tool: Tool) -> ToolView:
     """What would become of a call; `:norris` lets run what no rule is about."""
     found = view(session.open.box.runtime.gate.policy, tool)
-    if found.verdict == "ask" and not found.rule and session.norris.lets(tool):
+    if found.verdict == "ask" and not found.rule and session.autonomous.lets(tool):
         return ToolView(tool, "auto", RULE, conditional=found.conditional)
     return found
 

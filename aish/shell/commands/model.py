@@ -47,20 +47,20 @@ def _at(entry: ModelEntry, url: str, environ: Mapping[str, str]) -> ModelEntry:
     return replace(entry, base_url=expand(url, environ)) if url else entry
 
 
-async def _norris(session: Session, rest: str) -> None:
+async def _autonomous(session: Session, rest: str) -> None:
     word, _, number = rest.partition(" ")
     if word == "off" and not number:
-        session.norris.left = 0
+        session.autonomous.left = 0
         session.open.out.show("norris is off: calls that no rule approves need approval")
         return
     if word == "on" and (not number or _is_count(number)):
         if not session.open.attended:
             raise UsageError("`:norris on` needs a terminal, where it can be stopped", hint=_RULES)
-        session.norris.begin(int(number or STEPS), lambda text: _tell(session, text))
+        session.autonomous.begin(int(number or STEPS), lambda text: _tell(session, text))
         session.open.out.show(_turned_on(session))
         return
     if not rest:
-        left = session.norris.left
+        left = session.autonomous.left
         on = f"norris is on for {counted(left, 'more call')}"
         session.open.out.show(on if left else "norris is off")
         return
@@ -77,9 +77,9 @@ def _is_count(text: str) -> bool:
 
 
 def _turned_on(session: Session) -> str:
-    calls = counted(session.norris.left, "call")
+    calls = counted(session.autonomous.left, "call")
     halts = "; any key halts" if session.open.attended else ""
-    tools = sum(map(session.norris.lets, session.tools()))
+    tools = sum(map(session.autonomous.lets, session.tools()))
     about = counted(tools, "tool") if tools else "no tool now"
     return (
         f"norris is on for {calls}: tools of servers with `trust: true` that call themselves"
@@ -95,11 +95,11 @@ MODEL = Command(
     details="The conversation continues with the other model. Its key is checked now.",
     completes="model",
 )
-NORRIS = Command(
+AUTONOMOUS = Command(
     "norris",
     "[on [N]|off]",
     "autonomous mode: approves harmless tools of trusted servers",
-    _norris,
+    _autonomous,
     details=(
         "Tools of servers with `trust: true` that are declared read-only or non-destructive are "
         "approved for N calls; any key stops it. Rules that deny or ask still apply, and "

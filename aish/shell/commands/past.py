@@ -70,8 +70,8 @@ async def _sessions(session: Session, rest: str) -> None:
 async def _cost(session: Session, rest: str) -> None:
     del rest
     used = session.following.spending.whole
-    if session.open.carried is not None:
-        used = session.open.carried.spent.plus(used)
+    if session.open.resume_state is not None:
+        used = session.open.resume_state.spent.plus(used)
     usage, cost = used.usage or Usage(), used.cost_usd
     money = "unknown: a model has no price" if cost is None else dollars(cost)
     session.open.out.show(

@@ -117,7 +117,7 @@ class Step:
 
 
 @frozen
-class Told:
+class ExportContext:
     """What steps are made with.
 
     `frame` is the system prompt, `shell` the words before a command line, `offered` what every
@@ -133,26 +133,26 @@ class Told:
     here: Path
 
 
-def steps_of(lines: Sequence[Line], told: Told) -> Iterator[Step]:
+def steps_of(lines: Sequence[Line], context: ExportContext) -> Iterator[Step]:
     """A step for each question, which goes on from the one before it, and for what it needs."""
     before: str | None = None
     known: set[str] = set()
     for line in lines:
-        attached, far = _attached(line, told.folder)
-        outputs = [_output(one, told) for one in line.waited] if not far else []
+        attached, far = _attached(line, context.folder)
+        outputs = [_output(one, context) for one in line.waited] if not far else []
         for one in outputs:
             if one.run is not None and one.step not in known:
                 known.add(one.step)
                 needs = {"needs": [before]} if before else {}
                 yield Step({"id": one.step, "run": one.run, **needs})
         data: dict[str, Any] = {"id": line.id}
-        data |= {"system": literal(told.frame)} if before is None else {"continues": before}
+        data |= {"system": literal(context.frame)} if before is None else {"continues": before}
         texts = [*(one.template for one in outputs), literal(line.text)]
         # What is far is said as it was sent: no step could say it again.
         data["prompt"] = _prompt(literal(line.sent) if far else "\n\n".join(texts))
         data |= {"attach": attached} if attached and not far else {}
         data |= {"model": line.model} if line.model != lines[0].model else {}
-        tools = _tools(line, told.offered)
+        tools = _tools(line, context.offered)
         data |= {"tools": tools} if tools is not None else {}
         remarks = tuple(one.remark for one in outputs if one.remark)
         yield Step(data, (*remarks, far) if far else remarks)
@@ -182,28 +182,31 @@ class _Output:
     remark: str = ""
 
 
-def _output(waited: Waited, told: Told) -> _Output:
-    why = _why_not(waited, told)
+def _output(waited: Waited, context: ExportContext) -> _Output:
+    why = _why_not(waited, context)
     if why is not None:
         shown = for_line(shorten(waited.command, _SHOWN))
         remark = f"The output of `{shown}` stands as it was: {why}." if waited.command else ""
         return _Output(literal(waited.text), remark=remark)
     run: JsonValue = literal(waited.command)
-    if told.shell != PLATFORM_SHELL:
-        run = [literal(word) for word in (*told.shell, waited.command)]
+    if context.shell != PLATFORM_SHELL:
+        run = [literal(word) for word in (*context.shell, waited.command)]
     return _Output(handed_over_template(waited.step, waited.command), waited.step, run)
 
 
-def _why_not(waited: Waited, told: Told) -> str | None:
+def _why_not(waited: Waited, context: ExportContext) -> str | None:
     """Why an output cannot be made again by a step."""
     if not waited.command:
         return ""
     reasons = (
         (_failed(waited), "the command did not succeed, and a step that fails ends a run"),
         ("<secret:" in waited.command, "the command contained a secret"),
-        (waited.step not in told.ran, "it is not in the recording of the session"),
+        (waited.step not in context.ran, "it is not in the recording of the session"),
         (bool(_CUT.search(waited.text)), "it was too long to be sent in full"),
-        (told.here != told.folder, "steps run in the folder of this file, and it ran in another"),
+        (
+            context.here != context.folder,
+            "steps run in the folder of this file, and it ran in another",
+        ),
     )
     return next((why for is_so, why in reasons if is_so), None)
 
@@ -293,8 +296,8 @@ def draft(source: Source, log: SessionLog, ran: frozenset[str], file: Path, cass
     """
     lines, folder = log.kept(), file.parent.resolve()
     offered = _offered(source, lines)
-    told = Told(source.frame, source.shell, offered, ran, folder, source.here)
-    steps = tuple(steps_of(lines, told))
+    context = ExportContext(source.frame, source.shell, offered, ran, folder, source.here)
+    steps = tuple(steps_of(lines, context))
     calls = log.calls_of({step.id for step in steps})
     made = tuple(as_run(one, source.shell) for one in calls.made)
     answered = [line.model for line in lines]

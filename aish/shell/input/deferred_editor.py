@@ -17,7 +17,7 @@ class Shown:
     toolbar: Callable[[], str]
 
 
-class Late:
+class DeferredEditor:
     """`lines.Words`, the prompt and the toolbar of a session, once it is held."""
 
     def __init__(self, model: str | None) -> None:

@@ -181,7 +181,7 @@ class DeniedCommandError(AishError):
 
 
 @slotted
-class _Told:
+class _TimedEmit:
     """Passes events on, and knows since when the command runs."""
 
     emit: Emit
@@ -319,27 +319,27 @@ class LocalShell:
         self, command: str, tool: Tool, answer: Answer | None, step: Place, *, hand_over: bool
     ) -> tuple[StepRecord, str | None]:
         id, place = str(step.step), replace(step, call=f"{step.step}-1")
-        told = _Told(self._runtime.emit, self._runtime.clock)
-        output = Output(place, told)
+        timed = _TimedEmit(self._runtime.emit, self._runtime.clock)
+        output = Output(place, timed)
         arguments = command_arguments(command)
         try:
             with self._said.saying(place, answer):
-                used = await call_tool(tool, arguments, self._lent(id, told, output), place)
+                used = await call_tool(tool, arguments, self._lent(id, timed, output), place)
         except AishError as error:
             return _failed(id, failure_of(error), error.exit_code), None
         except BaseException:
             # Ended from outside: the stream and the next question say how far it has come.
             output.close()
-            seconds = told.seconds
-            if told.begun is not None:
+            seconds = timed.seconds
+            if timed.begun is not None:
                 name = str(tool.name)
-                told(ToolFinished(place, name, "handler_error", INTERRUPTED, None, seconds))
+                timed(ToolFinished(place, name, "handler_error", INTERRUPTED, None, seconds))
                 if hand_over:
                     self._buffer.add(
                         self._cut(cut_short(command, output.stdout, output.stderr), None)
                     )
             why = Failure(CUT_OFF, "the command was interrupted")
-            told(finished(replace(_failed(id, why, ExitCode.OK), seconds=seconds), step))
+            timed(finished(replace(_failed(id, why, ExitCode.OK), seconds=seconds), step))
             raise
         record = tool_record(id, "run", used, on_denied="continue", output=used.structured)
         return record, self._cut(_text(command, used), used.full)

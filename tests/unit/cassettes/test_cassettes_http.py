@@ -35,7 +35,7 @@ from aish.cassettes.format.interaction import (
     Request,
     Response,
 )
-from aish.cassettes.http import taped
+from aish.cassettes.http import cassette_transport
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.models.transport import beginning_of, body_of
 
@@ -44,7 +44,7 @@ URL = "http://127.0.0.1:9/v1/chat/completions"
 
 
 async def replayed(*kept: Interaction, url: str = URL, paced: bool = False) -> httpx.Response:
-    return await send(taped(tape("replay", *kept, paced=paced), "model", nothing), url)
+    return await send(cassette_transport(tape("replay", *kept, paced=paced), "model", nothing), url)
 
 
 def recorded(response: Response) -> Interaction:
@@ -57,7 +57,7 @@ async def test_bytes_reach_the_caller_as_they_arrive_and_come_again_as_they_were
     recording = tape("record")
     script: list[Step] = [OK, chunk(b"one"), more, chunk(b"two"), chunk(b"three") + END]
     async with endpoint(script) as served:
-        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         response = await send(transport, served.url)
         live = response.aiter_raw()
         assert await anext(live) == b"one"
@@ -92,7 +92,7 @@ def test_however_a_body_is_cut_it_is_played_in_the_same_pieces(pieces: list[byte
 
     async def main() -> None:
         recording = tape("record")
-        live = await pieces_of(await send(taped(recording, "model", Scripted), URL))
+        live = await pieces_of(await send(cassette_transport(recording, "model", Scripted), URL))
         again = await pieces_of(await replayed(*recording.finish(HEAD)))
         assert live == again == pieces
 
@@ -133,10 +133,12 @@ async def test_a_whole_client_of_httpx_can_be_recorded_and_replayed() -> None:
     recording = tape("record")
     async with (
         endpoint([json_answer(b'{"b": 2}')]) as served,
-        httpx.AsyncClient(transport=taped(recording, "model", httpx.AsyncHTTPTransport)) as client,
+        httpx.AsyncClient(
+            transport=cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
+        ) as client,
     ):
         live = (await client.post(served.url, json={"a": 1})).json()
-    transport = taped(tape("replay", *recording.finish(HEAD)), "model", nothing)
+    transport = cassette_transport(tape("replay", *recording.finish(HEAD)), "model", nothing)
     async with httpx.AsyncClient(transport=transport) as client:
         again = (await client.post(served.url, json={"a": 1})).json()
 
@@ -149,7 +151,7 @@ async def test_two_tapes_at_the_same_time_do_not_mix() -> None:
     async with endpoint([OK, chunk(b"x"), END]) as served, anyio.create_task_group() as tasks:
 
         async def ask(one: CassetteRecorder, name: bytes) -> None:
-            transport = taped(one, "model", httpx.AsyncHTTPTransport)
+            transport = cassette_transport(one, "model", httpx.AsyncHTTPTransport)
             for number in range(5):
                 response = await send(transport, served.url, b'{"%s": %d}' % (name, number))
                 await pieces_of(response)
@@ -172,7 +174,7 @@ async def test_interactions_stand_in_the_order_in_which_they_were_asked() -> Non
         endpoint([OK, first, chunk(b"late"), END], [OK, chunk(b"early"), END]) as served,
         anyio.create_task_group() as tasks,
     ):
-        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
 
         async def ask(number: int) -> None:
             response = await send(transport, served.url, b"%d" % number)
@@ -192,7 +194,7 @@ async def test_interactions_stand_in_the_order_in_which_they_were_asked() -> Non
 async def test_who_leaves_before_the_end_does_so_again() -> None:
     recording = tape("record")
     async with endpoint([OK, chunk(b"one"), anyio.Event()]) as served:
-        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         response = await send(transport, served.url)
         assert await anext(response.aiter_raw()) == b"one"
         await response.aclose()
@@ -211,7 +213,7 @@ async def test_who_leaves_before_the_end_does_so_again() -> None:
 async def test_who_leaves_before_the_head_does_so_again() -> None:
     recording = tape("record")
     async with endpoint([anyio.Event()]) as served:
-        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(send, transport, served.url)
             await served.asked.wait()
@@ -246,11 +248,11 @@ async def test_a_model_that_said_everything_has_an_end_whoever_hung_up() -> None
 async def test_a_connection_that_broke_breaks_the_same_way(script: list[Step]) -> None:
     recording = tape("record")
     async with endpoint(script) as served:
-        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         pieces, failure = await catch(transport, served.url)
         await transport.aclose()
 
-    transport = taped(tape("replay", *recording.finish(HEAD)), "model", nothing)
+    transport = cassette_transport(tape("replay", *recording.finish(HEAD)), "model", nothing)
     again, same = await catch(transport, served.url)
 
     assert (type(same), str(same)) == (type(failure), str(failure))
@@ -262,10 +264,12 @@ async def test_an_endpoint_that_is_not_there_is_not_there_again() -> None:
     async with endpoint([]) as served:
         pass
     recording = tape("record")
-    _, failure = await catch(taped(recording, "model", httpx.AsyncHTTPTransport), served.url)
+    _, failure = await catch(
+        cassette_transport(recording, "model", httpx.AsyncHTTPTransport), served.url
+    )
     (kept,) = recording.finish(HEAD)
 
-    _, same = await catch(taped(tape("replay", kept), "model", nothing), served.url)
+    _, same = await catch(cassette_transport(tape("replay", kept), "model", nothing), served.url)
 
     assert type(failure) is type(same) is httpx.ConnectError
     assert str(same) == str(failure)
@@ -279,7 +283,7 @@ async def test_a_failure_of_another_kind_is_no_part_of_a_recording() -> None:
 
     recording = tape("record")
     with pytest.raises(ssl.SSLError):
-        await send(taped(recording, "model", Broken), URL)
+        await send(cassette_transport(recording, "model", Broken), URL)
 
     assert recording.finish(HEAD)[0].response.broken == LEFT
 
@@ -295,7 +299,7 @@ async def test_what_was_not_recorded_is_a_miss_that_nobody_can_swallow() -> None
     missing = tape("replay", recorded(Response()))
 
     with pytest.raises(CassetteMissError) as caught:
-        await send(taped(missing, "model", nothing), URL, b'{"a": 2}')
+        await send(cassette_transport(missing, "model", nothing), URL, b'{"a": 2}')
 
     assert missing.missed == [caught.value]
     assert "a:\n  - 1\n  + 2" in caught.value.message
@@ -304,7 +308,7 @@ async def test_what_was_not_recorded_is_a_miss_that_nobody_can_swallow() -> None
 async def test_the_address_of_an_embedded_model_is_not_recorded() -> None:
     recording = tape("record")
     async with endpoint([json_answer(b"{}")]) as served:
-        transport = taped(
+        transport = cassette_transport(
             recording, "model", httpx.AsyncHTTPTransport, origin="http://local.embedded"
         )
         await pieces_of(await send(transport, served.url))
@@ -321,7 +325,7 @@ async def test_a_password_in_an_address_is_not_recorded() -> None:
     recording = tape("record")
     async with endpoint([json_answer(b"{}")]) as served:
         url = served.url.replace("://", "://ann:hidden-word@")
-        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         await pieces_of(await send(transport, url))
         await transport.aclose()
 
@@ -336,7 +340,7 @@ async def test_a_streamed_request_is_read_once_and_sent_whole() -> None:
 
     recording = tape("record")
     async with endpoint([json_answer(b"{}")]) as served:
-        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         length = {"content-length": "8"}
         request = httpx.Request("POST", served.url, content=parts(), headers=length)
         await pieces_of(await transport.handle_async_request(request))
@@ -352,7 +356,7 @@ async def test_a_binary_and_a_compressed_body_are_kept_byte_by_byte() -> None:
     recording = tape("record")
     head = OK.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
     async with endpoint([head, chunk(packed[:5]), chunk(packed[5:]), END]) as served:
-        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         assert b"".join(await pieces_of(await send(transport, served.url))) == packed
         await transport.aclose()
     (kept,) = recording.finish(HEAD)
@@ -366,7 +370,7 @@ async def test_a_binary_and_a_compressed_body_are_kept_byte_by_byte() -> None:
 async def test_what_passes_by_the_tape_is_not_kept() -> None:
     live = tape("live")
     async with endpoint([EVENTS, chunk(b"data: 1\n\n"), END]) as served:
-        transport = taped(live, "model", httpx.AsyncHTTPTransport)
+        transport = cassette_transport(live, "model", httpx.AsyncHTTPTransport)
         assert await pieces_of(await send(transport, served.url)) == [b"data: 1\n\n"]
         await transport.aclose()
 
@@ -379,7 +383,7 @@ async def test_what_is_extended_is_played_where_it_is_held_and_goes_live_where_n
     extended = tape("extend", held)
     async with endpoint([json_answer(b"live")]) as served:
         real = httpx.AsyncHTTPTransport
-        transport = taped(extended, "model", real)
+        transport = cassette_transport(extended, "model", real)
         assert await pieces_of(await send(transport, URL)) == [b"held"]
         assert await pieces_of(await send(transport, served.url)) == [b"live"]
         await transport.aclose()

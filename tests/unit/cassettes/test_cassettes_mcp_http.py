@@ -28,7 +28,7 @@ from aish.cassettes.format.interaction import (
     Request,
     Response,
 )
-from aish.cassettes.http import taped
+from aish.cassettes.http import cassette_transport
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 
 pytestmark = pytest.mark.anyio
@@ -51,11 +51,11 @@ def event(body: bytes) -> bytes:
 
 
 def player(one: CassetteRecorder) -> httpx.AsyncBaseTransport:
-    return taped(one, "mcp", nothing)
+    return cassette_transport(one, "mcp", nothing)
 
 
 def recorder(one: CassetteRecorder) -> httpx.AsyncBaseTransport:
-    return taped(one, "mcp", httpx.AsyncHTTPTransport)
+    return cassette_transport(one, "mcp", httpx.AsyncHTTPTransport)
 
 
 @pytest.mark.requirement("C4")

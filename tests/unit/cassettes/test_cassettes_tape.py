@@ -29,7 +29,7 @@ from aish.cassettes.format.interaction import (
     Response,
 )
 from aish.cassettes.format.path_placeholders import PathPlaceholders
-from aish.cassettes.http import taped
+from aish.cassettes.http import cassette_transport
 from aish.cassettes.record.file_writer import Recording
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder, Kind, Way
 from aish.system.secrets.secrets import Secrets
@@ -301,7 +301,9 @@ def test_a_long_conversation_is_replayed_within_its_time() -> None:
     held = [Interaction(request, answer(events)) for request in requests]
 
     async def main() -> None:
-        player = taped(tape("replay", *held, places=places, secrets=secrets()), "model", nothing)
+        player = cassette_transport(
+            tape("replay", *held, places=places, secrets=secrets()), "model", nothing
+        )
         for request in requests:
             await pieces_of(await send(player, CHAT, request.body))
 
@@ -314,7 +316,7 @@ def test_a_long_conversation_is_replayed_within_its_time() -> None:
 def test_no_yaml_is_imported_before_the_first_answer_is_complete(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from aish.cassettes.http import taped\n"
+        "from aish.cassettes.http import cassette_transport\n"
         "from aish.cassettes.record.file_writer import Recording\n"
         "from aish.cassettes.format.interaction import Head\n"
         "with Recording(pathlib.Path(sys.argv[1]), Head(False, 'r', 'c')):\n"
@@ -392,7 +394,7 @@ def test_a_broken_connection_can_carry_a_secret_in_its_words() -> None:
     async def main() -> tuple[Interaction, ...]:
         recording = tape("record", secrets=secrets())
         with pytest.raises(httpx.ConnectError):
-            await send(taped(recording, "model", Leaking), CHAT)
+            await send(cassette_transport(recording, "model", Leaking), CHAT)
         return recording.finish(HEAD)
 
     (kept,) = anyio.run(main)

@@ -16,7 +16,7 @@ import aish.cassettes
 from aish.cassettes.format.file import load
 from aish.cassettes.format.interaction import Interaction
 from aish.cassettes.format.vcrpy import difference
-from aish.cassettes.http import taped
+from aish.cassettes.http import cassette_transport
 from aish.cassettes.record.file_writer import Recording
 
 PARTS = ["uri", "method", "body"]
@@ -90,7 +90,7 @@ def test_plain_vcrpy_replays_what_our_transport_recorded(tmp_path: Path) -> None
             kept = tape("record", recording=recording)
             script: list[Step] = [STREAM, *(chunk(event) for event in EVENTS), END]
             async with endpoint(script) as served:
-                transport = taped(kept, "model", httpx.AsyncHTTPTransport)
+                transport = cassette_transport(kept, "model", httpx.AsyncHTTPTransport)
                 await pieces_of(await send(transport, served.url, body))
                 await transport.aclose()
             kept.begin("mcp", message(1))

@@ -15,12 +15,12 @@ from aish.core.messages import Finish, Usage
 from aish.engine.limits import (
     Amount,
     Budget,
+    Demand,
     Lease,
     Over,
     Reserved,
     RunMeter,
     Wait,
-    Wanted,
     limit_hint,
     limit_text,
     scopes,
@@ -75,7 +75,7 @@ class Runs(RuleBasedStateMachine):
 
     @rule(parts=st.integers(1, 5), wanted=st.none() | needs)
     def lend(self, parts: int, wanted: Amount | None) -> None:
-        wants = None if wanted is None else Wanted("b/inner", wanted)
+        wants = None if wanted is None else Demand("b/inner", wanted)
         found = self.budget.lend("b", parts, wants)
         if isinstance(found, Lease):
             lent = Budget(found.limits[None], {id: own for id, own in found.limits.items() if id})

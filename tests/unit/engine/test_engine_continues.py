@@ -19,7 +19,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan
 from aish.engine.resume_state import ResumeState
 from aish.engine.run_folder import kept_file
-from aish.features.resume.state import carried
+from aish.features.resume.state import read_resume_state
 
 RUN = "20261121T120000Z-p-abcd"
 CHAIN = """
@@ -44,7 +44,7 @@ def taken(
 ) -> ResumeState:
     records = [json.loads(to_line(event)) for event in stamped(run_started(), *events)]
     read = (files or Files()).read
-    return carried(records, plan_of(folder, text), RUN, read_file=read)
+    return read_resume_state(records, plan_of(folder, text), RUN, read_file=read)
 
 
 def told(step: str, *turns: Turn, files: Files | None = None) -> list[Event]:
@@ -184,7 +184,7 @@ def test_long_conversations_come_back_in_time_that_does_not_grow_with_their_squa
         ]
         plan = plan_of(tmp_path)
         found: list[Any] = []
-        work = work_of(lambda: found.append(carried(records, plan, RUN)))
+        work = work_of(lambda: found.append(read_resume_state(records, plan, RUN)))
         assert len(history(found[0], "two") or ()) == count + 2
         return work
 

@@ -9,7 +9,7 @@ from loop_twins import check_here
 from work import work_of
 
 from aish.core.json import JsonObject, JsonValue
-from aish.engine.answer_schema import Judged, complaint, judge, parse_answer, parse_whole
+from aish.engine.answer_schema import Judged, correction_request, judge, parse_answer, parse_whole
 from aish.system.schema.check import TOO_LONG, SchemaProblem
 
 VALUE = '{"kind": "bug", "of": [1, {"a": "}"}]}'
@@ -145,23 +145,23 @@ def test_the_model_hears_what_is_wrong_and_not_its_own_words_again() -> None:
 
     assert judged.value == {"kind": "query", "number": 1}
     assert judged.mendable
-    assert complaint(judged) == (
+    assert correction_request(judged) == (
         "That answer cannot be used:\n"
         "- kind: 'query' is not one of 'bug', 'wish'\n"
         "- number: is not a known key; known here: kind, count\n"
         "Answer again with one JSON value and nothing else: no explanation, no code fence."
     )
     broken = anyio.run(judge, '{"kind": "bug"', KINDS, check_here)
-    assert complaint(broken).splitlines()[1] == (
+    assert correction_request(broken).splitlines()[1] == (
         "- it is not JSON: Expecting ',' delimiter: line 1 column 15 (char 14)"
     )
-    assert '{"' not in complaint(broken)
+    assert '{"' not in correction_request(broken)
 
 
 @pytest.mark.requirement("B9", "X2")
 @given(st.lists(st.text(max_size=2000), max_size=40))
 def test_what_the_model_hears_is_short_and_without_control_characters(told: list[str]) -> None:
-    said = complaint(Judged(None, "why", tuple(told)))
+    said = correction_request(Judged(None, "why", tuple(told)))
     assert len(said) < 4000
     assert said.count("\n") <= 10
     assert not any(

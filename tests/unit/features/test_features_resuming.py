@@ -39,7 +39,7 @@ from aish.engine.resume_state import (
 from aish.features.resume.differences import check_same, differences, forced
 from aish.features.resume.find import starts
 from aish.features.resume.replay_events import retold, retold_whole
-from aish.features.resume.state import carried
+from aish.features.resume.state import read_resume_state
 from aish.journal.writer import JournalError, sealed
 
 RUN = "20261121T120000Z-p-abcd"
@@ -72,7 +72,7 @@ def records(*events: Event) -> list[Any]:
 
 
 def taken(plan: Plan, *events: Event, **flags: Any) -> ResumeState:
-    return carried(records(run_started(), *events), plan, RUN, **flags)
+    return read_resume_state(records(run_started(), *events), plan, RUN, **flags)
 
 
 def item(key: str, index: int = 0, status: Any = "ok", step: str = "rows") -> Sequence[Event]:
@@ -258,7 +258,7 @@ def test_time_between_the_parts_of_a_run_is_not_used_up(tmp_path: Path) -> None:
         for number, seconds, event in later
     ]
 
-    done = carried(lines, plan, RUN)
+    done = read_resume_state(lines, plan, RUN)
 
     assert done.segments == 2
     assert done.spent.seconds == pytest.approx(2.5)
@@ -279,7 +279,7 @@ def test_what_is_done_is_said_and_a_masked_result_is_warned_of(tmp_path: Path) -
 @pytest.mark.requirement("B3")
 def test_a_run_without_a_beginning_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ResumeRefusedError, match="killed before it started"):
-        carried([], plan_of(tmp_path), RUN)
+        read_resume_state([], plan_of(tmp_path), RUN)
 
 
 @pytest.mark.requirement("B3")
@@ -452,7 +452,7 @@ def test_what_is_told_again_has_no_attempt_that_came_to_nothing(tmp_path: Path) 
         ItemStarted(Place("rows", "b"), "b", 1, "0" * 16),
     )
     lines = records(*events)
-    done = carried(lines, plan_of(tmp_path), RUN)
+    done = read_resume_state(lines, plan_of(tmp_path), RUN)
 
     told = [one.seq for one in retold(lines, done)]
 

@@ -9,7 +9,7 @@ from model_turns import Ticking, an_entry, text_of, turn
 from waits import waits_of
 
 from aish.cassettes.format.interaction import Interaction
-from aish.cassettes.http import taped
+from aish.cassettes.http import cassette_transport
 from aish.cassettes.record.recorder import CassetteRecorder
 from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.errors import AishError
@@ -32,7 +32,7 @@ async def outcome(entry: ModelEntry, one: CassetteRecorder, *, live: bool) -> st
         None,
         secrets=Secrets(),
         pace=Ticking().pace(),
-        make_client=lambda _: taped(one, "model", make),
+        make_client=lambda _: cassette_transport(one, "model", make),
     )
     async with opened as model:
         try:

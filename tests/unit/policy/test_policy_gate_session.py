@@ -190,7 +190,7 @@ def test_a_bad_glob_is_not_added() -> None:
 def test_autonomy_is_asked_only_where_no_rule_has_matched() -> None:
     asked: list[str] = []
 
-    def norris(tool: Tool) -> str | None:
+    def autonomous(tool: Tool) -> str | None:
         asked.append(str(tool.name))
         return ":norris" if tool.annotations.read_only else None
 
@@ -200,7 +200,7 @@ def test_autonomy_is_asked_only_where_no_rule_has_matched() -> None:
         deny=(RuleEntry("a__deny"),),
     )
     subject = gate(Person(["no"] * 9), lists)
-    subject.autonomy = norris
+    subject.autonomy = autonomous
     reads = Annotations(read_only=True)
 
     def verdict(name: str, annotations: Annotations = reads, server: str = "a") -> tuple[str, str]:

@@ -44,7 +44,7 @@ def test_the_reference_tells_of_each_command(row: Command) -> None:
     page = PAGE.read_text("utf-8")
 
     assert f"## {row.name}\n\n`{row.title}`: {row.summary}." in page
-    for title, does in row.told():
+    for title, does in row.usage_rows():
         assert f"| `{title.replace('|', chr(92) + '|')}` | {does} |" in page
 
 

@@ -11,9 +11,9 @@ from aish.config.model import ServerEntry
 from aish.core.tools import ToolName
 from aish.policy.suggest import Made
 from aish.shell.export.pipeline import (
+    ExportContext,
     NotExportedError,
     Source,
-    Told,
     as_run,
     draft,
     layout,
@@ -191,8 +191,10 @@ def test_what_is_no_output_of_a_command_is_taken_for_none() -> None:
     assert [one.command for one in line.waited] == [""]
 
 
-def told(folder: Path, *ran: str, shell: tuple[str, ...] = SH, here: Path | None = None) -> Told:
-    return Told("Be brief", shell, {}, frozenset(ran), folder, here or folder)
+def told(
+    folder: Path, *ran: str, shell: tuple[str, ...] = SH, here: Path | None = None
+) -> ExportContext:
+    return ExportContext("Be brief", shell, {}, frozenset(ran), folder, here or folder)
 
 
 def asked(*waited: Waited) -> Line:

@@ -8,10 +8,10 @@ import pytest
 
 from aish.core.errors import UsageError
 from aish.core.events import Event
-from aish.shell.input.deferred_editor import Late
+from aish.shell.input.deferred_editor import DeferredEditor
 from aish.shell.input.lines import PipedLines
 from aish.shell.input.typeahead import EarlyLines
-from aish.shell.resource_group import beside, open_resource_group
+from aish.shell.resource_group import background_task, open_resource_group
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
 
@@ -64,12 +64,12 @@ async def test_a_failure_of_the_block_is_raised_as_it_is() -> None:
         async with open_resource_group():
             raise UsageError("mine")
     with pytest.raises(UsageError, match="mine"):
-        async with beside(anyio.sleep_forever):
+        async with background_task(anyio.sleep_forever):
             raise UsageError("mine")
 
 
 def test_notices_from_before_the_session_are_told_once_it_is_there() -> None:
-    late, told = Late("m"), list[Event]()
+    late, told = DeferredEditor("m"), list[Event]()
     late.emit = told.append
     late.notice("early")
     assert not told
@@ -79,7 +79,7 @@ def test_notices_from_before_the_session_are_told_once_it_is_there() -> None:
 
 async def test_the_first_line_is_waited_for_before_it_is_asked_for() -> None:
     lines = EarlyLines(PipedLines(None, lambda _: None))
-    async with beside(lines.begin):
+    async with background_task(lines.begin):
         assert await lines.next() is None
     assert await lines.next() is None
 
@@ -90,6 +90,6 @@ async def test_what_goes_wrong_with_the_first_line_is_raised_where_it_is_asked_f
             raise UsageError("unreadable")
 
     lines = EarlyLines(Failing(None, lambda _: None))
-    async with beside(lines.begin):
+    async with background_task(lines.begin):
         with pytest.raises(UsageError, match="unreadable"):
             await lines.next()

@@ -25,7 +25,7 @@ from aish.engine.plan.validation.templates import (
     undefined,
     unknown_output,
 )
-from aish.engine.plan.validation.tools import glob_complaints
+from aish.engine.plan.validation.tools import glob_issues
 from aish.system.schema.check import check_schema, spell_path
 from aish.templates.render import references, references_of_expression
 from aish.templates.values import is_template
@@ -39,7 +39,7 @@ _ONE_SNAPSHOT = "a snapshot holds one result, and this step has one for each ite
 _SNAPSHOT_OF_ALL = "put the snapshot into a test, for the `outputs` of all items"
 
 
-def expect_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+def expect_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """About the expectations of steps, about tests and cassettes."""
     for step in pipeline.steps:
         seen = (*OF_STEP, *item_names(step))
@@ -312,7 +312,7 @@ def _regex(source: str, path: str) -> Iterator[Issue]:
 
 def _tool(match: ToolMatch, path: str, pipeline: Pipeline) -> Iterator[Issue]:
     if not is_template(match.tool):
-        yield from glob_complaints(match.tool, _part(path, "tool", pipeline), pipeline, local=True)
+        yield from glob_issues(match.tool, _part(path, "tool", pipeline), pipeline, local=True)
 
 
 def _tool_path(expectation: Expectation, where: str, index: int, pipeline: Pipeline) -> str:
@@ -330,7 +330,7 @@ def _part(where: str, key: str, pipeline: Pipeline) -> str:
 _MOST = 5
 
 
-def row_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+def row_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """About rows that make no case, and columns that are not there."""
     for case in pipeline.tests:
         if case.rows is not None:

@@ -14,9 +14,9 @@ from aish.models.headers import check_endpoint
 RESERVED = "shell"
 
 
-def name_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+def name_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """About models, steps, and the names under `env` and `secrets`."""
-    yield from alias_complaints(pipeline.models, "models")
+    yield from alias_issues(pipeline.models, "models")
     yield from _models(pipeline)
     yield from _variables(pipeline)
     yield from _steps(pipeline)
@@ -24,7 +24,7 @@ def name_complaints(pipeline: Pipeline) -> Iterator[Issue]:
     yield from _step_circles(pipeline)
 
 
-def alias_complaints(aliases: Iterable[str], path: str) -> Iterator[Issue]:
+def alias_issues(aliases: Iterable[str], path: str) -> Iterator[Issue]:
     """About aliases that M4 does not allow."""
     for alias in aliases:
         if "__" in alias:

@@ -15,7 +15,7 @@ from aish.system.schema.check import TYPES, SchemaProblem, check_schema, spell_p
 from aish.templates.values import is_template
 
 
-def schema_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+def schema_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """About the schemas of inputs, answers and rules."""
     for name, schema in pipeline.inputs.items():
         broken = list(broken_schema(schema, f"inputs.{name}", "the input's schema"))
@@ -65,7 +65,7 @@ def _type_at(schema: JsonValue, path: Sequence[str | int]) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def circle_complaint(step: PipelineStep, path: str, trail: tuple[Path, ...]) -> Issue | None:
+def circle_issue(step: PipelineStep, path: str, trail: tuple[Path, ...]) -> Issue | None:
     """About a file that runs itself, maybe by way of others."""
     file = step.file.resolve()
     if file not in trail:
@@ -75,7 +75,7 @@ def circle_complaint(step: PipelineStep, path: str, trail: tuple[Path, ...]) -> 
     return Issue(within(path, "pipeline"), f"circular dependency between pipelines: {shown}")
 
 
-def inner_complaints(
+def inner_issues(
     step: PipelineStep, path: str, inner: Pipeline, outer: Pipeline
 ) -> Iterator[Issue]:
     """About the inputs of a sub-pipeline, and what of it cannot be reached from outside."""
@@ -105,7 +105,7 @@ def inner_complaints(
         yield Issue(within(path, "pipeline"), message, f"add `{lacking[0]}` to `env` here too")
 
 
-def opening_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+def opening_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """About servers that steps name, and conversations that go on."""
     for name, prompt in pipeline.prompts.items():
         yield from _prompt(prompt, f"prompts.{name}", pipeline)

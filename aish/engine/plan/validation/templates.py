@@ -209,7 +209,7 @@ def _anywhere(name: str, pipeline: Pipeline) -> str | None:
     return None
 
 
-def expression_complaints(
+def expression_issues(
     expression: str, path: str, pipeline: Pipeline, names: Sequence[str] = ()
 ) -> Iterator[Issue]:
     """About an expression at `path`; `names` are known beside those of templates."""
@@ -231,7 +231,7 @@ def no_expression(expression: str, path: str, error: UsageError) -> Issue:
     return Issue(path, f"not an expression: {why}", said)
 
 
-def template_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+def template_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """About what templates say, and about inputs that none of them reads."""
     used: set[str] = set()
     broken = False
@@ -306,9 +306,9 @@ def _expressions(pipeline: Pipeline) -> Iterator[Issue]:
         path, flow = step_path(index, listed=listed), step.flow
         more = item_names(step)
         if flow.when is not None:
-            yield from expression_complaints(flow.when, within(path, "when"), pipeline, more)
+            yield from expression_issues(flow.when, within(path, "when"), pipeline, more)
         if flow.foreach is not None:
-            yield from foreach_complaints(flow.foreach, path, more, pipeline)
+            yield from foreach_issues(flow.foreach, path, more, pipeline)
 
 
 def _of_step(step: Step, path: str, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
@@ -378,7 +378,7 @@ def _unused(pipeline: Pipeline, used: Iterable[str]) -> Iterator[Issue]:
 _FILE_NAME = lazy_pattern(r"(?:\.{0,2}/)?[\w./-]+\.(?:csv|tsv|jsonl?|ndjson|xlsx?)")
 
 
-def foreach_complaints(
+def foreach_issues(
     foreach: Foreach, path: str, names: tuple[str, ...], pipeline: Pipeline
 ) -> Iterator[Issue]:
     """About the `foreach` of the step at `path`, whose templates see `names`."""
@@ -387,7 +387,7 @@ def foreach_complaints(
         hint = f"`foreach: {{file: {said}}}`"
         yield Issue(where, f"`{said}` is a file, and an expression is expected here", hint)
     elif said is not None:
-        yield from expression_complaints(said, where, pipeline)
+        yield from expression_issues(said, where, pipeline)
     if foreach.file is not None and not is_template(foreach.file):
         from aish.items.items import reader_of
 
@@ -399,7 +399,7 @@ def foreach_complaints(
                 yield Issue(within(where, key), error.message, error.hint)
                 break
     if foreach.key is not None:
-        yield from expression_complaints(foreach.key, within(path, "key"), pipeline, names)
+        yield from expression_issues(foreach.key, within(path, "key"), pipeline, names)
 
 
 def _names_file(expression: str) -> bool:
@@ -410,12 +410,12 @@ def _names_file(expression: str) -> bool:
 _LEVELS = get_args(AnnotationLevel)
 
 
-def annotation_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+def annotation_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """About `annotations`; their templates are looked at with all others."""
     for one in pipeline.annotations:
         if one.foreach is not None:
             where = within(one.where, "foreach") if one.fields else one.where
-            yield from expression_complaints(one.foreach, where, pipeline)
+            yield from expression_issues(one.foreach, where, pipeline)
         # What a template gives is known only when it is rendered.
         fixed = {
             key: value

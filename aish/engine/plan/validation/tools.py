@@ -25,7 +25,7 @@ from aish.engine.plan.lock import (
 )
 from aish.engine.plan.order import is_free, judges_of
 from aish.engine.plan.validation.issue import Issue, step_path, within
-from aish.engine.plan.validation.names import RESERVED, alias_complaints
+from aish.engine.plan.validation.names import RESERVED, alias_issues
 from aish.models.pricing import has_list, is_priced
 from aish.packs.catalogue import OLDER_NAMES, PACKS
 from aish.policy.lock import Lock, address_differences, stale_differences
@@ -42,9 +42,9 @@ _SHOWN = ("tools**", "steps[].tools**")
 _CHOICES = ("auto", "required", "none")
 
 
-def tool_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+def tool_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """About servers, rules, and what steps say of tools."""
-    yield from alias_complaints(pipeline.servers, "mcp.servers")
+    yield from alias_issues(pipeline.servers, "mcp.servers")
     for alias, entry in pipeline.servers.items():
         yield from _server(alias, entry)
     for rule in pipeline.rules.all:
@@ -93,7 +93,7 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
 
 
 def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
-    yield from glob_complaints(rule.tool, rule.path, pipeline, local=True)
+    yield from glob_issues(rule.tool, rule.path, pipeline, local=True)
     if rule.command is not None and "__" in rule.tool:
         server, _, name = rule.tool.partition("__")
         if not is_command_tool(ToolName(server, name)):
@@ -101,7 +101,7 @@ def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
             yield Issue(f"{rule.path}.command", message)
 
 
-def wildcard_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+def wildcard_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """About globs that look as if they approved what calls itself destructive (P5).
 
     Only of our own tools that is known here. `repo__*` is about them all, and meant for the others.
@@ -143,7 +143,7 @@ def _covers(rule: RuleEntry, name: ToolName) -> bool:
     return matches_word(server, name.server) and matches_word(tool, name.name)
 
 
-def glob_complaints(glob: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Issue]:
+def glob_issues(glob: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Issue]:
     """A glob that is none, or that no declared server can ever match."""
     try:
         server, _ = split_glob(glob)
@@ -174,7 +174,7 @@ def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator
 
 def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
     for index, glob in enumerate(step.tools or ()):
-        yield from glob_complaints(glob, within(path, f"tools[{index}]"), pipeline, local=False)
+        yield from glob_issues(glob, within(path, f"tools[{index}]"), pipeline, local=False)
     choice, place = step.tool_choice, within(path, "tool_choice")
     if choice in _CHOICES:
         if choice == "required" and (step.tools == () or not pipeline.servers):
@@ -205,7 +205,7 @@ _KEYS = frozenset({"required", "additionalProperties"})
 
 
 @frozen
-class _Known:
+class _PinnedTools:
     """Servers that are pinned as they are, and the names of their tools."""
 
     servers: frozenset[str]
@@ -227,44 +227,44 @@ class _Known:
         return did_you_mean(name, map(str, sorted(self.names, key=str)))
 
 
-def locked_complaints(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
+def locked_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
     """What cannot work with the tools that are locked: steps that name others, or misuse them."""
-    known = _known(pipeline, lock)
+    pinned = _pinned(pipeline, lock)
     for index, step in enumerate(pipeline.steps):
         path = step_path(index, listed="steps" in pipeline.data)
         named = _quoted_names(step)
         if named is None or "__" not in named[1].strip("_"):
             continue
         name = ToolName(*split_glob(named[1]))
-        if known.lacks(name):
-            hint = known.near(str(name)) or f"`aish lock {pipeline.file} --update`, if it is new"
+        if pinned.lacks(name):
+            hint = pinned.near(str(name)) or f"`aish lock {pipeline.file} --update`, if it is new"
             message = f"`{name}` is not in the lock file"
             yield Issue(within(path, named[0]), message, hint)
         elif isinstance(step, CallStep):
             yield from _arguments(step, name, within(path, "with"), pipeline, lock)
 
 
-def stale_complaints(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
+def stale_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
     """What is merely odd: rules and globs that match no locked tool, pins the file has outgrown."""
-    known = _known(pipeline, lock)
-    everything = known.servers >= set(pipeline.servers)
+    pinned = _pinned(pipeline, lock)
+    everything = pinned.servers >= set(pipeline.servers)
     globs = [(rule.tool, rule.path) for rule in pipeline.rules.all]
     globs += [(test.tool, f"{test.path}.tool") for test in pipeline.policy_tests]
     for index, step in enumerate(pipeline.steps):
         path = step_path(index, listed="steps" in pipeline.data)
         shown = step.tools or () if isinstance(step, PromptStep) else ()
         globs += [(glob, within(path, f"tools[{n}]")) for n, glob in enumerate(shown)]
-    yield from _let_in(pipeline, lock, known)
+    yield from _let_in(pipeline, lock, pinned)
     for glob, place in globs if everything else ():
-        if known.matches_none(glob):
+        if pinned.matches_none(glob):
             message = f"`{glob}` matches none of the locked tools"
-            yield Issue(place, message, known.near(glob), warning=True)
+            yield Issue(place, message, pinned.near(glob), warning=True)
     yield from _outgrown(pipeline, lock)
 
 
-def _let_in(pipeline: Pipeline, lock: Lock, known: _Known) -> Iterator[Issue]:
+def _let_in(pipeline: Pipeline, lock: Lock, pinned: _PinnedTools) -> Iterator[Issue]:
     """What the `tools` of a server let in now and the lock does not have."""
-    for alias in sorted(known.servers):
+    for alias in sorted(pinned.servers):
         entry, pins = pipeline.servers[alias], lock.servers[alias].tools
         names = {*pins, *(old for old, own in OLDER_NAMES.items() if entry.pack and own in pins)}
         for n, glob in enumerate(entry.tools):
@@ -310,14 +310,14 @@ def _quoted_names(step: object) -> tuple[str, str] | None:
     return None
 
 
-def _known(pipeline: Pipeline, lock: Lock) -> _Known:
+def _pinned(pipeline: Pipeline, lock: Lock) -> _PinnedTools:
     servers = known_servers(pipeline, lock)
     names = (
         ToolName(alias, name)
         for alias in servers
         for name in names_of(pipeline.servers[alias], lock.servers[alias])
     )
-    return _Known(frozenset(servers), frozenset(names))
+    return _PinnedTools(frozenset(servers), frozenset(names))
 
 
 def _arguments(
@@ -378,7 +378,7 @@ class _Use:
     params: Mapping[str, JsonValue]
 
 
-def limit_complaints(
+def limit_issues(
     pipeline: Pipeline,
     limits: Limits | None = None,
     steps: Sequence[Step] | None = None,

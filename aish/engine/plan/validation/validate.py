@@ -12,20 +12,20 @@ from aish.config.yaml_tree import in_file_order
 from aish.core.errors import PipelineError, Problem
 from aish.engine.plan.lock import LockFileError, lock_of
 from aish.engine.plan.validation.issue import Issue, is_spoilt, is_within, step_path, within
-from aish.engine.plan.validation.names import name_complaints
-from aish.engine.plan.validation.schemas import schema_complaints
-from aish.engine.plan.validation.templates import template_complaints
-from aish.engine.plan.validation.tools import tool_complaints, wildcard_complaints
+from aish.engine.plan.validation.names import name_issues
+from aish.engine.plan.validation.schemas import schema_issues
+from aish.engine.plan.validation.templates import template_issues
+from aish.engine.plan.validation.tools import tool_issues, wildcard_issues
 
 
 def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
     """Everything that is wrong or odd with a pipeline that fits the schema, in file order."""
     issues = (
-        *name_complaints(pipeline),
-        *tool_complaints(pipeline),
+        *name_issues(pipeline),
+        *tool_issues(pipeline),
         *_openings(pipeline),
-        *schema_complaints(pipeline),
-        *template_complaints(pipeline),
+        *schema_issues(pipeline),
+        *template_issues(pipeline),
         *_expectations(pipeline),
         *_annotations(pipeline),
         *_limits(pipeline),
@@ -40,9 +40,9 @@ def _openings(pipeline: Pipeline) -> Iterable[Issue]:
     more = any(step.attach or step.continues is not None for step in prompts)
     if not more and not any(isinstance(one, ServerPrompt) for one in asked):
         return ()
-    from aish.engine.plan.validation.schemas import opening_complaints
+    from aish.engine.plan.validation.schemas import opening_issues
 
-    return opening_complaints(pipeline)
+    return opening_issues(pipeline)
 
 
 def _expectations(pipeline: Pipeline) -> Iterable[Issue]:
@@ -50,18 +50,18 @@ def _expectations(pipeline: Pipeline) -> Iterable[Issue]:
     expects = any(step.expect for step in pipeline.steps)
     if not (expects or pipeline.tests or pipeline.cassette):
         return ()
-    from aish.engine.plan.validation.expectations import expect_complaints
+    from aish.engine.plan.validation.expectations import expect_issues
 
-    return expect_complaints(pipeline)
+    return expect_issues(pipeline)
 
 
 def _annotations(pipeline: Pipeline) -> Iterable[Issue]:
     """Most files annotate nothing, and need not wait for who looks at that."""
     if not pipeline.annotations:
         return ()
-    from aish.engine.plan.validation.templates import annotation_complaints
+    from aish.engine.plan.validation.templates import annotation_issues
 
-    return annotation_complaints(pipeline)
+    return annotation_issues(pipeline)
 
 
 def _limits(pipeline: Pipeline) -> Iterable[Issue]:
@@ -69,9 +69,9 @@ def _limits(pipeline: Pipeline) -> Iterable[Issue]:
     bounds = (pipeline.limits, *(step.flow.limits for step in pipeline.steps))
     if all(one.tokens is None and one.cost_usd is None for one in bounds):
         return ()
-    from aish.engine.plan.validation.tools import limit_complaints
+    from aish.engine.plan.validation.tools import limit_issues
 
-    return limit_complaints(pipeline)
+    return limit_issues(pipeline)
 
 
 def limit_check(
@@ -82,9 +82,9 @@ def limit_check(
     judges: Iterable[str] | None = None,
 ) -> tuple[Problem, ...]:
     """What limits that are not the file's own, or other models, lack in it (B8)."""
-    from aish.engine.plan.validation.tools import limit_complaints
+    from aish.engine.plan.validation.tools import limit_issues
 
-    return _placed(pipeline, limit_complaints(pipeline, limits, steps, default, judges))
+    return _placed(pipeline, limit_issues(pipeline, limits, steps, default, judges))
 
 
 def _placed(pipeline: Pipeline, issues: Iterable[Issue]) -> tuple[Problem, ...]:
@@ -123,9 +123,9 @@ def lock_check(pipeline: Pipeline, *, stale: bool = False) -> tuple[Problem, ...
         return () if stale else (error.problem,)
     if lock is None:
         return ()
-    from aish.engine.plan.validation.tools import locked_complaints, stale_complaints
+    from aish.engine.plan.validation.tools import locked_issues, stale_issues
 
-    found = stale_complaints(pipeline, lock) if stale else locked_complaints(pipeline, lock)
+    found = stale_issues(pipeline, lock) if stale else locked_issues(pipeline, lock)
     return _placed(pipeline, found)
 
 
@@ -161,21 +161,21 @@ def is_wrong(pipeline: Pipeline, parts: Iterable[str], problems: Iterable[Proble
 
 def wildcard_check(pipeline: Pipeline) -> tuple[Problem, ...]:
     """Globs of rules that do not approve what they look as if they did (P5)."""
-    return _placed(pipeline, wildcard_complaints(pipeline))
+    return _placed(pipeline, wildcard_issues(pipeline))
 
 
 def row_check(pipeline: Pipeline) -> list[Problem]:
     """What is wrong with the rows that the tests of a file are made of, which are read for that."""
     if all(case.rows is None for case in pipeline.tests):
         return []
-    from aish.engine.plan.validation.expectations import row_complaints
+    from aish.engine.plan.validation.expectations import row_issues
 
-    return list(_placed(pipeline, row_complaints(pipeline)))
+    return list(_placed(pipeline, row_issues(pipeline)))
 
 
 def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tuple[Problem, ...]:
     """What is wrong with sub-pipelines, and with what they are given (F2)."""
-    from aish.engine.plan.validation.schemas import circle_complaint, inner_complaints
+    from aish.engine.plan.validation.schemas import circle_issue, inner_issues
 
     trail = (*above, pipeline.file.resolve())
     found: list[Problem] = []
@@ -183,7 +183,7 @@ def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tupl
         if not isinstance(step, PipelineStep):
             continue
         path = step_path(index, listed="steps" in pipeline.data)
-        circle = circle_complaint(step, path, trail)
+        circle = circle_issue(step, path, trail)
         if circle is not None:
             found += _placed(pipeline, (circle,))
             continue
@@ -198,5 +198,5 @@ def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tupl
         if inner is not None:
             found += () if inner.broken else no_step(inner)
         if inner is not None and not inner.broken:
-            found += _placed(pipeline, inner_complaints(step, path, inner, pipeline))
+            found += _placed(pipeline, inner_issues(step, path, inner, pipeline))
     return tuple(found)
