@@ -1,1 +1,1 @@
-"""What is said, how it fails, and the values that every room knows."""
+"""Events, errors and the values that every package uses."""

@@ -1,7 +1,8 @@
 """How a run can fail, and the exit code each failure has (design 1.3).
 
-The tree stops here: rooms raise these, `cli.boundary` turns them into a sentence, a hint and
-an exit code. A failure that only the model should hear of is a tool result, not an exception.
+This module defines the whole exception tree: other packages raise these errors and `cli.boundary`
+turns them into a message, a hint and an exit code. A failure that only the model should see is a
+tool result, not an exception.
 """
 
 from collections.abc import Iterable
@@ -49,7 +50,7 @@ class AishError(Exception):
 
 
 class UsageError(AishError):
-    """A bad flag, a bad input value, an invalid file: nothing was contacted."""
+    """An invalid flag, input value or file; nothing was contacted."""
 
     exit_code = ExitCode.USAGE
     code = "usage"
@@ -117,14 +118,14 @@ class UnavailableError(AishError):
 
 
 class LockDiffersError(AishError):
-    """What is there is not what the lock file pins (P8)."""
+    """The resolved pipeline does not match its lock file (P8)."""
 
     exit_code = ExitCode.LOCK
     code = "lock"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """The hint with the nearest of the known names, if one is near."""
+    """The hint with the closest known name, if one is similar enough."""
     from difflib import get_close_matches
 
     names = list(known)
@@ -136,7 +137,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 
 class InternalError(AishError):
-    """A bug of ours, as the event stream tells of it; the exception itself goes on to `main`."""
+    """An internal error as the event stream reports it; the exception propagates to `main`."""
 
     exit_code = ExitCode.INTERNAL
     code = "internal"

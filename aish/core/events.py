@@ -1,13 +1,14 @@
-"""Everything a run says of itself (design 11): a closed union of frozen dataclasses.
+"""The events of a run (design 11): a closed union of frozen dataclasses.
 
-Renderers, reports, journal and results know nothing else. The field names here are the keys of
-`schemas/events.schema.json`; `core.events` puts `v`, `seq`, `time` and `type` around them and
-spells `Place` as `step`, `item`, `turn`, `call`. Additions are the only change allowed.
+Renderers, reports, journal and results depend only on these. The field names here are the keys of
+`schemas/events.schema.json`; `core.events` adds `v`, `seq`, `time` and `type` and writes `Place` as
+`step`, `item`, `turn`, `call`. Additions are the only change allowed.
 
-Below: what events are made of (place, status, failure, exit), what a run is made of, the events of
-a conversation as a whole, and the word for each event in the stream.
+Sections: components of events (place, status, failure, exit), events of a run, events of a
+conversation, and the type name of each event in the stream.
 
-Events as JSON objects, one a line (design 11): the spelling of journal and event stream.
+Events are serialized as JSON objects, one per line (design 11): the format of journal and event
+stream.
 """
 
 import time
@@ -36,7 +37,7 @@ turns, or to show what was sent with requests of one purpose."""
 
 @frozen
 class Place:
-    """Where in the run something happened; `None` where it does not apply."""
+    """Where in the run something happened; fields that do not apply are `None`."""
 
     step: str | None = None
     item: str | None = None
@@ -49,7 +50,7 @@ NOWHERE = Place()
 
 @frozen
 class Failure:
-    """What went wrong: a stable code, a sentence, and what to do next."""
+    """What went wrong: a stable code, a message, and a hint."""
 
     code: str
     message: str
@@ -58,7 +59,7 @@ class Failure:
 
 @frozen
 class Asked:
-    """A tool call in `turn.finished`: what the model asked for."""
+    """A requested tool call in `turn.finished`."""
 
     id: str
     name: str
@@ -67,7 +68,7 @@ class Asked:
 
 @frozen
 class Exit:
-    """How the process ends (design 1.3)."""
+    """Exit status of the process (design 1.3)."""
 
     code: int
     name: str
@@ -93,7 +94,7 @@ class ModelInfo:
 
 @frozen
 class ServerInfo:
-    """A server and whether it came up; `tools` counts what it offers.
+    """A server and whether it started; `tools` is the number of tools it offers.
 
     `address` is its URL without query and credentials, its command line, or the names of its packs.
     """
@@ -108,7 +109,7 @@ class ServerInfo:
 
 @frozen
 class RuleInfo:
-    """One approval rule: the list it stands in and its text."""
+    """An approval rule: its list and its text."""
 
     list: str
     rule: str
@@ -124,7 +125,7 @@ class CassetteInfo:
 
 @frozen
 class CassetteUse:
-    """What became of a run's cassette: written, or played from; how many interactions."""
+    """How the cassette was used: recorded or replayed, and the number of interactions."""
 
     path: str
     use: Literal["recorded", "replayed"]
@@ -133,11 +134,11 @@ class CassetteUse:
 
 @frozen
 class KeySurvey:
-    """What the keys of a step's items are like, looked at before the first one is run.
+    """Result of checking the keys of a step's items before the first one is run.
 
-    `repeated` items have a key that was there before; `twice` is such a key, and the two lines of
-    `file` where it stands, or the two items where there is no file. `unusable` items have no key,
-    `odd` says where the first of them stands and why.
+    `repeated` counts items whose key occurred before; `twice` is such a key with its two lines in
+    `file`, or its two items if there is no file. `unusable` counts items without a key, `odd` gives
+    the position of the first of them and the reason.
     """
 
     items: int
@@ -148,13 +149,13 @@ class KeySurvey:
     odd: str | None = None
 
     def runs(self, policy: OnDuplicate) -> int:
-        """How many items are run."""
+        """Number of items to run."""
         return self.items - (self.repeated if policy == "first" else 0)
 
 
 @frozen
 class Shard:
-    """Which part of the items a run has (B6): `index` of `of`, counted from 1 as in `2/8`."""
+    """The part of the items that a run has (B6): `index` of `of`, counted from 1 as in `2/8`."""
 
     index: int
     of: int
@@ -162,12 +163,12 @@ class Shard:
 
 @frozen
 class TurnAdded:
-    """A turn now stands at the end of a conversation.
+    """A turn was appended to a conversation.
 
-    `turn` is what `agent.turn_json` makes of it; in JSON it is `added`. Where the `purpose` is that
-    the conversation can be continued, every turn of it is told, with all it takes to say the same
-    to a model again. Where it is that of requests, a turn is told that no other event has whole:
-    answers and results of tools are in `TurnFinished` and `ToolFinished`.
+    `turn` is the result of `agent.turn_json`; in JSON the key is `added`. If `purpose` is to
+    continue the conversation, every turn is reported, with everything needed to send it to a model
+    again. If it is to record requests, only turns that no other event contains completely are
+    reported: answers and tool results are in `TurnFinished` and `ToolFinished`.
     """
 
     place: Place
@@ -177,10 +178,10 @@ class TurnAdded:
 
 @frozen
 class HistoryReplaced:
-    """`turns` stand in the place of all turns there were, and `reason` says why (L19).
+    """`turns` replace all previous turns; `reason` says why (L19).
 
-    Where the `purpose` is to show what was sent, `{"at": 3}` is the turn that stood at this place
-    before, counted from 0: what was sent already is not told again.
+    If `purpose` is to show what was sent, `{"at": 3}` refers to the turn previously at this index,
+    counted from 0, so that turns already sent are not repeated.
     """
 
     place: Place
@@ -191,9 +192,9 @@ class HistoryReplaced:
 
 @frozen
 class QuestionAsked:
-    """A person asks: the `text` as it was typed, and the names of what is attached to it.
+    """A user's question: the `text` as typed, and the names of its attachments.
 
-    `tools` are the names that the model is shown, as `alias__tool`.
+    `tools` are the tool names shown to the model, as `alias__tool`.
     """
 
     place: Place
@@ -204,7 +205,7 @@ class QuestionAsked:
 
 @frozen
 class RuleAdded:
-    """A person has added a rule for this session; one that denies holds when it is gone on with."""
+    """The user added a rule for this session; a deny rule still applies after resuming."""
 
     place: Place
     list: Literal["auto_approve", "deny"]
@@ -213,7 +214,7 @@ class RuleAdded:
 
 @frozen
 class ServerConnected:
-    """A person has connected a server: at a `url`, or as the child process of a `command`."""
+    """The user connected a server: at a `url`, or as the child process of a `command`."""
 
     place: Place
     alias: str
@@ -225,7 +226,7 @@ class ServerConnected:
 
 @frozen
 class ModelChosen:
-    """The model of this alias is asked from now on, in a session."""
+    """The session uses the model of this alias from now on."""
 
     place: Place
     model: str
@@ -233,10 +234,10 @@ class ModelChosen:
 
 @frozen
 class OutputWaits:
-    """What a local command has printed waits to go out with the next question (L14).
+    """The output of a local command is queued to be sent with the next question (L14).
 
-    Where it waits `again`, it has gone out with a question that was taken back: it is now before
-    all other output that waits.
+    If `again`, it was sent with a question that was withdrawn: it now precedes all other queued
+    output.
     """
 
     place: Place
@@ -254,7 +255,7 @@ class WaitingAttachment:
 
 @frozen
 class AttachmentsWait:
-    """All that is attached now, and goes out with the next question; what was, before, is not."""
+    """All pending attachments, sent with the next question; replaces the previous list."""
 
     place: Place
     attachments: tuple[WaitingAttachment, ...]
@@ -262,9 +263,9 @@ class AttachmentsWait:
 
 @frozen
 class PipelineSpent:
-    """A pipeline that was run in a session has used this, which counts for the session (B8).
+    """Usage of a pipeline that was run in a session; it counts for the session (B8).
 
-    `folder` is that of its run. `cost_usd` of `None` is unknown.
+    `folder` is the folder of its run. `cost_usd` of `None` is unknown.
     """
 
     place: Place
@@ -303,9 +304,9 @@ OfConversation = JournalOnly | Fallback
 
 @frozen
 class RunStarted:
-    """The head of the stream: what this run is made of; inputs are masked.
+    """First event of the stream: the components of this run; inputs are masked.
 
-    `fingerprint` has a short hash of each thing that a resumed run must have unchanged (B3).
+    `fingerprint` has a short hash of each part that must be unchanged when the run is resumed (B3).
     `applies` is the run whose staged calls this one executes (B16): it cannot be resumed.
     """
 
@@ -329,10 +330,10 @@ class RunStarted:
 
 @frozen
 class StepStarted:
-    """A step begins; `count` items, if that is known, of which `done` were done before (B3).
+    """A step begins with `count` items, if known, of which `done` were completed before (B3).
 
-    `given` says whether its items, and their keys, came with the input of the run: what no model
-    and no tool of the run has written.
+    `given` says whether its items and their keys came with the input of the run, that is, were not
+    written by a model or tool of the run.
     """
 
     place: Place
@@ -372,7 +373,7 @@ class ItemStarted:
 
 @frozen
 class ItemFinished:
-    """An item has ended; one that was cut off has no such event, and is run again."""
+    """An item has ended; an interrupted item has no such event and is run again."""
 
     place: Place
     key: str
@@ -398,7 +399,7 @@ class TurnStarted:
 
 @frozen
 class TurnProgress:
-    """A model has not answered yet: told now and then, with about as many tokens as came so far."""
+    """A model has not answered yet: sent periodically, with the approximate tokens so far."""
 
     place: Place
     model: str
@@ -408,7 +409,7 @@ class TurnProgress:
 
 @frozen
 class TurnFinished:
-    """A model has answered; has the whole text, which is the step's for one `purpose` only."""
+    """A model has answered; has the whole text, which is the step's text for one `purpose` only."""
 
     place: Place
     model: str
@@ -424,7 +425,7 @@ class TurnFinished:
 
 @frozen
 class TextDelta:
-    """Some text of an answer, as it arrives."""
+    """A piece of answer text, as it arrives."""
 
     place: Place
     text: str
@@ -432,7 +433,7 @@ class TextDelta:
 
 @frozen
 class ReasoningDelta:
-    """Some text of the thinking, as it arrives."""
+    """A piece of reasoning text, as it arrives."""
 
     place: Place
     text: str
@@ -440,7 +441,7 @@ class ReasoningDelta:
 
 @frozen
 class TextWithdrawn:
-    """What `text.delta` and `reasoning.delta` said of this turn is void."""
+    """The `text.delta` and `reasoning.delta` events of this turn are void."""
 
     place: Place
     text: str
@@ -450,7 +451,7 @@ class TextWithdrawn:
 class ToolDecided:
     """Written before the call (P7). `rule` is the rule's text, or who decided.
 
-    `definition` is the hash of what the server says of a tool whose call is staged (B16).
+    `definition` is the hash of the server's definition of a tool whose call is staged (B16).
     """
 
     place: Place
@@ -466,7 +467,7 @@ class ToolDecided:
 
 @frozen
 class ToolStarted:
-    """A call leaves for its server."""
+    """A call is sent to its server."""
 
     place: Place
     tool: str
@@ -474,7 +475,7 @@ class ToolStarted:
 
 @frozen
 class ToolProgress:
-    """A server reports on a running call (M9)."""
+    """A server reports progress of a running call (M9)."""
 
     place: Place
     tool: str
@@ -485,7 +486,7 @@ class ToolProgress:
 
 @frozen
 class ToolOutput:
-    """Some output of a running call, as it arrives: shown only, for `tool.finished` has it."""
+    """Output of a running call, as it arrives: for display only, `tool.finished` has all of it."""
 
     place: Place
     tool: str
@@ -495,7 +496,7 @@ class ToolOutput:
 
 @frozen
 class TextSpan:
-    """A part of a text, and the path of the value that it is the beginning of."""
+    """A range of a text, and the path of the value that starts there."""
 
     path: tuple[str | int, ...]
     start: int
@@ -504,11 +505,11 @@ class TextSpan:
 
 @frozen
 class ToolFinished:
-    """`content` is cut as the model saw it; `full` names the file with the rest.
+    """`content` is truncated as the model saw it; `full` names the file with the complete result.
 
-    `structured_in` says what else holds the structured content, where `structured` does not: the
-    `content` or the step's `output` as JSON, or a file. What `structured_spans` names of the
-    content, or of `full`, is left out of it.
+    `structured_in` says where the structured content is if not in `structured`: in `content`, in
+    the step's `output` as JSON, or in a file. The spans in `structured_spans` of the content, or of
+    `full`, are omitted from it.
     """
 
     place: Place
@@ -535,7 +536,7 @@ class Retry:
 
 @frozen
 class Notice:
-    """Something a person may want to know."""
+    """Information for the user."""
 
     place: Place
     level: Level
@@ -545,7 +546,7 @@ class Notice:
 
 @frozen
 class ExpectChecked:
-    """An expectation of a step was looked at (F12); `message` says what, and what there is."""
+    """An expectation of a step was checked (F12); `message` describes expected and actual value."""
 
     place: Place
     kind: str
@@ -555,9 +556,9 @@ class ExpectChecked:
 
 @frozen
 class AnnotationAdded:
-    """Something to say of a place in a file (B11); `place` is that of a sub-pipeline's step.
+    """An annotation of a place in a file (B11); `place` is set for a step of a sub-pipeline.
 
-    Lines count from 1; without `line` it is about the whole file, without `path` about none.
+    Lines count from 1; without `line` it applies to the whole file, without `path` to no file.
     """
 
     path: str | None
@@ -570,7 +571,7 @@ class AnnotationAdded:
 
 @frozen
 class RunFinished:
-    """The tail of the stream: the final state, the exit code and its reason."""
+    """Last event of the stream: the final state, the exit code and its reason."""
 
     status: StepStatus | Literal["interrupted"]
     exit: Exit
@@ -612,7 +613,7 @@ Event = (
 
 @frozen
 class Stamped:
-    """An event with its place in the stream: `seq` from 1, `time` in seconds since the epoch."""
+    """An event with its position in the stream: `seq` from 1, `time` in seconds since the epoch."""
 
     seq: int
     time: float
@@ -657,7 +658,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
 VERSION = 1
 PLACE = ("step", "item", "turn", "call")
 
-# `from` is no name in Python, and `turn` the number of one in a place.
+# `from` is a keyword in Python, and `turn` is the turn number in a place.
 _KEYS: Mapping[type[Event], Mapping[str, str]] = {
     Fallback: {"source": "from", "target": "to"},
     TurnAdded: {"turn": "added"},
@@ -665,7 +666,7 @@ _KEYS: Mapping[type[Event], Mapping[str, str]] = {
 
 
 def to_object(stamped: Stamped) -> dict[str, JsonValue]:
-    """A line of the stream as an object: `v`, `seq`, `time`, `type`, the place, the event."""
+    """An event as a JSON object: `v`, `seq`, `time`, `type`, the place, the fields."""
     event = stamped.event
     kind = type(event)
     line: dict[str, JsonValue] = {
@@ -685,10 +686,10 @@ def to_object(stamped: Stamped) -> dict[str, JsonValue]:
 
 
 def to_line(stamped: Stamped) -> bytes:
-    """The same as UTF-8 with a line end."""
+    """The same as a UTF-8 line, including the line end."""
     event = stamped.event
     if isinstance(event, (TextDelta, ReasoningDelta)):
-        # Written once for each piece of an answer, so it is spelled out.
+        # Deltas are written once for each piece of an answer, so this case is inlined for speed.
         head = f'{{"v":{VERSION},"seq":{stamped.seq},"time":"{rfc3339(stamped.time)}"'
         body = f'{_place_text(event.place)}"text":{string_text(event.text)}'
         return f'{head},"type":"{EVENT_TYPES[type(event)]}",{body}}}\n'.encode()
@@ -722,7 +723,7 @@ def _place_text(place: Place) -> str:
 
 
 def keys_of(kind: type[Event]) -> tuple[tuple[str, str], ...]:
-    """The fields of an event, its place aside, each with its key in a line."""
+    """The fields of an event, without its place, each with its JSON key."""
     keys = _KEYS.get(kind, {})
     names = (field.name for field in fields(kind) if field.name != "place")
     return tuple((name, keys.get(name, name)) for name in names)
@@ -733,7 +734,7 @@ _NAMES: dict[type, tuple[str, ...]] = {}
 
 
 def _names_of(kind: type) -> tuple[str, ...]:
-    """The fields of a dataclass, of nothing else."""
+    """The field names of a dataclass; empty for anything else."""
     names = _NAMES.get(kind)
     if names is None:
         names = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()

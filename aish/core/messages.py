@@ -11,14 +11,14 @@ from aish.core.tools import Media, ToolCall
 
 @frozen
 class SystemTurn:
-    """What the model is told before anything else."""
+    """The system prompt."""
 
     text: str
 
 
 @frozen
 class UserTurn:
-    """What a person, or the pipeline in a person's stead, says."""
+    """A message from the user, or from the pipeline on the user's behalf."""
 
     text: str
     media: tuple[Media, ...] = ()
@@ -26,11 +26,11 @@ class UserTurn:
 
 @frozen
 class AssistantTurn:
-    """What a model said; `text` may be empty if it asked for tools.
+    """A model's answer; `text` may be empty if it requested tools.
 
-    `calls` hold legal arguments only: broken ones are replaced before they come here (L17).
-    `extras` are the endpoint's own message fields, sent back verbatim to the endpoint named by
-    `origin` and to no other (L12).
+    `calls` hold valid arguments only: invalid ones are replaced before (L17). `extras` are the
+    endpoint's own message fields, sent back verbatim to the endpoint named by `origin` and to no
+    other (L12).
     """
 
     text: str
@@ -43,7 +43,7 @@ class AssistantTurn:
 class ToolTurn:
     """The reply to one tool call.
 
-    `tool` is the `alias__name` for people and for the form of L13 without tool roles.
+    `tool` is the `alias__name` for display and for the format without tool roles (L13).
     """
 
     call_id: str
@@ -57,11 +57,11 @@ Turn = SystemTurn | UserTurn | AssistantTurn | ToolTurn
 
 @dataclass(eq=False)
 class History:
-    """The turns so far, in a list that is only added to.
+    """The turns so far, in an append-only list.
 
-    Clients keep what they encoded of one (weakly, by identity) and encode only what was added, so
-    that a turn's cost does not grow with the conversation. Where a conversation is shortened (L19)
-    it gets another list.
+    Clients cache the encoding of a list (weakly, by identity) and encode only what was added, so
+    that the cost of a turn does not grow with the conversation. A shortened conversation (L19) gets
+    a new list.
     """
 
     turns: list[Turn] = field(default_factory=list)
@@ -81,10 +81,10 @@ class Usage:
 
 
 def add_usage(sum_so_far: Usage | None, more: Usage) -> Usage:
-    """Both together; `None` is the sum of nothing yet.
+    """The sum of both; `None` is the sum of no usage.
 
-    Input and output of which one part is unknown are unknown: half a bill is a wrong bill. The
-    two others are details that endpoints leave out where there is nothing to tell.
+    Input and output are unknown if one summand is unknown, because a partial sum would be
+    misleading. The other two are details that endpoints omit if there is nothing to report.
     """
     if sum_so_far is None:
         return more
@@ -97,7 +97,7 @@ def add_usage(sum_so_far: Usage | None, more: Usage) -> Usage:
 
 
 def add_cost(sum_so_far: float | None, more: float | None) -> float | None:
-    """Both together: half a bill is a wrong bill."""
+    """The sum of both; unknown if one of them is unknown."""
     return None if sum_so_far is None or more is None else sum_so_far + more
 
 
@@ -113,10 +113,10 @@ def _either(one: int | None, other: int | None) -> int | None:
 
 @frozen
 class Spent:
-    """What several answers and calls have used together: of an item, of a step, of a run (B8).
+    """Usage of several answers and calls together: of an item, of a step, of a run (B8).
 
-    `usage` is `None` where no model has answered. `cost_usd` is `None` where one answer's cost is
-    not known, and `known_usd` what is known of it.
+    `usage` is `None` if no model has answered. `cost_usd` is `None` if the cost of an answer is
+    unknown; `known_usd` is the known part.
     """
 
     turns: int = 0
@@ -127,7 +127,7 @@ class Spent:
     known_usd: float = 0.0
 
     def plus(self, more: "Spent") -> "Spent":
-        """Both together."""
+        """The sum of both."""
         return Spent(
             turns=self.turns + more.turns,
             usage=self.usage if more.usage is None else add_usage(self.usage, more.usage),
@@ -140,14 +140,14 @@ class Spent:
 
 @frozen
 class TextPiece:
-    """Some text of the answer."""
+    """A piece of answer text."""
 
     text: str
 
 
 @frozen
 class ReasoningPiece:
-    """Some text of the thinking."""
+    """A piece of reasoning text."""
 
     text: str
 
@@ -161,7 +161,7 @@ class Extras:
 
 @frozen
 class Finish:
-    """The end of a complete turn. `raw` is the endpoint's own word for the reason."""
+    """The end of a complete turn. `raw` is the finish reason as sent by the endpoint."""
 
     reason: FinishReason
     usage: Usage
@@ -175,7 +175,7 @@ class Finish:
 
 @frozen
 class Withdrawn:
-    """What was said of this turn so far is void."""
+    """The pieces of this turn so far are void."""
 
     reason: str
 
@@ -201,7 +201,7 @@ class FellBack:
 
 @frozen
 class StreamNotice:
-    """Something odd that was tolerated."""
+    """An unusual response that was tolerated."""
 
     code: str
     text: str

@@ -1,6 +1,7 @@
-"""Regular expressions that are compiled when they are first used.
+"""Regular expressions that are compiled on first use.
 
-A run imports some seventy that belong to rare cases; compiling them was 3 % of its CPU.
+A run imports some seventy that are needed only in rare cases; compiling them was 3 % of its CPU
+time.
 """
 
 import re
@@ -8,18 +9,18 @@ from typing import Any, AnyStr, cast
 
 
 class _LazyPattern:
-    """Has what a compiled pattern has, from the first time that something of it is asked for."""
+    """Behaves like a compiled pattern; compiled at the first attribute access."""
 
     def __init__(self, text: Any, flags: int) -> None:
         self._source = text, flags
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(re.compile(*self._source), name)
-        # The next time it is found here, without this function.
+        # Later accesses find the attribute without calling this function.
         setattr(self, name, found)
         return found
 
 
 def lazy_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """What `re.compile` returns, to all who call its methods; not for functions of `re`."""
+    """A substitute for `re.compile` if only methods are called; not for functions of `re`."""
     return cast("re.Pattern[AnyStr]", _LazyPattern(text, flags))

@@ -1,6 +1,6 @@
-"""Phrases that messages are made of: cut texts, lists of names, counts, amounts of money.
+"""Phrases used in messages: truncated texts, lists of names, counts, amounts of money.
 
-What is cut here has been masked before: half a secret would not be known for one.
+Texts must be masked before they are truncated: a truncated secret would not be recognized.
 """
 
 import math
@@ -11,23 +11,23 @@ _SMALL_CHANGE = 0.001
 
 
 def shorten(text: str, most: int) -> str:
-    """The first characters of a text, with an ellipsis in the place of any others."""
+    """The first characters of a text, with an ellipsis if it was truncated."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 def shorten_counted(text: str, most: int) -> str:
-    """The same, and how many characters were left out."""
+    """The same, and how many characters were omitted."""
     more = len(text) - most
     return text if more <= 0 else f"{text[:most]}… ({more} more characters)"
 
 
 def first_of(words: Sequence[str], most: int, by: str = ", ") -> str:
-    """The first few of many words, and how many others there are."""
+    """The first few of many words, and the number of others."""
     return by.join(words[:most]) + and_more(len(words) - most)
 
 
 def and_more(count: int) -> str:
-    """What follows the first few of many: ` and 3 more`; nothing where there are no others."""
+    """Suffix after the first few of many: ` and 3 more`; empty if there are no others."""
     return f" and {count:,} more" if count > 0 else ""
 
 
@@ -55,7 +55,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def dollars(amount: float) -> str:
-    """US dollars as people write them, with as many digits as it takes: `$0.50`, `$0.0123`."""
+    """US dollars with as many digits as needed: `$0.50`, `$0.0123`."""
     if amount == 0 or math.isclose(amount, round(amount, 2), rel_tol=1e-9):
         return f"${amount:,.2f}"
     return f"${amount:,.4f}" if amount >= _SMALL_CHANGE else f"${amount:.2g}"

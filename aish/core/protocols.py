@@ -1,6 +1,6 @@
-"""The seams: what the loop and the runner are given at construction.
+"""Interfaces of the objects that the tool loop and the runner receive at construction.
 
-Each has a real implementation in a room of floor 4 or 3 and a twin that ships in the package
+Each has an implementation in a higher-level package and a substitute that ships with aish
 (`models.scripted.Scripted`, `terminal.unattended.Unattended`).
 """
 
@@ -19,14 +19,14 @@ Emit = Callable[[Event], None]
 
 @frozen
 class AnswerSchema:
-    """The JSON Schema an answer has to fit, with a name for the wire."""
+    """The JSON Schema of an answer, with the name used in the request."""
 
     name: str
     schema: JsonObject
 
 
 class Received:
-    """How much of an answer has come, for who waits for it; filled in by the model."""
+    """How much of an answer has been received, for progress display; filled in by the model."""
 
     __slots__ = ("source",)
 
@@ -35,27 +35,27 @@ class Received:
 
     @property
     def tokens(self) -> int:
-        """About as many tokens as have come: endpoints send one at a time, or a few."""
+        """Approximate number of tokens received: endpoints send one or a few at a time."""
         return 0 if self.source is None else self.source.progress
 
 
 class Growing(Protocol):
-    """An answer that grows: `wire.chat.decode.ChatDecoder`."""
+    """An answer being received: `wire.chat.decode.ChatDecoder`."""
 
     @property
     def progress(self) -> int:
-        """How often something of it has come."""
+        """Number of pieces received."""
         ...
 
 
 @frozen
 class ModelRequest:
-    """One turn to be answered.
+    """A turn to be answered.
 
     `tool_choice` is `auto`, `required`, `none`, or the wire name of one tool. `params` are merged
-    into the body as they are, over the model entry's own. `schema` goes out as `response_format`
-    where the entry has `json_schema` and is ignored elsewhere (the caller instructs).
-    `place` makes ids that the endpoint left out (L16) the same in every run.
+    into the body unchanged and override those of the model entry. `schema` is sent as
+    `response_format` if the entry has `json_schema` and ignored otherwise (the caller adds
+    instructions). `place` makes ids omitted by the endpoint (L16) reproducible in every run.
     """
 
     history: History
@@ -82,7 +82,7 @@ class Model(Protocol):
 
     @property
     def schema_with_tools(self) -> bool:
-        """Whether it does so in a request that has tools too; an endpoint's no is remembered."""
+        """Whether this also holds beside tools in a request; a refusal is remembered."""
         ...
 
     @property
@@ -94,7 +94,7 @@ class Model(Protocol):
         """Answer one turn; batches of deltas as they arrive, `Finish` last.
 
         Raises:
-            UnavailableError: the endpoint stayed out of reach, or refused the credentials.
+            UnavailableError: the endpoint is unreachable, or refused the credentials.
             StepFailedError: the endpoint refused the request, or its answer is unusable.
         """
         ...
@@ -121,7 +121,7 @@ class Tools(Protocol):
         ...
 
     def by_name(self, name: ToolName) -> Tool | None:
-        """The tool a file or a person named, or `None`; unlisted older names included."""
+        """The tool with a name from a file or user, or `None`; includes unlisted older names."""
         ...
 
     async def call(
@@ -152,10 +152,10 @@ Answer = Literal["no", "yes", "always"]
 
 @frozen
 class Question:
-    """A tool call a person is asked about: exactly what will be sent (P2).
+    """A tool call that needs approval: exactly what will be sent (P2).
 
-    `always` is the text of the rule that this answer would store for the session; without one
-    it is not offered.
+    `always` is the text of the rule that this answer would store for the session; empty if it is
+    not offered.
     """
 
     tool: Tool
@@ -166,15 +166,15 @@ class Question:
 
 
 class Approver(Protocol):
-    """Asks a person; `Unattended` is the twin that says no at once (P3)."""
+    """Asks the user for approval; `Unattended` is the substitute that always denies (P3)."""
 
     @property
     def attended(self) -> bool:
-        """Whether there is a person at all."""
+        """Whether a user can be asked."""
         ...
 
     async def ask(self, question: Question) -> Answer:
-        """`yes` and `always` only where a person said so, `always` only where it is offered."""
+        """`yes` and `always` only if the user chose them, `always` only if it is offered."""
         ...
 
 
@@ -186,7 +186,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Seconds of a monotonic clock."""
         ...
 
 
@@ -195,33 +195,33 @@ Every = Callable[[float, Callable[[], None]], Callable[[], None]]
 
 
 class Hold(Protocol):
-    """What one request may cost at most, set aside while it is under way (B8)."""
+    """The amount reserved for a request in progress (B8)."""
 
     def settle(self, finish: Finish) -> Finish:
-        """The request was answered: what it used is spent, what was set aside is free again.
+        """The request was answered: record its usage and release the rest of the reservation.
 
-        The same finish, with what it cost.
+        Returns the same finish with its cost.
         """
         ...
 
     def close(self, *, begun: bool) -> None:
-        """The request is over; does nothing after `settle`.
+        """End the reservation; does nothing after `settle`.
 
-        One that had `begun` to be answered is spent at its worst, for nobody says what it cost.
+        If `begun`, the worst case counts as used, because the actual cost is unknown.
         """
         ...
 
 
 class Meter(Protocol):
-    """Counts what a run uses, and stops it at its limits (B8)."""
+    """Counts the usage of a run and stops it at its limits (B8)."""
 
     async def reserve(self, place: Place, alias: str, size: int, max_tokens: int | None) -> Hold:
-        """Set aside what a request to a model may use; waits while others hold what it needs.
+        """Reserve what a request may use; waits while others hold the rest of a limit.
 
-        `size` is the body's in bytes, `max_tokens` what the endpoint may answer at most.
+        `size` is the body size in bytes, `max_tokens` the maximum length of the answer.
 
         Raises:
-            BudgetError: a limit does not allow for it.
+            BudgetError: a limit would be exceeded.
         """
         ...
 
@@ -229,6 +229,6 @@ class Meter(Protocol):
         """A tool is about to be called.
 
         Raises:
-            BudgetError: a limit does not allow for it.
+            BudgetError: a limit would be exceeded.
         """
         ...

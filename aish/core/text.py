@@ -1,9 +1,8 @@
-r"""A stranger's text, made fit for the place where it is shown (X2, X3).
+r"""Untrusted text, made safe for the place where it is shown (X2, X3).
 
-One function for each kind of place, and no other way to print such text. What would be invisible
-or would move the cursor is spelled out (`\x1b`, `\u202e`), so that each character is harmless by
-itself and a sequence cut in two by streaming is harmless too. What people are warned of (P9) is
-told by `suspicious`.
+There is one function for each kind of place, and no other way to print such text. Characters that
+are invisible or move the cursor are escaped (`\x1b`, `\u202e`), so that each character is harmless
+by itself, even if streaming splits a sequence. `suspicious` finds what users are warned about (P9).
 """
 
 import re
@@ -25,9 +24,9 @@ _ODD = lazy_pattern(
 )
 _SURROGATE = lazy_pattern(r"[\ud800-\udfff]")
 # GitHub trims a line before it looks for `::`, and looks for `##[` anywhere in it, as Azure
-# Pipelines does for `##vso[` and TeamCity for `##teamcity[`. Its comparison is one of .NET's that
-# know languages: characters without weight, of which each release of Unicode has more, are
-# skipped. So whatever is not ASCII counts as nothing here.
+# Pipelines does for `##vso[` and TeamCity for `##teamcity[`. Its comparison is culture-sensitive as
+# in .NET: ignorable characters, which each release of Unicode extends, are skipped. So all
+# non-ASCII characters are ignored here.
 _CI_COMMAND = lazy_pattern(
     r"^([^\x21-\x7e\n]*):(?=[^\t-~]*:)|#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)", re.MULTILINE
 )
@@ -41,7 +40,7 @@ _PUNCTUATION = str.maketrans(
 
 
 def _spell(found: re.Match[str]) -> str:
-    """An odd character as an escape; a line's end stays one."""
+    """A special character as an escape sequence; a line end is kept."""
     odd = found[0]
     if odd == "\r\n":
         return "\n"
@@ -54,7 +53,7 @@ def _spell(found: re.Match[str]) -> str:
 
 
 def for_terminal(text: str) -> str:
-    r"""Text for a terminal: only `\n` and `\t` still move the cursor."""
+    r"""Text for a terminal: only `\n` and `\t` are passed through."""
     if text.isascii() and text.isprintable():
         return text
     return _ODD.sub(_spell, text)
@@ -66,9 +65,9 @@ def for_line(text: str) -> str:
 
 
 def for_ci_log(text: str) -> str:
-    """The same for a CI log, in which some lines would be commands to the runner.
+    """The same for a CI log, where some lines would be interpreted as commands.
 
-    Wants whole lines: a command cut in two would not be seen.
+    Requires whole lines: a command split in two would not be recognized.
     """
     shown = for_terminal(text)
     if shown.isascii() and "::" not in shown and "##" not in shown:
@@ -82,7 +81,7 @@ def for_html(text: str) -> str:
 
 
 def for_markdown(text: str) -> str:
-    """Text for Markdown that is shown as HTML: no mark, link, image or mention comes alive."""
+    """Text for Markdown that is rendered as HTML: markup, links, images and mentions are inert."""
     return for_terminal(text).translate(_PUNCTUATION)
 
 
@@ -111,7 +110,7 @@ _SIGNS: tuple[tuple[str, str], ...] = (
     ("lookalike letters", _LOOKALIKE),
     ("text pushed out of sight", r"\n[ \t]*(?:\n[ \t]*){9}|[ \t]{40}"),
 )
-# Asked of the text after compatibility forms were folded and invisible characters taken out.
+# Applied to the text after folding compatibility forms and removing invisible characters.
 _POISON: tuple[tuple[str, str], ...] = (
     (
         "hidden markup",
@@ -146,7 +145,7 @@ _POISON: tuple[tuple[str, str], ...] = (
 
 
 def suspicious(text: str) -> tuple[str, ...]:
-    """The names of what is odd in a description that a server gives of itself (P9)."""
+    """The names of suspicious features in a server's description of itself (P9)."""
     import unicodedata
 
     signs = [name for name, sign in _SIGNS if re.search(sign, text)]

@@ -1,7 +1,7 @@
-"""What differs between two texts, line by line, at a bounded cost (C10, K6).
+"""Differences between two texts, line by line, at a bounded cost (C10, K6).
 
-The cost of a comparison grows with the product of the lines: what both texts begin and end with
-is left out of it, and too many other lines are not compared. The texts are untrusted still.
+The cost of a comparison grows with the product of the line counts: common first and last lines are
+excluded, and too many other lines are not compared. The texts remain untrusted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ _WIDEST = 2_000
 class Hunk:
     """Lines that differ and those around them; each begins with `-`, `+` or a space.
 
-    `old` and `new` are the lines of the texts, from 0, that the first is.
+    `old` and `new` are the indices, from 0, of its first line in the two texts.
     """
 
     old: int
@@ -27,9 +27,9 @@ class Hunk:
 
 
 def hunks(before: Sequence[str], after: Sequence[str], around: int, most: int) -> Iterator[Hunk]:
-    """Where two texts differ, with so many lines `around`.
+    """The differences between two texts, with `around` lines of context.
 
-    If more than `most` lines are to be compared, all old ones are before all new ones.
+    If more than `most` lines would have to be compared, all old lines precede all new ones.
     """
     start, end = _shared_ends(before, after)
     if start == len(before) == len(after):
@@ -41,7 +41,7 @@ def hunks(before: Sequence[str], after: Sequence[str], around: int, most: int) -
         rows = [*_marked(" ", lead), *_marked("-", old), *_marked("+", new), *_marked(" ", tail)]
         yield Hunk(begin, begin, tuple(rows))
         return
-    # Rare, and not cheap to import.
+    # Rarely needed, and slow to import.
     from difflib import SequenceMatcher
 
     old, new = [*lead, *old, *tail], [*lead, *new, *tail]
@@ -56,9 +56,9 @@ def hunks(before: Sequence[str], after: Sequence[str], around: int, most: int) -
 
 
 def changed_lines(before: str, after: str) -> tuple[str, ...]:
-    """Lines that begin with `-`, `+`, a space for what is around them, or `@@`; no file names.
+    """Lines that begin with `-`, `+`, a space for context, or `@@`; no file names.
 
-    A long line is shown from near the place where it changed.
+    A long line is shown from near the position of the change.
     """
     shown: list[str] = []
     old, new = before.split("\n"), after.split("\n")
@@ -75,19 +75,19 @@ def changed_lines(before: str, after: str) -> tuple[str, ...]:
 
 
 def shared_lines(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines two texts begin with alike."""
+    """How many first lines two texts have in common."""
     most = min(len(one), len(other))
     return next((n for n in range(most) if one[n] != other[n]), most)
 
 
 def _shared_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """How many lines two texts begin with alike, and how many of the others they end with."""
+    """How many first lines two texts have in common, and how many of the remaining last ones."""
     start = shared_lines(before, after)
     return start, shared_lines(before[start:][::-1], after[start:][::-1])
 
 
 def shared_start(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
+    """How many first characters two texts have in common."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -103,7 +103,7 @@ def _marked(mark: str, lines: Sequence[str]) -> list[str]:
 
 
 def _near_change(rows: Sequence[str]) -> Iterator[str]:
-    """The lines; of a long one that took another's place, not most of what it shares with that."""
+    """The lines; most of what a long replaced line shares with its replacement is omitted."""
     changed, skipped = [row for row in rows if row[0] != " "], 0
     if [row[0] for row in changed] == ["-", "+"] and max(map(len, changed)) > _WIDEST:
         skipped = max(0, shared_start(changed[0][1:], changed[1][1:]) - _WIDEST // 10)

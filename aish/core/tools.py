@@ -34,7 +34,7 @@ class ToolName:
 
 @frozen
 class Annotations:
-    """What a server claims about its own tool; advice that may tighten, never loosen (P5)."""
+    """A server's claims about its own tool; may tighten approval, never loosen it (P5)."""
 
     title: str | None = None
     read_only: bool | None = None
@@ -67,17 +67,17 @@ class Tool:
 
     @property
     def names(self) -> tuple[ToolName, ...]:
-        """Every name that rules may know it by, its own last."""
+        """Every name that rules may use for it, its own last."""
         own = (ToolName(self.name.server, self.older_of),) if self.older_of else ()
         return (self.name, *own)
 
 
 @frozen
 class ToolCall:
-    """A call a model asked for, whole.
+    """A complete tool call requested by a model.
 
-    `name` is what the model wrote, `arguments` the JSON text as it was sent (L17 decides what it
-    is worth), `extras` unknown fields that go back to the same endpoint verbatim (L12).
+    `name` is as the model wrote it, `arguments` the JSON text as sent (L17 decides whether it is
+    valid), `extras` unknown fields that are sent back to the same endpoint verbatim (L12).
     """
 
     id: str
@@ -88,7 +88,7 @@ class ToolCall:
 
 @frozen
 class Media:
-    """An image or a sound from a tool: bytes for the run's folder, never for a terminal."""
+    """An image or audio from a tool: bytes for the run's folder, never for a terminal."""
 
     mime_type: str
     data: bytes
@@ -96,7 +96,7 @@ class Media:
 
 @frozen
 class ToolResult:
-    """What a tool call came to; always fit for a legal tool reply (M7, M8).
+    """The result of a tool call; always usable as a valid tool reply (M7, M8).
 
     `content` is the text for the model, uncut. `structured` is `structuredContent`.
     """
@@ -124,7 +124,7 @@ class Resource:
 
 @frozen
 class Part:
-    """A piece of a resource: its text, or a picture or a sound; never both, never neither."""
+    """A part of a resource: either text or an image or audio, never both or neither."""
 
     uri: str
     mime: str
@@ -153,7 +153,7 @@ class ServerPromptInfo:
 
 @frozen
 class PromptMessage:
-    """A message of a server's prompt; a content without words has an empty `text`."""
+    """A message of a server's prompt; content without text has an empty `text`."""
 
     role: Literal["user", "assistant"]
     text: str

@@ -1,1 +1,1 @@
-"""The network: what models, servers and packs stand on."""
+"""The network layer of models, servers and packs."""

@@ -1,13 +1,13 @@
-"""HTTP/1.1 without a proxy, on connections of asyncio, as a transport of httpx (X5, X6).
+"""HTTP/1.1 without a proxy, on asyncio connections, as a transport of httpx (X5, X6).
 
-httpx's own transport takes each chunk of a body through four layers by itself, and a request
-through locks, traces and a pool that models and servers have no use for. Here what one read of the
-socket brings is one piece, and a request is one write. `models/transport.py` and
-`mcp/transports/http.py` decide where to; this file knows neither of them.
+httpx's own transport passes each chunk of a body through four layers, and a request through locks,
+traces and a pool that models and servers do not need. Here each read of the socket is one piece,
+and a request is one write. `models/transport.py` and `mcp/transports/http.py` choose the
+destination; this module knows neither of them.
 
-What it means that a host has no address: a name that DNS does not know.
+Also the detection of host names that DNS does not know.
 
-Optional modules of other libraries that are not there, remembered as such.
+Also a cache of optional modules of other libraries that are missing.
 """
 
 import asyncio
@@ -52,14 +52,14 @@ Pairs = list[tuple[bytes, bytes]]
 
 @cache
 def tls_context(*, verify: bool) -> ssl.SSLContext:
-    """One context per process: it costs tens of milliseconds."""
+    """One context per process: creating it takes tens of milliseconds."""
     context = httpx.create_ssl_context(verify=verify, trust_env=False)
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 class Framing(Protocol):
-    """Where a body ends: takes the bytes that follow the head."""
+    """Finds the end of a body: fed with the bytes that follow the head."""
 
     over: bool
     """Whether the body is complete."""
@@ -70,7 +70,7 @@ class Framing(Protocol):
         """The pieces of the body in `data`.
 
         Raises:
-            httpx.RemoteProtocolError: it is no legal body.
+            httpx.RemoteProtocolError: the body is invalid.
         """
         ...
 
@@ -78,13 +78,13 @@ class Framing(Protocol):
         """The connection has ended.
 
         Raises:
-            httpx.RemoteProtocolError: the body had not.
+            httpx.RemoteProtocolError: the body was incomplete.
         """
         ...
 
 
 class SizedBody:
-    """A body whose length its head tells."""
+    """A body whose length is in its head."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -93,14 +93,14 @@ class SizedBody:
         self.rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """All that belongs to it."""
+        """The part that belongs to the body."""
         piece, self.rest = data[: self._left], data[self._left :]
         self._left -= len(piece)
         self.over = not self._left
         return [piece] if piece else []
 
     def close(self) -> None:
-        """Never complete here."""
+        """Always incomplete here."""
         raise httpx.RemoteProtocolError(
             "peer closed connection without sending complete message body"
             f" (received {self._size - self._left} bytes, expected {self._size})"
@@ -119,7 +119,7 @@ class UnsizedBody:
         return [data]
 
     def close(self) -> None:
-        """This is how it ends."""
+        """The regular end."""
         self.over = True
 
 
@@ -135,7 +135,7 @@ class ChunkedBody:
         self.rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """What the chunks hold, as far as it came."""
+        """The content of the chunks, as far as received."""
         pieces: list[bytes] = []
         if self._waiting:
             data = self._waiting + data
@@ -165,13 +165,13 @@ class ChunkedBody:
         return pieces
 
     def close(self) -> None:  # ruff: ignore[no-self-use] - of `Framing`
-        """Never complete here."""
+        """Always incomplete here."""
         raise httpx.RemoteProtocolError(
             "peer closed connection without sending complete message body (incomplete chunked read)"
         )
 
     def _rest_of_chunk(self, data: bytes, at: int, pieces: list[bytes]) -> int:
-        """Take what is there of a chunk and of the line end behind it; where the next begins."""
+        """Consume what is available of a chunk and its line end; returns where the next begins."""
         piece = data[at : at + self._left]
         if piece:
             pieces.append(piece)
@@ -205,7 +205,7 @@ class ChunkedBody:
 
 
 class Head:
-    """Status line and headers of an answer."""
+    """Status line and headers of a response."""
 
     __slots__ = ("headers", "reason", "status", "version")
 
@@ -213,7 +213,7 @@ class Head:
         """Read the head.
 
         Raises:
-            httpx.RemoteProtocolError: it is not one.
+            httpx.RemoteProtocolError: it is invalid.
         """
         first, *lines = data.replace(b"\r\n", b"\n").rstrip(b"\n").split(b"\n")
         found = _STATUS.fullmatch(first)
@@ -228,20 +228,20 @@ class Head:
             self.headers.append((field[1], field[2]))
 
     def words(self, name: bytes) -> list[bytes]:
-        """The words of a header that is a list, from all its lines."""
+        """The items of a list header, from all its lines."""
         values = (value for key, value in self.headers if key.lower() == name)
         return [word.strip().lower() for value in values for word in value.split(b",")]
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether another request may follow on the connection."""
+        """Whether the connection can be reused."""
         return self.version >= b"1.1" and b"close" not in self.words(b"connection")
 
     def framing(self, method: str) -> Framing:
         """How the end of the body is found.
 
         Raises:
-            httpx.RemoteProtocolError: the head says nothing legal of it.
+            httpx.RemoteProtocolError: the head does not define it validly.
         """
         if method == "HEAD" or self.status in {204, 304}:
             return SizedBody(0)
@@ -261,7 +261,7 @@ class Head:
 
 
 def _unfolded(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """Header lines, with those that go on in the next line put together (obsolete, but legal)."""
+    """Header lines, with obsolete continuation lines joined."""
     whole: list[bytes] = []
     for line in lines:
         if not line.startswith((b" ", b"\t")):
@@ -274,7 +274,7 @@ def _unfolded(lines: Iterable[bytes]) -> Iterable[bytes]:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, which answers one request after the other."""
+    """A connection that handles one request at a time."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -293,15 +293,15 @@ class Connection(asyncio.Protocol):
         self.origin = ("", "", 0)
         self.idle_since = 0.0
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """The connection is established."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Something has come."""
+        """Data was received."""
         try:
             self._take(data)
         except httpx.RemoteProtocolError as error:
@@ -310,7 +310,7 @@ class Connection(asyncio.Protocol):
             self._arrived.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing more will come."""
+        """The connection was lost."""
         self._is_lost = True
         if exc is not None:
             self._failure = self._failure or httpx.ReadError("")
@@ -323,24 +323,24 @@ class Connection(asyncio.Protocol):
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
 
-    # What the transport calls.
+    # Called by the transport.
 
     def may_be_used(self, kept_seconds: float) -> bool:
-        """Whether a request may be sent: still connected, and not for too long without use."""
+        """Whether a request may be sent: still connected, and not idle for too long."""
         if self._is_lost or self._transport is None or self._transport.is_closing():
             return False
         if self._loop.time() - self.idle_since > kept_seconds:
             return False
-        # What comes unasked is the end of the connection, most often.
+        # Unrequested data usually means the end of the connection.
         waiting = select.poll()
         waiting.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not waiting.poll(0)
 
     async def ask(self, request: httpx.Request) -> Head:
-        """Send a request; the head of its answer.
+        """Send a request; returns the head of its response.
 
         Raises:
-            httpx.TransportError: no answer came.
+            httpx.TransportError: there was no response.
         """
         assert self._transport is not None, "it is connected"
         self._method = request.method
@@ -352,10 +352,10 @@ class Connection(asyncio.Protocol):
         return head
 
     async def next_piece(self) -> bytes:
-        """Some of the body; nothing at its end.
+        """Some of the body; empty at its end.
 
         Raises:
-            httpx.TransportError: the connection broke, or what it brings is no legal answer.
+            httpx.TransportError: the connection failed, or the response is invalid.
         """
         framing = self._framing
         assert framing is not None, "the head has come"
@@ -376,7 +376,7 @@ class Connection(asyncio.Protocol):
         return piece
 
     def end(self) -> bool:
-        """The answer was read, or is left; whether another request may follow."""
+        """The response was read or dropped; whether the connection can be reused."""
         head, framing, transport = self._head, self._framing, self._transport
         assert transport is not None, "it is connected"
         is_read = framing is not None and framing.over and not framing.rest and not self._pieces
@@ -388,7 +388,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -406,7 +406,7 @@ class Connection(asyncio.Protocol):
                     self._take(data)
             return
         if framing.over:
-            # Nobody asked for it.
+            # Unrequested data.
             self.close()
             return
         for piece in framing.feed(data):
@@ -418,7 +418,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _find_head(self, seen: int) -> bool:
-        """Look for the head of an answer, past those that only say that one will come."""
+        """Look for the head of a response, skipping interim ones."""
         while found := _HEAD_END.search(self._unread, max(0, seen - 2)):
             head = Head(self._unread[: found.end()])
             self._unread = self._unread[found.end() :]
@@ -438,10 +438,10 @@ class Connection(asyncio.Protocol):
         self.close()
 
     async def _arrival(self, otherwise: str) -> None:
-        """Wait for anything to come.
+        """Wait for data.
 
         Raises:
-            httpx.TransportError: nothing will.
+            httpx.TransportError: there will be none.
         """
         if self._failure is not None:
             raise self._failure
@@ -455,7 +455,7 @@ class Connection(asyncio.Protocol):
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of an answer, which gives its connection back."""
+    """The body of a response; releases its connection at the end."""
 
     def __init__(self, connection: Connection, transport: "DirectTransport") -> None:
         self._connection = connection
@@ -475,16 +475,16 @@ class _Body(httpx.AsyncByteStream):
         return piece
 
     async def aclose(self) -> None:
-        """Give the connection back, or close it where the body was not read to its end."""
+        """Release the connection, or close it if the body was not read to its end."""
         if not self._is_closed:
             self._is_closed = True
             self._transport.over(self._connection)
 
 
 class DirectTransport(httpx.AsyncBaseTransport):
-    """Requests over connections of their own, kept for the next request.
+    """Requests over its own connections, kept for later requests.
 
-    An extension `chunks_apart` of a request asks for each chunk of its answer by itself.
+    With the request extension `chunks_apart`, each chunk of the response is a piece of its own.
     """
 
     def __init__(self, *, verify: bool, most: int, kept_seconds: float) -> None:
@@ -495,10 +495,10 @@ class DirectTransport(httpx.AsyncBaseTransport):
         self._idle: list[Connection] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, on a connection that is idle or a new one.
+        """Send a request, on an idle connection or a new one.
 
         Raises:
-            httpx.TransportError: no answer came.
+            httpx.TransportError: there was no response.
         """
         await self._room.acquire()
         connection: Connection | None = None
@@ -521,7 +521,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
         )
 
     def over(self, connection: Connection) -> None:
-        """The answer on a connection was read, or is left."""
+        """The response on a connection was read or dropped."""
         if connection.end():
             self._idle.append(connection)
         else:
@@ -534,11 +534,11 @@ class DirectTransport(httpx.AsyncBaseTransport):
             connection.close()
         self._open.clear()
         self._idle.clear()
-        # asyncio closes a socket a moment after it was told to.
+        # asyncio closes a socket with a short delay.
         await asyncio.sleep(0)
 
     def _connected(self, origin: tuple[str, str, int]) -> Connection | None:
-        """A connection to that origin that is idle: the one that was used last."""
+        """The most recently used idle connection to that origin."""
         for connection in [one for one in reversed(self._idle) if one.origin == origin]:
             self._idle.remove(connection)
             if connection.may_be_used(self._kept_seconds):
@@ -584,7 +584,7 @@ def _is_address(host: str) -> bool:
 
 
 def _why(error: Exception) -> str:
-    """Why there is no connection, in the words that httpx has for it."""
+    """The error for a failed connection, in httpx's wording."""
     is_own = isinstance(error, (ssl.SSLError, UnicodeError)) or "gaierror" in type(error).__name__
     return str(error) if is_own else "All connection attempts failed"
 
@@ -593,7 +593,7 @@ def _head_of(request: httpx.Request) -> bytes:
     """The head of a request.
 
     Raises:
-        httpx.LocalProtocolError: it has a character that HTTP does not allow there.
+        httpx.LocalProtocolError: it has a character that HTTP does not allow.
     """
     headers = request.headers.raw
     lines = [b"%s: %s\r\n" % pair for pair in headers]
@@ -605,7 +605,7 @@ def _head_of(request: httpx.Request) -> bytes:
 
 
 def unknown_host(error: BaseException, origin: str) -> str | None:
-    """What to say where the look-up of an address is what failed, by whatever it was wrapped."""
+    """The message if an address look-up failed, whichever exception wraps it."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
@@ -620,10 +620,10 @@ def unknown_host(error: BaseException, origin: str) -> str | None:
 
 
 def remember_absence(name: str) -> None:
-    """Look for the module `name` once; if it is not there, later imports fail at once.
+    """Look for the module `name` once; if it is missing, later imports fail at once.
 
-    Python forgets a failed import and searches the whole path again at the next. httpcore, which
-    speaks to proxies, tries `sniffio` several times a request: a tenth of a tool turn without this.
+    Python does not cache failed imports and searches the whole path again at the next. httpcore,
+    used for proxies, tries `sniffio` several times per request: this saves a tenth of a tool turn.
     """
     if name in sys.modules:
         return

@@ -1,1 +1,1 @@
-"""What touches the operating system: children, files, secrets, bounded validation."""
+"""Operating system access: child processes, files, secrets, bounded validation."""

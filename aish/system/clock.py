@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# The place of the start of a process in `/proc/PID/stat`, behind its name.
+# Field index of the start time in `/proc/PID/stat`, after the process name.
 _STARTED = 19
 
 
@@ -24,22 +24,22 @@ class SystemClock:
 
 
 def process_began() -> float | None:
-    """When this process was started, in seconds since the epoch; `None` where nobody tells."""
+    """When this process was started, in seconds since the epoch; `None` if unknown."""
     try:
         stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
-        # The name of the program, in parentheses, may hold anything.
+        # The name of the program, in parentheses, may contain any character.
         ticks = int(stat.rpartition(")")[2].split()[_STARTED])
         since = ticks / os.sysconf("SC_CLK_TCK")
         ago = time.clock_gettime(time.CLOCK_BOOTTIME) - since
     except (OSError, ValueError, IndexError):
         return None
-    # A sandbox that does not tell says 0.
+    # Some sandboxes report 0.
     return time.time() - max(0.0, ago) if ticks > 0 else None
 
 
 def call_every(seconds: float, tell: Callable[[], None]) -> Callable[[], None]:
-    """Call `tell` each time so many seconds have passed, until what this gives back is called."""
-    import asyncio  # what only asks for the time does without
+    """Call `tell` at this interval until the returned function is called."""
+    import asyncio  # imported late: not needed to read the time
 
     loop = asyncio.get_running_loop()
     waiting: asyncio.TimerHandle

@@ -1,9 +1,9 @@
-"""Work that computes in this process and that a deadline or a signal can still stop (F6, B8, B14).
+"""CPU-bound work in this process that a deadline or a signal can still stop (F6, B8, B14).
 
-A computation holds the event loop: nothing that the loop would do, such as passing on a Ctrl-C or
-a time limit, happens before it ends. `compute` ends it from outside: by a timer's signal in the
-main thread, by a look at the clock every few lines in any other, and in a process that is somebody
-else's. A signal is then handled at once, and what its handler leaves alone is computed again.
+A computation blocks the event loop: Ctrl-C and time limits are not handled before it ends.
+`compute` interrupts it: by a timer signal in the main thread, by checking the clock every few lines
+in any other thread and in a host process. A signal is then handled at once; if its handler does not
+cancel the task, the computation is repeated.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from aish.system.guest import is_guest
 
 Result = TypeVar("Result")
 
-# A timer set to zero would be off; what is due already gets this long.
+# A timer set to zero would be disabled; this is the minimum.
 _SHORTEST = 0.001
-# What catches everything may catch the first one.
+# A catch-all handler in the computation may swallow the first one.
 _AGAIN = 0.05
 _LINES = 256
 
@@ -30,8 +30,8 @@ _LINES = 256
 class ComputationStoppedError(Exception):
     """A computation was stopped.
 
-    `is_late` says that its own bound is over. Otherwise the task is going to be cancelled, by its
-    deadline or by the handler of a signal.
+    `is_late` says that its own bound is exceeded. Otherwise the task is about to be cancelled, by
+    its deadline or by a signal handler.
     """
 
     def __init__(self, *, is_late: bool) -> None:
@@ -40,7 +40,7 @@ class ComputationStoppedError(Exception):
 
 
 class _Stop(BaseException):
-    """Raised in the middle of the computation; no `except Exception` of it sees this."""
+    """Raised in the middle of the computation; not caught by `except Exception`."""
 
 
 _is_computing = False
@@ -55,9 +55,9 @@ _handled: set[int] = set()
 def add_signal_handler(
     loop: asyncio.AbstractEventLoop, number: signal.Signals, handler: Callable[[], None]
 ) -> None:
-    """As the method of the loop, and the signal stops what the main thread computes.
+    """Like the method of the loop, but the signal also stops a computation in the main thread.
 
-    `handler` is called once for a signal, when the computation has been stopped.
+    `handler` is called once per signal, after the computation has been stopped.
 
     Raises:
         ValueError, RuntimeError: not in the main thread.
@@ -71,12 +71,12 @@ def add_signal_handler(
         handler()
 
     loop.add_signal_handler(number, arrived)
-    # What an earlier loop has not told of any more is not for this handler.
+    # Signals not delivered by an earlier loop are not for this handler.
     _signals.discard(number)
     _handled.discard(number)
     _handlers[number] = handler
     signal.signal(number, _stop)
-    # As the loop does: a system call that a signal comes into goes on.
+    # As the loop does: an interrupted system call is restarted.
     signal.siginterrupt(number, False)
 
 
@@ -89,9 +89,10 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def compute(work: Callable[[], Result], seconds: float) -> Result:
-    """What `work` returns, which does not await, within `seconds` and the deadline of the task.
+    """The result of the synchronous `work`, within `seconds` and the deadline of the task.
 
-    It is begun again, with all of its `seconds`, after a signal whose handler lets the task go on.
+    It is restarted, with all of its `seconds`, after a signal whose handler does not cancel the
+    task.
 
     Raises:
         ComputationStoppedError: it was stopped.
@@ -112,7 +113,7 @@ def compute(work: Callable[[], Result], seconds: float) -> Result:
 
 
 def _handle() -> bool:
-    """Call the handlers of the signals that have come, whether there are any."""
+    """Call the handlers of the received signals; whether there were any."""
     come = tuple(_signals)
     for number in come:
         _signals.discard(number)
@@ -122,7 +123,7 @@ def _handle() -> bool:
 
 
 def _deadline() -> float:
-    """When the task is going to be cancelled, where there is one."""
+    """When the task will be cancelled, if there is a deadline."""
     if "anyio" not in sys.modules:
         return inf
     import anyio
@@ -134,7 +135,7 @@ def _deadline() -> float:
 
 
 def _timed(work: Callable[[], Result], ends: float) -> Result:
-    """In the main thread, where signals are heard between any two steps of Python."""
+    """In the main thread, where signals are handled between any two bytecode instructions."""
     global _is_computing  # ruff: ignore[global-statement] - the signal handler has no other way to know
     before = signal.signal(signal.SIGALRM, _stop)
     try:
@@ -153,7 +154,7 @@ def _timed(work: Callable[[], Result], ends: float) -> Result:
 
 
 def _traced(work: Callable[[], Result], ends: float) -> Result:
-    """In any other thread; where a debugger traces already, without a bound."""
+    """In any other thread; without a bound if a debugger is already tracing."""
     if sys.gettrace() is not None:
         return work()
     lines = 0

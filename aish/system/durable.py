@@ -1,9 +1,9 @@
-"""A file that is appended to so that nothing acknowledged is lost: the journal's ground (B2).
+"""An append-only file that loses no acknowledged record: used by the journal (B2).
 
-One `os.write` a record, so that a killed process leaves whole records; `fdatasync` for those that
-have to outlive the machine. Where these come slowly each is synced before `append` returns. Where
-they come faster than the disk should be asked for, a thread syncs all that have gathered, every
-`WINDOW` seconds, so that neither the disk nor the event loop is held up by each one.
+One `os.write` per record, so that a killed process leaves whole records; `fdatasync` for those that
+must survive a crash of the machine. If these are rare, each is synced before `append` returns. If
+they are frequent, a thread syncs all pending records every `WINDOW` seconds, so that neither the
+disk nor the event loop waits for each one.
 """
 
 import errno
@@ -26,7 +26,7 @@ Need = Literal["written", "soon", "now"]
 
 @frozen
 class Disk:
-    """What touches the disk, so that a test can fail or die at each touch."""
+    """Disk operations, replaceable so that a test can fail or crash at each one."""
 
     write: Callable[[int, bytes], int] = os.write
     sync: Callable[[int], None] = os.fdatasync
@@ -38,7 +38,7 @@ THE_DISK = Disk()
 class DurableFile:
     """Appends to an open descriptor, which it owns.
 
-    After an error it is closed: what a file system makes of a failed sync is not to be trusted.
+    It is closed after an error: the state of a file after a failed sync is undefined.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class DurableFile:
         """Write a record; `now`: it is synced on return, `soon`: within a moment after it.
 
         Raises:
-            OSError: it could not be written, and nothing of it was; or an earlier one could not
+            OSError: the record could not be written, not even partly; or an earlier one could not
                 be synced. The file is closed then.
         """
         try:
@@ -94,19 +94,19 @@ class DurableFile:
     def _write(self, record: bytes) -> None:
         written = self._disk.write(self._descriptor, record)
         if written < len(record):
-            # A full disk takes a part; half a record would spoil the next one too.
+            # A full disk accepts a part; half a record would damage the next one too.
             size = os.fstat(self._descriptor).st_size
             os.ftruncate(self._descriptor, size - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        # Not before: the thread may be about to sync, and takes this back first.
+        # Not earlier: the thread may be about to sync, and undoes this first.
         self._unsynced = True
 
     def _may_wait(self) -> bool:
-        """Whether the disk was left alone long enough that waiting for it costs little."""
+        """Whether the last sync is long enough ago that waiting for one costs little."""
         return not self._owed and self._monotonic() >= self._wait_until
 
     def _sync(self) -> None:
-        # What is written while the disk syncs is for the next one.
+        # Records written during the sync are left for the next one.
         self._unsynced = False
         begun = self._monotonic()
         self._to_disk()
@@ -122,7 +122,7 @@ class DurableFile:
     def _sync_soon(self) -> None:
         with self._changed:
             if not self._owed:
-                # The thread is woken once for all that gather until it syncs.
+                # The thread is woken once for all records until it syncs.
                 self._owed = True
                 self._changed.notify()
         if self._thread is None:
@@ -158,12 +158,12 @@ class DurableFile:
         self._unsynced = self._unsynced or self._owed
 
     def _give_up(self) -> None:
-        """Keep what can be kept of what was written before, and let go."""
+        """Save what can be saved of earlier records, and close."""
         try:
             self._stop()
             self._to_disk()
         except OSError:
-            # The first error is the one that is told.
+            # The first error is the one reported.
             pass
         finally:
             os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""One writer a file: a lock that the system takes back when its process is gone (B2)."""
+"""One writer per file: a lock that the system releases when its process ends (B2)."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aish.core.errors import UsageError
 
-# Who only looks holds the lock for a moment: `is_written`.
+# Readers hold the lock for a moment: `is_written`.
 _TRIES = 20
 _PAUSE = 0.005
 _OWNER = 5
@@ -24,7 +24,7 @@ class BeingWrittenError(UsageError):
 
 
 def take(descriptor: int, path: Path) -> None:
-    """Be the only writer of an open file until its descriptor is closed, or the process ends.
+    """Become the only writer of an open file until its descriptor is closed or the process ends.
 
     Raises:
         BeingWrittenError: another process writes it, and which one.
@@ -55,11 +55,11 @@ def is_written(descriptor: int) -> bool:
 
 
 def writer(descriptor: int) -> str:
-    """Who holds the lock, for a sentence: `process 4711`, if the system tells."""
+    """The lock holder for a message: `process 4711`, if the system reports it."""
     status = os.fstat(descriptor)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            # Processes come and go, and those of others do not let us look.
+            # Processes come and go, and those of other users are not readable.
             with suppress(OSError):
                 for owner in _owners(entry, status):
                     return f"process {owner}"
@@ -67,7 +67,7 @@ def writer(descriptor: int) -> str:
 
 
 def _owners(process: Path, status: os.stat_result) -> Iterator[str]:
-    """Who locked the file, of those descriptors of a process that are of it."""
+    """The processes that hold the lock, among those with an open descriptor of the file."""
     for opened in (process / "fd").iterdir():
         with suppress(OSError):
             if not os.path.samestat(opened.stat(), status):

@@ -1,9 +1,9 @@
-"""Files and folders of our own: private, whole, and never through a planted link (X9).
+"""Files and folders written by aish: private, atomic, and never through a planted link (X9).
 
-What a person names is read with a cap (X6). `OSError` passes through: the place that knows what
-the file was for says so.
+Files named by the user are read with a size limit (X6). `OSError` propagates: the caller knows the
+purpose of the file and reports it.
 
-Where things are: our schemas, and the folders the platform has for programs.
+Also the locations of the schemas and of the platform's folders for programs.
 """
 
 import errno
@@ -24,13 +24,13 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def private_folder(path: Path, within: Path | None = None) -> Path:
-    """Make a folder, and those above it, that only we may enter.
+    """Make a folder, and its parents, accessible only to the current user.
 
-    No part of the path below `within` may be a link; without `within`, that is every part of a
-    relative path, and of an absolute one the last part and those that have to be made.
+    No part of the path below `within` may be a link; without `within`, this holds for every part of
+    a relative path, and of an absolute one for the last part and those that have to be created.
 
     Raises:
-        UsageError: a part is a link or no folder, or the folder belongs to somebody else.
+        UsageError: a part is a link or not a folder, or the folder belongs to another user.
     """
     base, parts = _split(path, within)
     held = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -49,10 +49,10 @@ def private_folder(path: Path, within: Path | None = None) -> Path:
 
 
 def is_there(path: Path, within: Path) -> bool:
-    """Whether the folder `path` still stands where it was made, no link below `within`.
+    """Whether the folder `path` still exists where it was made, with no link below `within`.
 
     Raises:
-        OSError: it cannot be looked at.
+        OSError: it cannot be examined.
     """
     held = os.open(within, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -70,10 +70,10 @@ def is_there(path: Path, within: Path) -> bool:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a new file that only we may read.
+    """Write a new file that only the current user may read.
 
     Raises:
-        FileExistsError: there is something of that name, a link included.
+        FileExistsError: the name exists, possibly as a link.
     """
     try:
         _write_new(path, data, durable=False)
@@ -85,10 +85,10 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def open_append(path: Path, *, readable: bool = False) -> int:
-    """A descriptor that appends to a private file, made if it is missing.
+    """A descriptor that appends to a private file, created if it is missing.
 
     Raises:
-        UsageError: what stands there is not a regular file of our own.
+        UsageError: the path is not a regular file owned by the user.
     """
     flags = os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     flags |= os.O_RDWR if readable else os.O_WRONLY
@@ -102,10 +102,10 @@ def open_append(path: Path, *, readable: bool = False) -> int:
 
 
 def open_update(path: Path) -> int:
-    """A descriptor that reads and writes a plain file of our own, which is there.
+    """A descriptor that reads and writes an existing regular file owned by the user.
 
     Raises:
-        UsageError: what stands there is not a regular file of our own.
+        UsageError: the path is not a regular file owned by the user.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -120,7 +120,7 @@ def open_own(path: Path, folder: int | None = None) -> int:
     """A descriptor that reads a private file; `path` is relative to the open `folder`, if given.
 
     Raises:
-        UsageError: what stands there is not a regular file of our own.
+        UsageError: the path is not a regular file owned by the user.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
@@ -133,7 +133,7 @@ def open_own(path: Path, folder: int | None = None) -> int:
 
 
 def read_capped(path: Path, limit: int) -> bytes:
-    """The content of a file that a person or a pipeline names.
+    """The content of a file named by the user or a pipeline.
 
     Raises:
         UsageError: it is longer than `limit` bytes.
@@ -153,16 +153,16 @@ def read_capped(path: Path, limit: int) -> bytes:
 
 
 def atomic_write(path: Path, data: bytes, *, shared: bool = False) -> None:
-    """Write a file whole or not at all, in the place of what stands there.
+    """Write a file atomically, replacing an existing one.
 
-    A link is replaced, not followed; a device or a pipe (`/dev/stdout`) is written to. The file
-    is private; where it is `shared`, the umask decides, or who may read the file it replaces.
+    A link is replaced, not followed; a device or a pipe (`/dev/stdout`) is written to. The file is
+    private; if `shared`, its mode follows the umask or the file that it replaces.
     """
     atomic_pieces(path, (data,), shared=shared)
 
 
 def atomic_pieces(path: Path, pieces: Iterable[bytes], *, shared: bool = False) -> None:
-    """The same for what comes piece by piece."""
+    """The same for content that comes in pieces."""
     if _is_stream(path):
         _write_pieces(os.open(path, os.O_WRONLY | os.O_CLOEXEC), pieces, durable=False)
         return
@@ -179,7 +179,7 @@ def atomic_pieces(path: Path, pieces: Iterable[bytes], *, shared: bool = False) 
 
 
 def _own(descriptor: int, path: Path) -> int:
-    """The open file again, if it is a plain one of ours; closed if it is not."""
+    """The open file again, if it is a regular file owned by the user; closed otherwise."""
     status = os.fstat(descriptor)
     plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
     if not plain or status.st_uid != os.geteuid():
@@ -205,7 +205,7 @@ def _write_pieces(descriptor: int, pieces: Iterable[bytes], *, durable: bool) ->
 
 
 def _split(path: Path, within: Path | None) -> tuple[Path, tuple[str, ...]]:
-    """Where to start, and the parts that are walked without following links."""
+    """The start folder, and the parts that are walked without following links."""
     if within is not None:
         return within, path.relative_to(within).parts
     if not path.is_absolute():
@@ -224,7 +224,7 @@ def _step(held: int, part: str, path: Path) -> int:
         try:
             return os.open(part, _FOLDER, dir_fd=held)
         except FileNotFoundError:
-            # Another run may be making it at the same moment.
+            # Another run may be creating it at the same moment.
             with suppress(FileExistsError):
                 os.mkdir(part, _PRIVATE_FOLDER, dir_fd=held)
             return os.open(part, _FOLDER, dir_fd=held)
@@ -233,7 +233,7 @@ def _step(held: int, part: str, path: Path) -> int:
 
 
 def _mode_of(path: Path) -> int | None:
-    """Who may do what with the plain file at `path`, if there is one; no more than that."""
+    """The permission bits of the regular file at `path`, if there is one."""
     try:
         status = path.lstat()
     except OSError:
@@ -249,7 +249,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Write everything; on a full disk `os.write` is short first and fails next."""
+    """Write everything; on a full disk `os.write` writes less first and fails next."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -262,7 +262,7 @@ _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def lacks_descriptors(error: BaseException) -> bool:
-    """Whether this process may not open anything more, somewhere in the causes of an error."""
+    """Whether an error was caused by running out of file descriptors."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -285,7 +285,7 @@ def schema_text(name: str) -> str:
     """A published schema, such as `pipeline.schema.json`.
 
     Raises:
-        FileNotFoundError: there is none of that name.
+        FileNotFoundError: there is no schema of that name.
     """
     installed = _PACKAGE / "schemas" / name
     return (installed if installed.exists() else _PACKAGE.parent / "schemas" / name).read_text(
@@ -294,21 +294,21 @@ def schema_text(name: str) -> str:
 
 
 def config_folder() -> Path:
-    """Where a person's own settings are looked for; it may not exist."""
+    """The user's configuration folder; it may not exist."""
     from platformdirs import user_config_path
 
     return user_config_path("aish", appauthor=False)
 
 
 def state_folder() -> Path:
-    """Where what has to outlive a run is kept; it may not exist."""
+    """The folder for data that outlives a run; it may not exist."""
     from platformdirs import user_state_path
 
     return user_state_path("aish", appauthor=False)
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept; it may not exist."""
+    """The folder for data that can be recreated; it may not exist."""
     from platformdirs import user_cache_path
 
     return user_cache_path("aish", appauthor=False)

@@ -1,7 +1,7 @@
-"""Globs over words and paths, matched by hand in bounded time.
+"""Globs over words and paths, matched in bounded time.
 
-`fnmatch` is not used: its `[` opens a class, its `*` crosses slashes, and patterns through `re`
-can backtrack without end. What the patterns are about is the business of the rooms above.
+`fnmatch` is not used: its `[` opens a class, its `*` crosses slashes, and patterns translated to
+`re` can backtrack exponentially. Callers decide what the patterns apply to.
 """
 
 SLASHES = "/\\"
@@ -11,7 +11,7 @@ SLASHES = "/\\"
 def matches_word(pattern: str, word: str) -> bool:
     """Whether the whole of `word` matches; `*` is any text, `?` any one character.
 
-    Goes back to the last `*` only, so the cost is bounded by the product of the lengths.
+    Backtracks to the last `*` only, so the cost is bounded by the product of the lengths.
     """
     here = place = 0
     star, resume = -1, 0
@@ -33,8 +33,8 @@ def matches_word(pattern: str, word: str) -> bool:
 def matches_path(pattern: str, text: str) -> bool:
     """Whether the whole of `text` matches; `*` and `?` stop at slashes, `**` does not.
 
-    `**/` where a segment begins also stands for no folder at all: `docs/**/*.md` has
-    `docs/a.md`. Walks all states at once, so nothing is tried twice.
+    `**/` at the beginning of a segment also matches no folder at all: `docs/**/*.md` matches
+    `docs/a.md`. Tracks all states at once, so nothing is tried twice.
     """
     parts = _parts(pattern)
     states = _reached({0}, parts)
@@ -65,7 +65,7 @@ def _parts(pattern: str) -> tuple[str, ...]:
 
 
 def _step(parts: tuple[str, ...], state: int, character: str) -> int | None:
-    """The state after one character, or `None` where it does not fit."""
+    """The state after one character, or `None` if it does not match."""
     if state >= len(parts):
         return None
     part = parts[state]
@@ -77,7 +77,7 @@ def _step(parts: tuple[str, ...], state: int, character: str) -> int | None:
 
 
 def _reached(states: set[int], parts: tuple[str, ...]) -> set[int]:
-    """The states and all that follow from them without a character."""
+    """The states and all that are reachable from them without a character."""
     found: set[int] = set()
     waiting = list(states)
     while waiting:

@@ -1,7 +1,7 @@
-"""Whether this process is somebody else's, with a program in it that only calls us.
+"""Whether aish runs inside a host program that only calls it.
 
-In our own process signals are ours, and a replay forbids every thread to reach anything. A program
-that runs a pipeline (`aish.api`) keeps its signals and timers, and what else it does meanwhile.
+In its own process aish handles signals, and a replay forbids network access in every thread. A host
+program that runs a pipeline (`aish.api`) keeps its signals and timers, and its other activities.
 """
 
 from collections.abc import Generator
@@ -13,7 +13,7 @@ _guest: ContextVar[bool] = ContextVar("guest", default=False)
 
 @contextmanager
 def as_guest() -> Generator[None]:
-    """Within the block, and in what is started from it, the process is somebody else's."""
+    """Within the block, and in tasks started from it, the process belongs to a host program."""
     before = _guest.set(True)
     try:
         yield
@@ -22,5 +22,5 @@ def as_guest() -> Generator[None]:
 
 
 def is_guest() -> bool:
-    """Whether it is."""
+    """Whether aish runs inside a host program."""
     return _guest.get()

@@ -1,9 +1,9 @@
-"""The proof that a replay has no network (C6): no socket, no look-up, no child process.
+"""Proof that a replay does not use the network (C6): no socket, look-up or child process.
 
-Python tells an audit hook of each such attempt before it is made, whichever module makes it, and
-in every thread. What it does not tell of stays unseen: a C library that opens sockets by itself,
-data over a connection that stood before, and `_posixsubprocess.fork_exec` called directly.
-Pairs of connected sockets are allowed: an event loop wakes itself with one.
+Python calls an audit hook before each such attempt, whichever module makes it, and in every thread.
+Not covered are: a C library that opens sockets by itself, data over an existing connection, and
+`_posixsubprocess.fork_exec` called directly. Pairs of connected sockets are allowed: an event loop
+wakes itself with one.
 """
 
 import socket
@@ -46,17 +46,17 @@ _permitted: ContextVar[bool] = ContextVar("permitted", default=False)
 
 
 class OfflineError(InternalError):
-    """Something wanted to reach out of the process where nothing may: a bug of ours."""
+    """An attempt to leave the process where that is forbidden: an internal error."""
 
     code = "offline"
 
 
 @contextmanager
 def offline() -> Generator[list[OfflineError]]:
-    """Refuse every attempt, in the whole process, and yield the list in which they are kept.
+    """Refuse every attempt, in the whole process, and yield the list that records them.
 
-    In somebody else's process only those of the run itself: of its tasks, and of their threads.
-    Who swallows the error hides nothing: the list has it.
+    In a host process only attempts of the run itself are refused: of its tasks and their threads.
+    An attempt whose error is swallowed is still in the list.
     """
     _watch()
     trips: list[OfflineError] = []
@@ -71,13 +71,13 @@ def offline() -> Generator[list[OfflineError]]:
         if token is not None:
             _within.reset(token)
             _guests[:] = [one for one in _guests if one is not trips]
-        # By identity: two lists without trips are equal.
+        # By identity: two empty lists are equal.
         _armed[:] = [one for one in _armed if one is not trips]
 
 
 @contextmanager
 def permitted() -> Generator[None]:
-    """Let this task start one of our own helpers, which reach nothing: reaper, schema worker."""
+    """Let this task start one of aish's own helper processes: reaper, schema worker."""
     before = _permitted.set(True)
     try:
         yield
@@ -87,7 +87,7 @@ def permitted() -> Generator[None]:
 
 @cache
 def _watch() -> None:
-    """Hooks can only be added; this one looks at nothing while nobody is offline."""
+    """Hooks can only be added; this one does nothing while no block is offline."""
     sys.addaudithook(_hook)
 
 
@@ -116,6 +116,6 @@ def _is_in(trips: list[OfflineError], lists: list[list[OfflineError]]) -> bool:
 
 
 def _shown(event: str, args: tuple[object, ...]) -> str:
-    """What was tried, as far as it can be told without asking an object anything."""
+    """A description of the attempt, as far as possible without calling methods of an object."""
     plain = [one for one in args if isinstance(one, (str, bytes, int, tuple, list))]
     return f"{event}{tuple(plain)!r}"[:_SHOWN]

@@ -1,1 +1,1 @@
-"""Child processes, their groups, and the reaper that ends them."""
+"""Child processes, process groups, and the reaper that ends them."""

@@ -1,6 +1,7 @@
 """Child processes (X8, M10): argv lists, a small environment, a process group of their own.
 
-The group's number stays ours until the group is told to end, so that no signal hits a stranger.
+The leader is reaped only after its group was told to end, so that the group's number is not reused
+and no signal reaches an unrelated process.
 """
 
 import asyncio
@@ -41,18 +42,18 @@ class Process:
         self._ended = anyio.Event()
         self._watched: int | None = None
         self.pid = popen.pid
-        with contextlib.suppress(AttributeError, OSError):  # not Linux, or an old one
+        with contextlib.suppress(AttributeError, OSError):  # not Linux, or an old kernel
             self._watched = os.pidfd_open(popen.pid)
             asyncio.get_running_loop().add_reader(self._watched, self._on_end)
 
     @property
     def exit_code(self) -> int | None:
-        """How the leader has ended, `None` while it runs; a signal is negative."""
+        """The exit code of the leader, `None` while it runs; a signal is negative."""
         if self._popen.returncode is not None:
             return self._popen.returncode
         try:
             ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        except ChildProcessError:  # whoever started us has SIGCHLD ignored: the code is lost
+        except ChildProcessError:  # SIGCHLD is ignored by inheritance: the code is lost
             return 0
         if ended is None:
             return None
@@ -74,7 +75,7 @@ class Process:
                 os.killpg(self.pid, number)
 
     async def stop(self, grace: float) -> int:
-        """End the whole group, by force after `grace` seconds; not to be cancelled."""
+        """End the whole group, by force after `grace` seconds; must not be cancelled."""
         with anyio.CancelScope(shield=True):
             if self.exit_code is None and grace > 0:
                 self.signal(signal.SIGTERM)
@@ -87,7 +88,7 @@ class Process:
         return self._reap()
 
     def _kill_strays(self) -> None:
-        """End what has left the group (`setsid`) and still holds a pipe it was started with."""
+        """Kill processes that left the group (`setsid`) and still hold a pipe of the child."""
         for pid in holders_of(self._pipes, {os.getpid()}):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -124,8 +125,8 @@ def start_process(
 ) -> Process:
     """Start a child with the given standard streams, in a session and a group of its own.
 
-    Pipes among the streams have to be made for this child: they tell the reaper which process is
-    ours before the number of the group is known, also when the child replaces some of them.
+    Pipes among the streams must be created for this child: they identify its processes to the
+    reaper before the number of the group is known, also when the child replaces some of them.
 
     Raises:
         OSError: it cannot be started.
@@ -169,7 +170,7 @@ CHUNK = 1 << 16
 
 
 class PipeReader:
-    """The reading end of a pipe; what is not asked for stays with the writer."""
+    """The reading end of a pipe; unread data stays in the pipe."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -177,9 +178,9 @@ class PipeReader:
         self._ready = 0
 
     async def read(self, most: int = CHUNK) -> bytes:
-        """Some bytes; none at the end, or after `close`."""
+        """Some bytes; empty at the end, or after `close`."""
         self._ready += 1
-        if self._ready % 16 == 0:  # a writer that never pauses must not hold the loop
+        if self._ready % 16 == 0:  # a continuous writer must not block the loop
             await anyio.lowlevel.checkpoint()
         while self._descriptor is not None:
             try:
@@ -190,7 +191,7 @@ class PipeReader:
         return b""
 
     def close(self) -> None:
-        """Close the pipe; who waits for it reads its end."""
+        """Close the pipe; a waiting reader sees its end."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             anyio.notify_closing(descriptor)
@@ -205,10 +206,10 @@ class PipeWriter:
         self._descriptor: int | None = descriptor
 
     async def write(self, data: bytes) -> None:
-        """Write everything; a write that is cancelled may have written a part.
+        """Write everything; a cancelled write may have written a part.
 
         Raises:
-            BrokenPipeError: nobody reads any more, or `close` was called.
+            BrokenPipeError: there is no reader any more, or `close` was called.
         """
         rest = memoryview(data)
         while rest:
@@ -221,7 +222,7 @@ class PipeWriter:
                     await anyio.wait_writable(self._descriptor)
 
     def close(self) -> None:
-        """Close the pipe; the reader reads its end."""
+        """Close the pipe; the reader sees its end."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             anyio.notify_closing(descriptor)
@@ -251,7 +252,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """How it has ended, `None` while it runs; a signal is negative."""
+        """The exit code, `None` while it runs; a signal is negative."""
         return self._process.exit_code
 
     @property
@@ -260,13 +261,13 @@ class Child:
         return self._stderr.tail
 
     async def read(self, most: int = CHUNK) -> bytes:
-        """Some bytes of its output; none at the end."""
+        """Some bytes of its output; empty at the end."""
         return await self._stdout.read(most)
 
     async def write(self, data: bytes) -> None:
         """Write all of `data`; one writer at a time.
 
-        A write that is cancelled may leave half a line behind: then stop the child.
+        A cancelled write may leave half a line behind: then stop the child.
 
         Raises:
             BrokenPipeError: it does not read any more.
@@ -274,7 +275,7 @@ class Child:
         await self._stdin.write(data)
 
     def close_stdin(self) -> None:
-        """Let it read the end of its input."""
+        """Close its standard input."""
         self._stdin.close()
 
     async def wait(self) -> int:
@@ -295,7 +296,7 @@ class Child:
 
 
 class StderrLog:
-    """Copies standard error to a file as it comes, masked, up to a limit; keeps the tail."""
+    """Copies standard error to a file as it arrives, masked, up to a limit; keeps the tail."""
 
     def __init__(self, descriptor: int, path: Path | None, secrets: Secrets) -> None:
         self._descriptor: int | None = descriptor
@@ -309,17 +310,17 @@ class StderrLog:
 
     @property
     def tail(self) -> str:
-        """The end of what was said so far."""
+        """The end of the output so far."""
         self._drain()
         return self._tail
 
     def close(self) -> None:
-        """Take what is there and close the log."""
+        """Read what is available and close the log."""
         self._drain()
         self._end()
 
     def _drain(self) -> None:
-        """Take what is there, but no more than fits a pipe, so that the loop goes on."""
+        """Read what is available, at most the size of a pipe, so that the loop is not blocked."""
         if self._descriptor is None:
             return
         try:
@@ -348,7 +349,7 @@ class StderrLog:
         data = text.encode("utf-8", "replace")
         kept = data[: self._left] + (_CUT if len(data) >= self._left else b"")
         self._left -= len(data)
-        with contextlib.suppress(OSError):  # a full disk is no reason to end the child
+        with contextlib.suppress(OSError):  # a full disk is no reason to stop the child
             os.write(self._log, kept)
 
 
@@ -361,7 +362,7 @@ async def start_child(
     stderr_to: Path | None = None,
     secrets: Secrets | None = None,
 ) -> Child:
-    """Start a child in a group of its own, with nothing but its three streams.
+    """Start a child in a group of its own that inherits only its three streams.
 
     Raises:
         OSError: it cannot be started.
@@ -386,7 +387,7 @@ async def start_child(
 def _pipe(
     ours: contextlib.ExitStack, theirs: contextlib.ExitStack, *, reverse: bool
 ) -> tuple[int, int]:
-    """Our end and the child's end of a pipe; `reverse` where we are the writer."""
+    """The parent's end and the child's end of a pipe; `reverse` if the parent writes."""
     reading, writing = os.pipe()
     mine, other = (writing, reading) if reverse else (reading, writing)
     ours.callback(os.close, mine)
@@ -397,7 +398,7 @@ def _pipe(
 CHILD_ENV_NAMES = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 _GRACE = 0.5
 _POLL = 0.02
-# For the last words of what a command's shell did not wait for.
+# For the last output that a command's shell did not wait for.
 _LINGER = 0.2
 
 Stream = Literal["stdout", "stderr"]
@@ -408,7 +409,7 @@ Hear = Callable[[Stream, bytes], None]
 def child_environment(
     extra: Mapping[str, str | None], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """What a child gets of `environ`: six names, and what `extra` says.
+    """The environment of a child: six names of `environ`, and those of `extra`.
 
     A value of `None` in `extra` passes that name on as it is, if it is there.
     """
@@ -419,7 +420,7 @@ def child_environment(
 
 @frozen
 class CommandResult:
-    """How a command ended and the beginning of what it printed; a signal is a negative code.
+    """Exit code of a command and the beginning of its output; a signal is a negative code.
 
     `stdout_bytes` and `stderr_bytes` count everything that was printed.
     """
@@ -442,17 +443,16 @@ async def run_command(
     *,
     cwd: str | Path,
     env: Mapping[str, str],
-    timeout: float | None,  # ruff: ignore[async-function-with-timeout] - what was printed until then has to be returned
+    timeout: float | None,  # ruff: ignore[async-function-with-timeout] - the output until then has to be returned
     limit_bytes: int,
     input: bytes | None = None,  # ruff: ignore[builtin-argument-shadowing] - named as in `subprocess.run`
     reaper: Reaper | None = None,
     hear: Hear | None = None,
 ) -> CommandResult:
-    """Run a command to its end, or to the time-out, and its whole group with it.
+    """Run a command to its end or time-out, and kill its whole process group then.
 
-    What it leaves running in the background is killed when it ends. Of each stream the first
-    `limit_bytes` are kept, and told to `hear` meanwhile. Where it is cancelled, they are left in
-    `CUT_OFF`.
+    Background processes are killed when it ends. Of each stream the first `limit_bytes` are kept,
+    and passed to `hear` meanwhile. On cancellation they are left in `CUT_OFF`.
 
     Raises:
         OSError: it cannot be started.
@@ -476,9 +476,9 @@ async def run_command(
 async def _followed(
     process: Process,
     ends: tuple[PipeWriter | None, bytes, "_Capture", "_Capture"],
-    timeout: float | None,  # ruff: ignore[async-function-with-timeout] - what was printed until then has to be returned
+    timeout: float | None,  # ruff: ignore[async-function-with-timeout] - the output until then has to be returned
 ) -> CommandResult:
-    """A started command to its end, its streams fed and gathered meanwhile."""
+    """A started command to its end; its streams are written and read meanwhile."""
     feeding, data, out, err = ends
     code: int | None = None
     cancelled = True
@@ -517,7 +517,7 @@ async def _followed(
 
 
 async def kill_group(pgid: int, grace: float = _GRACE) -> None:
-    """End a process group that we have not started as a `Child`: SIGTERM, `grace`, SIGKILL."""
+    """End a process group that was not started as a `Child`: SIGTERM, `grace`, SIGKILL."""
     with anyio.CancelScope(shield=True), contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pgid, signal.SIGTERM)
         with anyio.move_on_after(grace):
@@ -528,7 +528,7 @@ async def kill_group(pgid: int, grace: float = _GRACE) -> None:
 
 
 class _Capture:
-    """One output stream: its beginning, and how much there was."""
+    """An output stream: its beginning, and its total size."""
 
     def __init__(self, descriptor: int, limit: int, hear: Callable[[bytes], None] | None) -> None:
         self._reader = PipeReader(descriptor)
@@ -554,7 +554,7 @@ class _Capture:
 
 
 async def _ended(out: _Capture, err: _Capture, patience: float) -> None:
-    """Wait for the end of both streams, which a process in the background may keep open."""
+    """Wait for the end of both streams, which a background process may keep open."""
     with anyio.move_on_after(patience):
         await out.ended.wait()
         await err.ended.wait()

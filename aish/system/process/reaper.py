@@ -1,4 +1,4 @@
-"""Makes sure that no child outlives us, not even when we are killed by -9 (M10, X8)."""
+"""Ensures that no child process outlives this one, even after SIGKILL (M10, X8)."""
 
 import contextlib
 import os
@@ -18,7 +18,8 @@ _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal
 class Reaper:
     """One small process per run, started by the first child.
 
-    It sleeps on a pipe that only we hold, and kills what is registered when the pipe closes.
+    It waits on a pipe that only this process holds, and kills the registered groups when the pipe
+    closes.
     """
 
     def __init__(self) -> None:
@@ -27,7 +28,7 @@ class Reaper:
         self._lines: dict[bytes, None] = {}
 
     def expect(self, pipes: Collection[int]) -> None:
-        """A child is about to be forked that will hold these pipes, named by inode."""
+        """A child that will hold these pipes, named by inode, is about to be forked."""
         for inode in pipes:
             self._say(b"?%d\n" % inode)
 
@@ -37,11 +38,11 @@ class Reaper:
             self._unsay(b"?%d\n" % inode, b"!%d\n" % inode)
 
     def register(self, pgid: int) -> None:
-        """A process group that must not outlive us."""
+        """Register a process group to be killed when this process ends."""
         self._say(b"+%d\n" % pgid)
 
     def forget(self, pgid: int) -> None:
-        """The group is gone; to be said before its leader is waited for and its number reused."""
+        """Remove an ended group; to be called before its leader is reaped and its number reused."""
         self._unsay(b"+%d\n" % pgid, b"-%d\n" % pgid)
 
     def close(self) -> None:
@@ -64,7 +65,7 @@ class Reaper:
             self._send(undone)
 
     def _send(self, line: bytes) -> None:
-        """Send a line; a reaper that somebody has killed is replaced and told everything."""
+        """Send a line; if the reaper was killed, start a new one and send everything again."""
         assert self._pipe is not None
         try:
             os.write(self._pipe, line)
@@ -78,7 +79,7 @@ class Reaper:
         if not sys.executable:
             raise OSError("there is no Python interpreter to start the reaper with")
         reading, self._pipe = os.pipe()
-        if reading == 0:  # not to be closed on exec, should it be standard input already
+        if reading == 0:  # not to be closed on exec, in case it is standard input already
             os.set_inheritable(reading, True)
         loader = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
         try:
@@ -103,7 +104,7 @@ class Reaper:
             os.close(reading)
 
     def _wait(self) -> None:
-        """Wait for the process, which ends by itself, but not for ever."""
+        """Wait for the process, which ends by itself, with a time limit."""
         with contextlib.suppress(OSError):
             descriptor = os.pidfd_open(self._pid)
             poll = select.poll()

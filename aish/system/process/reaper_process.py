@@ -1,9 +1,9 @@
 """The reaper's own process: kills what is registered when its pipe closes (M10, X8).
 
-Run as a script by `python -I -S`, it must stay small and import little. It reads lines:
-`+7` a group to kill, `-7` no more; `?9` a pipe (by inode) whose holders are to be killed, `!9` no
-more. The pipe of a child is named before the child is forked and identifies it before its group
-is known. The signals of a terminal are blocked from birth.
+Run as a script by `python -I -S`; it must stay small and import little. It reads lines: `+7` adds a
+group to kill, `-7` removes it; `?9` adds a pipe (by inode) whose holders are to be killed, `!9`
+removes it. The pipe of a child is registered before the fork and identifies the child before its
+group is known. Terminal signals are blocked from the start.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _STEP = 0.02
 
 
 def main() -> None:
-    """Follow the lines, then kill."""
+    """Process the lines, then kill."""
     os.closerange(3, 65536)
     spared = {os.getpid(), os.getppid()}
     os.chdir("/")
@@ -44,7 +44,7 @@ def _note(line: bytes, groups: set[int], pipes: set[int]) -> None:
 
 
 def _kill(groups: set[int], pipes: set[int], spared: set[int]) -> None:
-    """Ask everything to end, then end it."""
+    """Send SIGTERM to everything, then SIGKILL."""
     asked: set[int] = set()
     deadline = time.monotonic() + _GRACE
     while groups or pipes:
@@ -56,14 +56,14 @@ def _kill(groups: set[int], pipes: set[int], spared: set[int]) -> None:
             _send(target, signal.SIGCONT)
         asked |= targets
         groups = {group for group in groups if _send(-group, 0)}
-        # A child between its fork and its first instruction holds no pipe yet: look again.
+        # A child between fork and exec holds no pipe yet: look again.
         if last or (not groups and not holders and time.monotonic() > deadline - _GRACE / 2):
             return
         time.sleep(_STEP)
 
 
 def _send(target: int, number: int) -> bool:
-    """Signal a process, or a group by its negative; false if it is gone."""
+    """Signal a process, or a group by its negative number; false if it does not exist."""
     with contextlib.suppress(PermissionError):
         try:
             os.kill(target, number)

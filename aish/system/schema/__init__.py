@@ -1,1 +1,1 @@
-"""JSON Schemas checked in bounded time."""
+"""JSON Schema validation in bounded time."""

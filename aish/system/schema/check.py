@@ -1,7 +1,7 @@
-"""Whether a value fits a JSON Schema, answered without ever being stopped by the schema (L17, X7).
+"""Validates values against JSON Schemas in bounded time, whatever the schema (L17, X7).
 
-Simple schemas, whose evaluation is bounded before it begins, are walked in this process; others
-go to a worker process (`client`).
+Simple schemas, whose cost is bounded in advance, are evaluated in this process; others by a worker
+process (`client`).
 """
 
 import json
@@ -41,7 +41,7 @@ _LONGEST_PATTERN = 200
 
 @frozen
 class Pattern:
-    """A compiled pattern and what it may cost: about `factor * len(text) ** degree`."""
+    """A compiled pattern and its cost bound: about `factor * len(text) ** degree`."""
 
     compiled: re.Pattern[str]
     degree: int
@@ -54,7 +54,7 @@ class Pattern:
 
 @lru_cache(maxsize=256)
 def bounded_pattern(source: str) -> Pattern | None:
-    """The pattern, or `None` where it may cost more than the square of the text's length.
+    """The pattern, or `None` if its cost may exceed the square of the text's length.
 
     Repeats count for themselves, are never nested, and one more is counted where the search may
     start anywhere.
@@ -139,8 +139,8 @@ _DIALECTS = (
 )
 _OLD_DIALECT = _DIALECTS[0]
 
-# Words that jsonschema of some draft acts upon and `walk` does not. What is in no draft
-# is ignored by both.
+# Keywords that jsonschema of some draft evaluates and `walk` does not. Keywords of no draft are
+# ignored by both.
 _BEYOND = frozenset(
     {
         *("additionalItems", "contains", "dependencies", "dependentRequired", "dependentSchemas"),
@@ -151,7 +151,7 @@ _BEYOND = frozenset(
 )
 
 
-class _Beyond(Exception):  # ruff: ignore[error-suffix-on-exception-name] - a signal, never seen outside
+class _Beyond(Exception):  # ruff: ignore[error-suffix-on-exception-name] - used for control flow in this module only
     """The schema is not simple."""
 
 
@@ -164,7 +164,7 @@ def is_bounded(schema: Any) -> bool:
 
 
 class _Survey:
-    """Counts the nodes of a schema with its references written out."""
+    """Counts the nodes of a schema with its references expanded."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
@@ -197,7 +197,7 @@ class _Survey:
         dialect = schema.get("$schema", _DIALECTS[1])
         if not isinstance(dialect, str) or dialect.rstrip("#") not in _DIALECTS:
             raise _Beyond
-        # In the older draft a reference hides its neighbours and `prefixItems` means nothing.
+        # In the older draft a reference overrides its siblings and `prefixItems` has no meaning.
         if self._old and ("prefixItems" in schema or ("$ref" in schema and len(schema) > 1)):
             raise _Beyond
 
@@ -270,7 +270,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_constant(value: Any, depth: int = 0) -> bool:
-    """Nothing so deep that comparing it could cost much."""
+    """Whether the value is shallow enough to be compared cheaply."""
     if isinstance(value, (Mapping, list, tuple)):
         inner = value.values() if isinstance(value, Mapping) else value
         return depth < _DEEPEST_CONSTANT and all(_is_constant(item, depth + 1) for item in inner)
@@ -323,11 +323,11 @@ _SIZES: Mapping[str, tuple[str, str]] = {
 
 @frozen
 class SchemaProblem:
-    """One way in which a value does not fit its schema.
+    """A violation of a schema.
 
-    `path` leads to what is wrong, to a missing or unknown key too. `keyword` is the schema's word
-    that was not met. `key` is the missing or unknown key; `allowed` are the known keys, the types
-    or the choices there would have been.
+    `path` leads to the invalid value, or to a missing or unknown key. `keyword` is the violated
+    schema keyword. `key` is the missing or unknown key; `allowed` are the known keys, types or
+    choices.
     """
 
     path: Path
@@ -344,7 +344,7 @@ TOO_LONG = SchemaProblem((), "schema took too long", "schema")
 
 
 def spell_path(path: Iterable[str | int]) -> str:
-    """A path as it would be written: `lines[0].text`, `["odd key"].x`."""
+    """A path in text form: `lines[0].text`, `["odd key"].x`."""
     parts: list[str] = []
     for step in path:
         if isinstance(step, int):
@@ -371,12 +371,12 @@ def unknown(path: Path, key: str, allowed: Iterable[str]) -> SchemaProblem:
 
 
 def ambiguous(path: Path) -> SchemaProblem:
-    """A value that fits several forms of `oneOf`."""
+    """A value that matches several branches of `oneOf`."""
     return SchemaProblem(path, "fits more than one form, of which only one is allowed", "oneOf")
 
 
 def unmet(path: Path, keyword: str, wanted: Any, value: Any, otherwise: str = "") -> SchemaProblem:
-    """A value that does not meet one keyword; `otherwise` is said of a keyword unknown here."""
+    """A value that violates one keyword; `otherwise` is the message for an unknown keyword."""
     allowed: tuple[str, ...] = ()
     if keyword == "type":
         allowed = (wanted,) if isinstance(wanted, str) else tuple(wanted)
@@ -401,10 +401,10 @@ def unmet(path: Path, keyword: str, wanted: Any, value: Any, otherwise: str = ""
 def nearest(
     branches: Sequence[Sequence[SchemaProblem]], path: Path, value: Any
 ) -> list[SchemaProblem]:
-    """The problems of the branch of `anyOf` or `oneOf` that the value was probably meant for.
+    """The problems of the branch of `anyOf` or `oneOf` that was probably intended.
 
-    That is the one whose type fits, whose constants fit, and which has the fewest problems. Where
-    the value is of no branch's kind, one problem names them all.
+    That is the one whose type and constants match, with the fewest problems. If the type matches no
+    branch, one problem lists them all.
     """
     if not branches:
         return [SchemaProblem(path, "fits none of the allowed forms", "anyOf")]
@@ -417,7 +417,7 @@ def nearest(
 
 
 def show(value: Any) -> str:
-    """A value in a few characters."""
+    """A value, shortened."""
     if isinstance(value, str):
         return repr(shorten(value, _LONGEST))
     if isinstance(value, Mapping):
@@ -428,7 +428,7 @@ def show(value: Any) -> str:
 
 
 def _distance(problems: Sequence[SchemaProblem], path: Path, value: Any) -> tuple[int, int, int]:
-    """How far a value is from a branch: its kind, its constants, all its problems."""
+    """How far a value is from a branch: type, constants, number of problems."""
     here = [problem for problem in problems if problem.path == path]
     kind = 0
     if any(problem.keyword in {"type", "false"} for problem in here):
@@ -444,7 +444,7 @@ def _distance(problems: Sequence[SchemaProblem], path: Path, value: Any) -> tupl
 
 
 def _none_of(problems: Sequence[SchemaProblem], value: Any) -> SchemaProblem:
-    """One problem for a value that is of none of several kinds."""
+    """One problem for a value that has none of several types."""
     types = tuple(dict.fromkeys(a for p in problems if p.keyword == "type" for a in p.allowed))
     choices = tuple(dict.fromkeys(a for p in problems if p.keyword != "type" for a in p.allowed))
     if not choices:
@@ -459,7 +459,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 class TooManyStepsError(Exception):
-    """The evaluation is longer than it may be where it cannot be stopped."""
+    """The evaluation needs too many steps to run in this process."""
 
 
 class Walk:
@@ -470,7 +470,7 @@ class Walk:
         self._steps = steps
 
     def check(self, schema: Any, value: Any, path: Path = ()) -> list[SchemaProblem]:
-        """All problems of `value`, which stands at `path`.
+        """All problems of `value`, which is at `path`.
 
         Raises:
             TooManyStepsError: the steps are used up.
@@ -506,7 +506,7 @@ class Walk:
         return pattern.compiled.search(text) is not None
 
     def _is_among(self, choices: Sequence[Any], value: Any) -> bool:
-        if isinstance(value, str):  # the quick way, and right for what equals its own kind only
+        if isinstance(value, str):  # the fast path; correct only for values of equal type
             self._spend(len(choices) // 50)
             return value in choices
         self._spend(len(choices))
@@ -614,7 +614,7 @@ _FAILS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def equal(one: Any, two: Any) -> bool:
-    """Whether two JSON values are the same; `1` is `1.0` and not `true`."""
+    """Whether two JSON values are equal; `1` equals `1.0` and not `true`."""
     if isinstance(one, bool) or isinstance(two, bool):
         return one is two
     if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
@@ -625,7 +625,7 @@ def equal(one: Any, two: Any) -> bool:
 
 
 def _frozen(value: Any) -> Any:
-    """A key that is the same for values that are the same."""
+    """A hashable key that is equal for equal values."""
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, Mapping):
@@ -660,7 +660,7 @@ __all__ = [
     "spell_path",
 ]
 
-# A step takes up to 5 microseconds: the loop stands still for 50 ms at most (L17).
+# A step takes up to 5 microseconds: the event loop is blocked for 50 ms at most (L17).
 LOOP_STEPS = 10_000
 FILE_STEPS = 1_000_000
 _simple: dict[int, tuple[Schema, bool]] = {}
@@ -668,7 +668,7 @@ _MOST_REMEMBERED = 512
 
 
 class Worker(Protocol):
-    """What `check_any` asks where it may not answer itself: a `client.SchemaWorker`."""
+    """Interface for schemas that are not evaluated in this process: a `client.SchemaWorker`."""
 
     async def check(self, schema: Schema, value: JsonValue) -> tuple[SchemaProblem, ...]:
         """The problems of a value, in bounded time and without blocking."""
@@ -676,7 +676,7 @@ class Worker(Protocol):
 
 
 def is_simple(schema: Schema) -> bool:
-    """Whether `check` may be asked; remembered for each schema object."""
+    """Whether `check` supports the schema; cached for each schema object."""
     known = _simple.get(id(schema))
     if known is None or known[0] is not schema:
         if len(_simple) >= _MOST_REMEMBERED:
@@ -692,10 +692,10 @@ def check(
     steps: int = FILE_STEPS,
     is_ours: bool = False,
 ) -> tuple[SchemaProblem, ...]:
-    """All that is wrong with a value, by a simple schema.
+    """All problems of a value with a simple schema.
 
-    A value so large that the steps are used up has one problem that says so. `is_ours`: a schema
-    that ships with us is known to be simple, and looking takes longer than the check of a file.
+    A value too large for the step limit has one problem that says so. `is_ours`: schemas that ship
+    with aish are known to be simple, and testing that would take longer than checking a file.
 
     Raises:
         ValueError: the schema is not simple.
@@ -713,7 +713,7 @@ async def check_any(
     value: JsonValue,
     worker: Worker,
 ) -> tuple[SchemaProblem, ...]:
-    """All that is wrong with a value, by any schema; a schema that cannot be used is a problem."""
+    """All problems of a value with any schema; an unusable schema is a problem."""
     if is_simple(schema):
         problems = check(schema, value, steps=LOOP_STEPS)
         if problems != (TOO_LONG,):
@@ -722,7 +722,7 @@ async def check_any(
 
 
 def check_schema(schema: Schema) -> tuple[SchemaProblem, ...]:
-    """What is wrong with a schema itself, such as one that a pipeline file holds."""
+    """The problems of a schema itself, such as one in a pipeline file."""
     if is_simple(schema):
         return ()
     if not isinstance(schema, Mapping):
@@ -742,7 +742,7 @@ def check_schema(schema: Schema) -> tuple[SchemaProblem, ...]:
 
 
 def _fetched(schema: Any, path: tuple[str | int, ...]) -> list[SchemaProblem]:
-    """References that lead out of the schema: they would have to be fetched."""
+    """References that point outside the schema: they would have to be fetched."""
     problems: list[SchemaProblem] = []
     if isinstance(schema, Mapping):
         reference = schema.get("$ref")

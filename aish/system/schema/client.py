@@ -1,4 +1,4 @@
-"""The worker process for schemas that are not simple: started late, asked in turn, killed (X7)."""
+"""The worker process for schemas that are not simple: started lazily, serial, killable (X7)."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ _ENDED = SchemaProblem((), "the schema checker has ended", "schema")
 
 
 class SchemaWorker:
-    """The worker process: started when it is first needed, killed when it takes too long."""
+    """The worker process: started on first use, killed when it takes too long."""
 
     def __init__(self, reaper: Reaper | None = None) -> None:
         self._reaper = reaper
@@ -47,7 +47,7 @@ class SchemaWorker:
             await child.stop(0)
 
     async def _exchange(self, request: bytes) -> tuple[SchemaProblem, ...]:
-        """One request and its answer; whatever goes wrong costs the process."""
+        """One request and its answer; on any failure the process is discarded."""
         answer: bytes | None = None
         try:
             child = self._child = self._child or await self._start()
@@ -69,7 +69,7 @@ class SchemaWorker:
         )
 
     async def _start(self) -> Child:
-        """A worker that has loaded what it needs; the wait for that is not the schema's fault."""
+        """A worker that has finished its imports; that time is not charged to the schema."""
         paths = json.dumps([path for path in sys.path if path])
         with permitted():
             self._child = child = await start_child(
@@ -85,7 +85,7 @@ class SchemaWorker:
 
 
 async def _line(child: Child) -> bytes:
-    """One line of a worker; empty when there is none, or one without end."""
+    """One line of a worker; empty if there is none, or if it is too long."""
     line = b""
     while not line.endswith(b"\n"):
         piece = await child.read()
@@ -96,7 +96,7 @@ async def _line(child: Child) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can write of a mapping that is not a dict."""
+    """A JSON-compatible form of a mapping that is not a dict."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError

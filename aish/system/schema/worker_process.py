@@ -1,7 +1,7 @@
-"""The process in which schemas are evaluated that could run away (L17, X7).
+"""The process that evaluates schemas of unbounded cost (L17, X7).
 
 Reads lines of JSON, `[schema, value]`, and answers each with a line of problems. It fetches
-nothing, and the kernel ends it if an evaluation outlives its parent's patience.
+nothing, and the kernel ends it if an evaluation exceeds the parent's time limit.
 """
 
 import contextlib
@@ -31,10 +31,10 @@ _BROKEN = "the schema cannot be used: "
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Answer until the end of input."""
     from jsonschema import Draft202012Validator
 
-    Draft202012Validator({}).is_valid(None)  # what is loaded late is loaded now
+    Draft202012Validator({}).is_valid(None)  # load lazy imports now
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     _say([])
@@ -61,7 +61,7 @@ def _answer(line: bytes) -> list[SchemaProblem]:
 
 
 def evaluate(schema: Any, value: Any) -> list[SchemaProblem]:
-    """The problems of a value, by jsonschema, with nothing but the schema itself to refer to."""
+    """The problems of a value, by jsonschema, resolving references within the schema only."""
     from jsonschema.validators import Draft202012Validator, validator_for
     from referencing import Registry
     from referencing.exceptions import Unresolvable
@@ -77,13 +77,13 @@ def evaluate(schema: Any, value: Any) -> list[SchemaProblem]:
         return [SchemaProblem((), _BROKEN + reason, "schema")]
     except (RecursionError, MemoryError):
         raise
-    except Exception as error:  # ruff: ignore[blind-except] - a schema that is none fails in any way it likes
+    except Exception as error:  # ruff: ignore[blind-except] - an invalid schema may raise any exception
         return [SchemaProblem((), _BROKEN + _reason(kind, schema, error), "schema")]
     return list(dict.fromkeys(_flat(errors, ())))
 
 
 def _reason(kind: Any, schema: Any, error: Exception) -> str:
-    """Why a schema is none; the metaschema knows best."""
+    """Why a schema is invalid, according to the metaschema."""
     from jsonschema.exceptions import SchemaError
 
     try:
@@ -91,7 +91,7 @@ def _reason(kind: Any, schema: Any, error: Exception) -> str:
     except SchemaError as found:
         place = "/".join(map(str, found.absolute_path))
         return f"{place}: {found.message[:200]}" if place else found.message[:200]
-    except Exception:  # ruff: ignore[blind-except] - not even the metaschema can look at it
+    except Exception:  # ruff: ignore[blind-except] - even validating it by the metaschema fails
         return type(error).__name__
     return f"{type(error).__name__}: {error}"[:200]
 
@@ -102,7 +102,7 @@ def _flat(errors: Iterable[Any], above: Path) -> Iterator[SchemaProblem]:
 
 
 def _problems(error: Any, path: Path) -> list[SchemaProblem]:
-    """One error of jsonschema in our words."""
+    """An error of jsonschema in aish's format."""
     word, wanted, value = error.validator, error.validator_value, error.instance
     if word is None:
         return [SchemaProblem(path, "is not allowed", "false")]
@@ -117,7 +117,7 @@ def _problems(error: Any, path: Path) -> list[SchemaProblem]:
         branches: dict[Any, list[SchemaProblem]] = {}
         for inner in error.context:
             found = _problems(inner, (*path, *inner.relative_path))
-            # A branch that is `false` has an error without a place in the schema.
+            # A branch that is `false` has an error without a path in the schema.
             branch = inner.relative_schema_path[0] if inner.relative_schema_path else id(inner)
             branches.setdefault(branch, []).extend(found)
         return nearest(list(branches.values()), path, value)

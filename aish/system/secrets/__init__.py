@@ -1,1 +1,1 @@
-"""Secrets, and the masks over them."""
+"""Secrets and masking."""

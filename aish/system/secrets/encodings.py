@@ -1,8 +1,8 @@
-r"""Secrets whose single letters are escaped in ways that nobody can list (C8).
+r"""Secrets whose letters are escaped individually, in too many ways to list (C8).
 
-JSON may spell any letter as `\u0073`, a URL any as `%73`, mixed as one likes; base64 may be broken
-into lines. Such spellings are no fixed texts but patterns: one a secret, used only on texts that
-have escapes at all.
+JSON may write any letter as `\u0073`, a URL any as `%73`, in any mixture; base64 may be broken into
+lines. Such spellings are matched by patterns: one per secret, used only on texts that contain
+escapes.
 """
 
 import re
@@ -16,15 +16,15 @@ _ESCAPES = re.compile(r"\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\\/")
 _SIGNS = ("\\u", "%", "\\/")
 _WRAPPED = re.compile(r"[\\\r\n](?<=[A-Za-z0-9+/_-]{40}.)", re.DOTALL)
 _BREAK = r"(?:\\{1,15}[rn]|[\r\n]|%0[adAD])*+"
-# As many as three layers of JSON make of one.
+# As many as three nested levels of JSON produce.
 _SLASHES = r"\\{1,15}"
 _SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _BASIC_PLANE = 0xFFFF
 _LONGEST_UTF8 = 4
-# What the first byte of a letter of UTF-8 is at least, by how many it has.
+# Minimum value of the first byte of a UTF-8 character, by its length.
 _FIRST_OF_MORE, _FIRST_OF_THREE, _FIRST_OF_FOUR = 0xC0, 0xE0, 0xF0
 
-# A letter of a URL, escaped up to four times; what may yet become one; an escape of an escape.
+# A URL character, escaped up to four times; an incomplete one; an escape of an escape.
 _PERCENT = re.compile(r"%(?:25){0,3}[0-9a-fA-F]{2}")
 _PERCENTS = re.compile(rf"(?:{_PERCENT.pattern})+")
 _PERCENT_BEGUN = re.compile(r"%(?:25){0,3}[0-9a-fA-F]?\Z")
@@ -32,7 +32,7 @@ _AGAIN = re.compile(r"%(?:25){1,3}(?=[0-9a-fA-F]{2})")
 _HEX = re.compile(r"%([0-9a-fA-F]{2})")
 _DIGITS = string.hexdigits
 _BYTES = {high + low: chr(int(high + low, 16)) for high in _DIGITS for low in _DIGITS}
-# Characters that stand for one byte at most.
+# Characters that encode at most one byte.
 _LONGEST_PERCENT = 9
 
 _Span = tuple[int, int, str]
@@ -40,21 +40,21 @@ _Span = tuple[int, int, str]
 
 @frozen
 class Unquoted:
-    """A text without its percent-encoding, whatever of it was encoded, and where it stands."""
+    """A text after percent-decoding, with the original positions."""
 
     text: str
     values: list[int]
     spellings: list[int]
 
     def place(self, value: int) -> int:
-        """Where a character is spelled, or where the text ends."""
+        """The position of a character in the original, or the end of the text."""
         known = bisect_right(self.values, value) - 1
         return self.spellings[known] + value - self.values[known]
 
 
 def unquoted(text: str) -> str:
-    """The text without its percent-encoding; what is no UTF-8 then stands as lone surrogates."""
-    # Byte by byte, with no Python in between: this is done with every text that has an escape.
+    """The percent-decoded text; invalid UTF-8 becomes lone surrogates."""
+    # Bytewise without a Python loop: this is done for every text with an escape.
     raw = text.encode("utf-8", "surrogatepass").decode("latin-1")
     pieces = _HEX.split(_AGAIN.sub("%", raw) if "%25" in raw else raw)
     pieces[1::2] = map(_BYTES.__getitem__, pieces[1::2])
@@ -62,7 +62,7 @@ def unquoted(text: str) -> str:
 
 
 def unquoted_places(text: str) -> Unquoted:
-    """The same, with the places."""
+    """The same, with the positions."""
     pieces: list[str] = []
     values, spellings = [0], [0]
     end = length = 0
@@ -82,10 +82,10 @@ def unquoted_places(text: str) -> Unquoted:
 
 
 def percent_begun(text: str) -> int:
-    """Where a letter begins of which the text has only the first bytes, or a part of one."""
+    """Start of a final character of which the text has only the first bytes, or a part of one."""
     begun = _PERCENT_BEGUN.search(text, max(0, len(text) - _LONGEST_PERCENT))
     end = len(text) if begun is None else begun.start()
-    # The bytes before it, as far as they are the beginning of one letter.
+    # The preceding bytes, if they are the beginning of a character.
     near = max(0, end - _LONGEST_PERCENT * (_LONGEST_UTF8 - 1))
     last = None
     for run in _PERCENTS.finditer(text, near, end):
@@ -108,7 +108,7 @@ def _bytes(run: str) -> bytes:
 
 
 class Spellings:
-    """Patterns of secrets; made when a text comes that may need them."""
+    """Patterns of secrets; compiled when a text needs them."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -117,15 +117,15 @@ class Spellings:
         self._broken: list[tuple[re.Pattern[str], str]] | None = None
 
     def add(self, tag: str, text: str, coded: Iterable[str]) -> None:
-        """Look for a text, and for what it is in base64, from now on."""
+        """Look for a text, and for its base64 form, from now on."""
         self._texts.setdefault(text, tag)
         for one in coded:
             self._coded.setdefault(one, tag)
         self._patterns = self._broken = None
 
     def spans(self, text: str) -> Iterator[_Span]:
-        """Where one stands with escapes in it: start, end, tag; they may overlap."""
-        # Looking for a text takes next to nothing, and for a pattern does not.
+        """Positions of escaped secrets: start, end, tag; they may overlap."""
+        # A substring search costs almost nothing, a pattern search does not.
         if any(one in text for one in _SIGNS) and _ESCAPES.search(text):
             if self._patterns is None:
                 of_texts = [(_escaped(one), tag) for one, tag in self._texts.items()]
@@ -145,9 +145,9 @@ def _found(patterns: Iterable[tuple[re.Pattern[str], str]], text: str) -> Iterat
 
 
 def _escaped(text: str) -> re.Pattern[str]:
-    """Each letter in any spelling. Atomic groups: no text makes this slow."""
+    """Each letter in any spelling. Atomic groups prevent backtracking."""
     first, *rest = map(_letter, re.findall(r"\\+|[^\\]", text, re.DOTALL))
-    # The first one is none: by how it begins, places are found where it is worth while to look.
+    # The first alternative is plain: its first character limits where a match is tried.
     return re.compile(f"(?:{first})" + "".join(f"(?>{one})" for one in rest))
 
 
@@ -157,7 +157,7 @@ def _letter(one: str) -> str:
     unicode = "".join(f"{_SLASHES}u{half:04x}" for letter in one for half in _halves(ord(letter)))
     ways = [f"(?i:{coded})", f"(?i:{unicode})"]
     if one[0] == "\\":
-        # In pairs: one that is left over begins what comes next.
+        # In pairs: an odd one belongs to what follows.
         return "|".join((*ways, rf"(?:\\\\){{{len(one)},{len(one) * 8}}}", rf"\\{{{len(one)}}}"))
     if one in _SHORT:
         ways.append(_SLASHES + _SHORT[one])
@@ -169,7 +169,7 @@ def _letter(one: str) -> str:
 
 
 def _slashed(coded: str) -> re.Pattern[str]:
-    """Base64 whose letters stand as they are, and everything else in any spelling."""
+    """Base64 with letters as they are, and everything else in any spelling."""
     return re.compile("".join(one if one.isalnum() else f"(?>{_letter(one)})" for one in coded))
 
 
@@ -178,7 +178,7 @@ def _in_lines(text: str) -> re.Pattern[str]:
 
 
 def _halves(code: int) -> tuple[int, ...]:
-    """A character as JSON numbers it: beyond the basic plane it is two."""
+    """A character as JSON escapes it: a surrogate pair beyond the basic plane."""
     if code <= _BASIC_PLANE:
         return (code,)
     high, low = divmod(code - 0x10000, 0x400)

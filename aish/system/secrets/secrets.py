@@ -1,8 +1,8 @@
-"""Secrets, and the masks that keep them out of what is shown and written (X4, F15).
+"""Secrets, and the masks that keep them out of output and files (X4, F15).
 
-A mask finds a value in every form in which it is likely to be printed: as it is, escaped in JSON
+A mask finds a value in every form in which it is likely to be printed: verbatim, escaped in JSON
 (up to three times), escaped in a URL (any of its letters, up to four times), in base64 at each of
-the three alignments. Forms that overlap are masked as one, so that masking never leaves the tail of
+the three alignments. Overlapping forms are masked as one, so that masking never leaves the tail of
 a second secret behind.
 """
 
@@ -20,19 +20,19 @@ from aish.core.json import JsonValue
 from aish.core.patterns import lazy_pattern
 
 SHORTEST = 8
-# Parts of names whose values are credentials, however short they are: at the end of a name,
-# or before what is in `_WHICH`.
+# Name parts that indicate credentials, however short the values are: at the end of a name, or
+# before a word in `_WHICH`.
 _CREDENTIAL = lazy_pattern(
     r"\w*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD)\d*"
     r"|(?:PAT|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE|JWT|BEARER)\d*"
 )
-# Those that mean nothing else, so that more may follow (`SECRET_KEY_BASE`).
+# Unambiguous ones, which more words may follow (`SECRET_KEY_BASE`).
 _ANYWHERE = lazy_pattern(r"\w*(?:APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)\d*")
 _WHICH = lazy_pattern(
     r"V?\d+|PROD|PRODUCTION|DEV|DEVELOPMENT|STAGE|STAGING|STG|TEST|TESTING|QA|UAT|LIVE|LOCAL"
     r"|SANDBOX|OLD|NEW|PRIMARY|SECONDARY|BACKUP"
 )
-# What follows the word where a value says something about a credential.
+# Following words that make the value a property of a credential.
 _ABOUT = frozenset(
     {
         *("ALGORITHM", "AUDIENCE", "BUCKET", "BUDGET", "CACHE", "CHARS", "COLUMN", "COUNT", "DIR"),
@@ -44,14 +44,14 @@ _ABOUT = frozenset(
         *("USAGE", "USER", "VAR", "VERSION", "WINDOW"),
     }
 )
-# Words that only end like one, and numbers of tokens.
+# Words that merely end like one, and numbers of tokens.
 _OTHERWISE = lazy_pattern(
     r"(?:HOT|MON|TUR|DON|HOC|JOC|WHIS)KEY|(?:BY|COM|ENCOM|SUR|TRES)PASS|OLDPWD"
     r"|(?:MAX|MIN|NUM)TOKEN"
 )
 _COUNTED = lazy_pattern(r"(?:\A|_)(?:MAX|MIN|NUM)_(?:[A-Z]+_)?TOKEN(?=_|\Z)")
 _CAMEL = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])")
-# What every machine has, under these names.
+# Variables that every machine has.
 _EVERYWHERE = frozenset(
     {
         *("CI", "COLUMNS", "DISPLAY", "EDITOR", "HOME", "HOST", "HOSTNAME", "LANG", "LANGUAGE"),
@@ -64,14 +64,14 @@ _PATH = lazy_pattern(r"(?:/|~|\.\.?(?:/|\Z))[^\0\n]*")
 _SHORTEST_LINE = 16
 _NESTED = 3
 _DEEPEST = 200
-# More than the characters that one letter takes in a URL, escaped as often as is looked for.
+# More than one letter takes in a URL at the maximum number of escapes.
 _PERCENT_LETTER = 12
 
 _Spelled = Callable[[str], Iterator[tuple[int, int, str]]]
 
 
 def names_credential(name: str) -> bool:
-    """Whether what a variable, a header or an option is called says that it holds a credential."""
+    """Whether the name of a variable, header or option indicates a credential."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", _CAMEL.sub("_", name)).strip("_").upper()
     if words == "PWD":
         return False
@@ -92,10 +92,10 @@ def is_everywhere(name: str) -> bool:
 
 
 def is_ordinary(name: str, value: str) -> bool:
-    """Whether a variable that is not a declared secret holds none (F15).
+    """Whether a variable that is not a declared secret contains none (F15).
 
-    So it is with what every machine has, with paths in variables that are named as paths, and with
-    what is too short to be masked, unless it is named like a credential.
+    True for variables that every machine has, for paths in variables named as paths, and for values
+    too short to be masked, unless the name indicates a credential.
     """
     if is_everywhere(name):
         return True
@@ -120,14 +120,14 @@ class Secrets:
         return bool(self._tags)
 
     def __len__(self) -> int:
-        """How many texts are looked for."""
+        """Number of texts that are looked for."""
         return len(self._tags)
 
     def add(self, name: str, value: str) -> None:
         """Mask `value` as `<secret:name>` from now on.
 
         Raises:
-            UsageError: the value is too short to be told apart from ordinary text (F15).
+            UsageError: the value is too short to be distinguished from ordinary text (F15).
         """
         if len(value) < SHORTEST:
             raise UsageError(
@@ -139,14 +139,14 @@ class Secrets:
             self._tags.setdefault(form, tag)
         self._values.append((tag, value))
         self._spellings = None
-        # A value that is part of a tag must not be masked within the tag once more.
+        # A value that is part of a tag must not be masked again within the tag.
         for tag in set(self._tags.values()):
             if any(form in tag and form != tag for form in self._tags):
                 self._tags[tag] = tag
         self._pattern = None
 
     def plain(self) -> Iterator[str]:
-        """Each secret as it is; of one with several lines, each longer line of it."""
+        """Each secret verbatim; of one with several lines, each longer line of it."""
         values = (one for _, value in self._values for one in sorted(_plain(value)))
         return (one for one in dict.fromkeys(values) if not {"\r", "\n"} & set(one))
 
@@ -166,14 +166,14 @@ class Secrets:
         return self._mask_json(value, 0) if self._tags else value
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Where secrets stand: start, end, tag; overlapping ones as one, under the first's tag."""
+        """Positions of secrets: start, end, tag; overlapping ones joined under the first tag."""
         found = self._plain_spans(text)
         if "%" in text and (encoded := self._percent_spans(text)):
             return _joined((*found, *encoded))
         return found
 
     def _percent_spans(self, text: str) -> list[tuple[int, int, str]]:
-        """Where they stand with any of their letters escaped as in a URL."""
+        """Their positions with any letter escaped as in a URL."""
         if not _percent().search(text):
             return []
         from aish.system.secrets.encodings import unquoted, unquoted_places
@@ -197,9 +197,9 @@ class Secrets:
             yield begin, end, tag
 
     def spans_in_any_spelling(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """The same, however single letters of a secret are escaped: slower, for what is kept."""
+        """The same, in any spelling of single letters: slower, for data that is kept."""
         if self._spellings is None:
-            # Most runs keep nothing of which every spelling would have to be thought of.
+            # Most runs keep nothing that needs every spelling.
             from aish.system.secrets.encodings import Spellings
 
             known = Spellings()
@@ -210,7 +210,7 @@ class Secrets:
         yield from _joined((*self.spans(text), *self._spellings(text)))
 
     def beginning(self, text: str) -> int:
-        """Where the longest tail of the text begins that may be the beginning of a secret."""
+        """Start of the longest suffix of the text that may be the beginning of a secret."""
         place = self._plain_beginning(text)
         # Each letter may be escaped.
         near = max(0, len(text) - _PERCENT_LETTER * self._longest)
@@ -265,7 +265,7 @@ class Secrets:
 
 
 class StreamMask:
-    """Masks a text that comes in pieces; the pieces joined are what `mask` makes of the whole."""
+    """Masks a text that arrives in pieces; the result equals `mask` of the whole text."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
@@ -273,7 +273,7 @@ class StreamMask:
         self._covered = 0
 
     def feed(self, text: str) -> str:
-        """What can be shown so far: all but what may be the beginning of a secret."""
+        """The text that can be shown so far: all but a possible beginning of a secret."""
         if not self._secrets:
             return text
         return self._take(self._held + text, ended=False)
@@ -283,7 +283,7 @@ class StreamMask:
         return self._take(self._held, ended=True)
 
     def _take(self, text: str, *, ended: bool) -> str:
-        """Mask what is decided; `_covered` characters of what is held were already masked."""
+        """Mask the decided part; `_covered` characters of the buffer were already masked."""
         hold = len(text) if ended else self._secrets.beginning(text)
         pieces: list[str] = []
         end = self._covered
@@ -300,7 +300,7 @@ class StreamMask:
 
 
 def _joined(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
-    """Spans in their order, overlapping ones as one, under the first's tag."""
+    """Spans in order, overlapping ones as one, with the first one's tag."""
     # The longest first: it may begin with another secret.
     found = deque(sorted(spans, key=lambda one: (one[0], -one[1])))
     while found:
@@ -316,18 +316,18 @@ def _percent() -> re.Pattern[str]:
 
 
 def _forms(value: str) -> set[str]:
-    """Every form in which a value is looked for."""
+    """Every form of a value that is looked for."""
     forms: set[str] = set()
     for text in _plain(value):
         forms.update(_escaped(text), _in_base64(text))
-        # What holds a document that holds the value, in base64.
+        # The base64 form of a document that contains the value.
         for again in _in_json(text) - {text}:
             forms.update(_in_base64(again))
     return forms
 
 
 def _plain(value: str) -> set[str]:
-    """The value, and its longer lines: each may turn up alone."""
+    """The value, and its longer lines: each may occur alone."""
     lines = value.splitlines()
     plain = {value, value.strip()}
     if len(lines) > 1:
@@ -336,7 +336,7 @@ def _plain(value: str) -> set[str]:
 
 
 def _escaped(text: str) -> set[str]:
-    # A JSON document within the arguments of a call, which are JSON within a body of JSON.
+    # A JSON document within the arguments of a call, which are JSON within a JSON body.
     forms = {text}
     for _ in range(_NESTED):
         forms |= {again for form in forms for again in _in_json(form)}
@@ -346,13 +346,13 @@ def _escaped(text: str) -> set[str]:
 def _in_json(text: str) -> set[str]:
     forms = {json.dumps(text, ensure_ascii=plain)[1:-1] for plain in (True, False)}
     forms |= {form.replace("/", "\\/") for form in forms}
-    # Go and many web frameworks keep these out of JSON text.
+    # Go and many web frameworks escape these in JSON text.
     escaped: dict[str, str | int | None] = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
     return forms | {form.translate(str.maketrans(escaped)) for form in forms}
 
 
 def _in_url(text: str) -> set[str]:
-    """With every usual set of characters that stay as they are, in both cases of hex digits."""
+    """With every common set of unreserved characters, in both cases of hex digits."""
     raw = text.encode("utf-8", "surrogatepass")
     forms = {quote(raw, safe=safe) for safe in ("", "/", "!'()*~", "!$&'()*+,;=:@/", "/:?=&@+,;$!")}
     forms |= {quote_plus(raw), quote_plus(raw, safe="*")}
@@ -360,7 +360,7 @@ def _in_url(text: str) -> set[str]:
 
 
 def _in_base64(text: str) -> set[str]:
-    """What stays the same wherever the value stands in the text that was encoded."""
+    """The part that is the same at any offset in the encoded text."""
     raw = text.encode("utf-8", "surrogatepass")
     whole = base64.b64encode(raw)
     forms = {whole}
