@@ -1,1 +1,1 @@
-"""The record of a run on disk: written, and read back."""
+"""The record of a run on disk: writing and reading."""

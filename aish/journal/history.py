@@ -1,10 +1,10 @@
-"""What happened in a run: its events folded into segments, steps, items, turns and calls (10.1.7).
+"""The history of a run: its events folded into segments, steps, items, turns and calls (10.1.7).
 
-The one fold of the event stream. It takes the events as they come, live or from a journal, and
-hands out what has ended; it holds what is open, and no more. Pure: it reads and writes nothing.
+The only fold of the event stream. It takes events as they come, live or from a journal, and returns
+what has ended; it keeps only what is open. Pure: it does no I/O.
 
-What is handed out may be handed out again: a resumed journal tells of some units twice, and so does
-a step that is tried again. Whoever gathers them lets the last one count.
+A unit may be returned more than once: a resumed journal repeats some units, and so does a retried
+step. Callers use the last one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,16 +60,16 @@ Finished = StepFinished | ItemFinished
 REFUSED: frozenset[Verdict] = frozenset({"deny", "ask-no"})
 """Verdicts by which a call is not made."""
 
-# As many as code scanning takes of one run.
+# The maximum that code scanning accepts of one run.
 _MOST_ANNOTATIONS = 25_000
 
 
 @frozen
 class Segment:
-    """One process's part of a run: a run that was resumed has several.
+    """The part of a run in one process: a resumed run has several.
 
-    `seq` here and below is the number of the first event; `finished` is missing where the process
-    was killed, or still runs.
+    `seq` here and below is the number of the first event; `finished` is missing if the process was
+    killed, or still runs.
     """
 
     seq: int
@@ -81,11 +81,11 @@ class Segment:
 
 @frozen
 class Request:
-    """A request to a model: the messages that it adds to those of the one before, as `turn.added`.
+    """A request to a model: the messages that it adds to the previous one, as `turn.added`.
 
-    `count` is how many messages it has, of which `earlier` are before the first one here: another
-    step has them. `rewritten` says why the messages are all there are, and not only the new ones.
-    `within` is the number of the unit that it is a part of.
+    `count` is its number of messages, of which `earlier` precede the first one here and belong to
+    another step. `rewritten` says why all messages are included, and not only the new ones.
+    `within` is the number of the containing unit.
     """
 
     seq: int
@@ -103,7 +103,7 @@ class Request:
 
 @frozen
 class Turn:
-    """A request with its answer; the request is missing where the stream does not tell of it."""
+    """A request with its answer; the request is missing if the stream does not contain it."""
 
     seq: int
     place: Place
@@ -116,7 +116,7 @@ class Turn:
 
 @frozen
 class Unanswered:
-    """A request that has no answer: it failed, or the run ended first."""
+    """A request without an answer: it failed, or the run ended first."""
 
     request: Request
     ended: float
@@ -124,10 +124,10 @@ class Unanswered:
 
 @frozen
 class Call:
-    """A tool call: as the model wrote it, as it was decided, and its result.
+    """A tool call: as requested by the model, the decision, and its result.
 
-    `sent` is the number of the event by which it left for its server; `began` is when it did, or
-    when it was first told of.
+    `sent` is the number of the event by which it was sent to its server; `began` is the time of
+    that, or of its first event.
     """
 
     seq: int
@@ -143,15 +143,15 @@ class Call:
 
     @property
     def is_refused(self) -> bool:
-        """Whether a rule or a person said no to it."""
+        """Whether a rule or the user denied it."""
         return self.decided is not None and self.decided.verdict in REFUSED
 
 
 @frozen
 class Sent:
-    """Messages that go out with the next request, and that no other entry has.
+    """Messages that are sent with the next request, and that no other entry contains.
 
-    `anew` says why, where the messages before it were replaced.
+    `anew` says why, if the previous messages were replaced.
     """
 
     at: float
@@ -162,7 +162,7 @@ class Sent:
 
 @frozen
 class Aside:
-    """Something that happened between the two."""
+    """An event between two requests or calls."""
 
     at: float
     event: Retry | Fallback | Notice | TextWithdrawn
@@ -173,11 +173,11 @@ Entry = Turn | Call | Aside | Sent
 
 @frozen
 class Unit:
-    """A step or an item: what happened in it, in order, and how it ended.
+    """A step or an item: its entries in order, and how it ended.
 
-    `started` is missing where the stream does not tell of it, as of a step that is skipped;
-    `finished` is missing where the run ended first. `within` is the number of the unit that it is
-    a part of: the step of an item, the step around a sub-pipeline.
+    `started` is missing if the stream has no such event, as for a skipped step; `finished` is
+    missing if the run ended first. `within` is the number of the containing unit: the step of an
+    item, the step around a sub-pipeline.
     """
 
     seq: int
@@ -194,7 +194,7 @@ class Unit:
 
     @property
     def key(self) -> Key:
-        """What tells it from the other units of its run."""
+        """Identifies it among the units of its run."""
         return self.step, self.item
 
     @property
@@ -204,12 +204,12 @@ class Unit:
 
     @property
     def index(self) -> int | None:
-        """The place of an item among the items of its step."""
+        """The index of an item among the items of its step."""
         return self.started.index if isinstance(self.started, ItemStarted) else None
 
     @property
     def count(self) -> int | None:
-        """How many items a step has, if that was known when it began."""
+        """The number of items of a step, if known at its start."""
         return self.started.count if isinstance(self.started, StepStarted) else None
 
 
@@ -217,9 +217,9 @@ Ended = Segment | Unit | Turn | Unanswered | Call
 
 
 class Annotations:
-    """The annotations of a run, as its last part has them; `left_out` counts those over a limit.
+    """The annotations of a run, from its last segment; `left_out` counts those over a limit.
 
-    Each item of a batch may have some: they are held by their place, to be replaced as a whole.
+    Each item of a batch may have some: they are grouped by place, and replaced as a group.
     """
 
     def __init__(self) -> None:
@@ -241,13 +241,13 @@ class Annotations:
             self.left_out += 1
 
     def forget(self, place: Place) -> None:
-        """What is made again takes the place of what was."""
+        """Remove annotations that are made again."""
         self._held -= len(self._of.pop(place, ()))
 
 
 @slotted
 class _OpenSegment:
-    """A segment that goes on; `told` says that it was handed out."""
+    """An open segment; `told` says that it was returned."""
 
     seq: int
     started: RunStarted
@@ -262,7 +262,7 @@ class _OpenSegment:
 
 @slotted
 class _OpenCall:
-    """A call that goes on, and where it is among the entries of its unit."""
+    """An open call, and its index among the entries of its unit."""
 
     seq: int
     place: Place
@@ -291,7 +291,7 @@ class _OpenCall:
 
 @slotted
 class _Talk:
-    """A conversation so far; `new` begins what was not sent yet, `sent` says whether any was."""
+    """A conversation so far; `new` is the first unsent index, `sent` whether any was sent."""
 
     messages: list[JsonObject] = field(default_factory=list)
     new: int = 0
@@ -306,7 +306,7 @@ _CallKey = tuple[int | None, str | None]
 
 @slotted
 class _OpenUnit:
-    """A unit that goes on, with what is needed to put its events together."""
+    """An open unit, with what is needed to assemble its events."""
 
     seq: int
     step: str
@@ -326,11 +326,11 @@ class _OpenUnit:
 
     @property
     def around(self) -> int | None:
-        """The number of what its turns and calls are a part of."""
+        """The number of the unit that contains its turns and calls."""
         return self.within if self.started is None else self.seq
 
     def unit(self, finished: Finished | None) -> Unit:
-        # Calls that were open were closed before.
+        # Open calls were closed before.
         entries = cast("tuple[Entry, ...]", tuple(self.entries))
         return Unit(
             self.seq,
@@ -348,9 +348,9 @@ class _OpenUnit:
 
 
 class History:
-    """Folds the events of one run, in their order.
+    """Folds the events of one run, in order.
 
-    `notices` are those outside of any step, `annotations` those that count now.
+    `notices` are those outside of any step, `annotations` the current ones.
     """
 
     def __init__(self) -> None:
@@ -362,11 +362,11 @@ class History:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The segments of the run so far, the last one as far as it has come."""
+        """The segments of the run so far, including an open last one."""
         return [one.segment() for one in self._segments]
 
     def take(self, stamped: Stamped) -> Sequence[Ended]:  # ruff: ignore[complex-structure, too-many-branches, too-many-return-statements] - a union
-        """Fold one event in; what ended with it, the innermost first."""
+        """Fold one event in; returns what ended with it, innermost first."""
         event, now = stamped.event, stamped.time
         if self._segments and not isinstance(event, RunStarted):
             self._segments[-1].ended = now
@@ -399,7 +399,7 @@ class History:
             case AnnotationAdded():
                 self.annotations.add(event)
             case RunStarted():
-                # Whoever wrote the last segment was killed in the middle of these.
+                # The process of the previous segment was killed during these.
                 cut_off = self.rest()
                 self.annotations.forget(event.place)
                 self._segments.append(_OpenSegment(stamped.seq, event, now, now))
@@ -419,7 +419,7 @@ class History:
         return ()
 
     def rest(self) -> Sequence[Ended]:
-        """What has no end, when no more will come: the innermost first, at last the segment."""
+        """What has no end, when there are no more events: innermost first, the segment last."""
         ended: list[Ended] = []
         for unit in self._open.values():
             ended += _cut_off(unit, unit.ended)
@@ -431,7 +431,7 @@ class History:
         return ended
 
     def around(self, place: Place) -> int | None:
-        """The number of the open turn or call at a place, else of the unit that it is in."""
+        """The number of the open turn or call at a place, else of its unit."""
         if place.step is None:
             return None
         unit = self._open.get((place.step, place.item))
@@ -444,7 +444,7 @@ class History:
         return next(found, None if unit.started is None else unit.seq)
 
     def _unit(self, place: Place, stamped: Stamped) -> _OpenUnit | None:
-        """The unit that something happens in; one that nobody has begun begins now."""
+        """The unit of an event; created if it has no start event."""
         if place.step is None:
             return None
         key = place.step, place.item
@@ -461,7 +461,7 @@ class History:
         return _OpenUnit(stamped.seq, *key, now, now, kind, started, within)
 
     def _outer(self, key: Key) -> int | None:
-        """The number of what a step or an item is a part of, where that was begun."""
+        """The number of the unit that contains a step or an item, if it was started."""
         step, item = key
         unit = None if item is None else self._open.get((step, None))
         if unit is not None and unit.started is not None:
@@ -503,7 +503,7 @@ class History:
         unit.entries.append(Aside(stamped.time, event))
         if not isinstance(event, Retry) or not _is_of_unit(event):
             return ()
-        # What was expected of the last attempt is expected of the next one.
+        # Expectations of the last attempt apply to the next one.
         unit.checks.clear()
         unit.talks.clear()
         unit.attempt += 1
@@ -511,7 +511,7 @@ class History:
 
 
 def ended(events: Iterable[Stamped]) -> Iterator[Ended]:
-    """All that ended, in the order of the ends; at last what has no end."""
+    """All that ended, in order of the ends; then what has no end."""
     history = History()
     for stamped in events:
         yield from history.take(stamped)
@@ -519,7 +519,7 @@ def ended(events: Iterable[Stamped]) -> Iterator[Ended]:
 
 
 def _is_of_unit(retry: Retry) -> bool:
-    """Whether the whole unit is tried again, and not only a request of it."""
+    """Whether the whole unit is retried, and not only a request of it."""
     return retry.place.turn is None and retry.endpoint == f"step {retry.place.step}"
 
 
@@ -538,7 +538,7 @@ def _cut_off(unit: _OpenUnit, now: float) -> Sequence[Ended]:
 
 
 def _ask(unit: _OpenUnit, event: TurnStarted, stamped: Stamped) -> Sequence[Ended]:
-    """A request goes out: what is new in its conversation is what it adds."""
+    """A request is sent: it adds the new messages of its conversation."""
     place = event.place
     key = place.turn, place.call, event.purpose
     older = unit.requests.pop(key, None)
@@ -563,7 +563,7 @@ def _ask(unit: _OpenUnit, event: TurnStarted, stamped: Stamped) -> Sequence[Ende
 
 
 def _answer(unit: _OpenUnit, event: TurnFinished, stamped: Stamped) -> Turn:
-    """An answer, which is the next message of its conversation."""
+    """An answer, which becomes the next message of its conversation."""
     place, now = event.place, stamped.time
     request = unit.requests.pop((place.turn, place.call, event.purpose), None)
     if request is None:
@@ -616,7 +616,7 @@ def _call(
 
 
 def _send(unit: _OpenUnit, event: TurnAdded | HistoryReplaced, now: float) -> None:
-    """Messages that stand in a conversation now; answers and results have events of their own."""
+    """Messages added to a conversation; answers and results have events of their own."""
     anew: str | None = None
     new: Sequence[JsonObject] = ()
     if isinstance(event, HistoryReplaced):
@@ -651,7 +651,7 @@ def _add(unit: _OpenUnit, event: TurnAdded) -> None:
     begins = purpose in {"summary", "sampling"} or (purpose == "judge" and role == "system")
     if begins and talk.sent:
         talk = unit.talks[purpose] = _Talk()
-    # What was sent is not always what was said before: this is in its place.
+    # The sent message may differ from the recorded one: this replaces it.
     if role == "assistant" and talk.messages and talk.messages[-1].get("role") == "assistant":
         talk.messages[-1] = message
         talk.asked = _ids(message)
@@ -684,7 +684,7 @@ def _ids(message: Mapping[str, JsonValue]) -> list[str]:
 
 
 def _put_in_order(talk: _Talk) -> None:
-    """Replies are told as calls end, and sent in the order of the calls."""
+    """Replies are reported as calls end, but sent in the order of the calls."""
     messages = talk.messages
     at = len(messages)
     while at and messages[at - 1].get("role") != "assistant":

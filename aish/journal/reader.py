@@ -1,12 +1,12 @@
-"""A journal read back: one record after the other, none of them on trust (B2).
+"""Reads a journal, record by record, and validates each (B2).
 
-A torn tail, which a killed process or a crash of the machine may leave, is recognised and left out:
-half a record, NUL bytes, or both. Anything else that is not as it was written is refused with its
-line and place: what was done once must not be done again because its record was skipped.
+A torn tail, as left by a killed process or a crash of the machine, is recognized and ignored: half
+a record, NUL bytes, or both. Any other damage is refused with its line and position: skipping a
+record could repeat work that was already done.
 
-Records of a journal as the events they were: the way back of `lines` (design 11).
+Converts records back to events: the inverse of `lines` (design 11).
 
-A long journal has many records of few types: how each field is read is found out once.
+A long journal has many records of few types: how each field is read is computed once.
 """
 
 import json
@@ -31,7 +31,7 @@ _BUFFER = 1 << 18
 
 @frozen
 class Torn:
-    """What stands after the last whole record: where it begins, and how long it is."""
+    """What follows the last whole record: where it begins, and its length."""
 
     line: int
     offset: int
@@ -39,7 +39,7 @@ class Torn:
 
 
 def torn_tail(torn: Torn) -> str:
-    """What is told of a tail that is cut off before anything is appended."""
+    """The message about a tail that is cut off before appending."""
     size = f"{torn.size:,} bytes" if torn.size != 1 else "1 byte"
     return (
         f"the journal ends in {size} that are not a whole record, as after a crash; they are "
@@ -49,9 +49,9 @@ def torn_tail(torn: Torn) -> str:
 
 
 class JournalReading:
-    """The records of an open journal, in memory that does not grow with it.
+    """The records of an open journal, in constant memory.
 
-    `torn` is known once all records were read. Closes the file that it is given.
+    `torn` is known after all records were read. Closes the given file.
     """
 
     def __init__(self, file: BinaryIO, name: str, longest: int = LONGEST) -> None:
@@ -73,7 +73,7 @@ class JournalReading:
         """Each record without its checksum.
 
         Raises:
-            JournalError: something is not as it was written, or a newer aish wrote it.
+            JournalError: a record is damaged, or a newer aish wrote it.
         """
         while line := self._file.readline(self._longest):
             self._line += 1
@@ -112,7 +112,7 @@ class JournalReading:
         self.torn = Torn(self._line, self._offset, len(line))
 
     def _rest_is_empty(self, line: bytes) -> bool:
-        """Whether nothing but NUL bytes comes after a line that was not written whole."""
+        """Whether only NUL bytes follow an incomplete line."""
         size = len(line)
         while block := self._file.read(_BUFFER):
             if block.strip(b"\0\n"):
@@ -122,7 +122,7 @@ class JournalReading:
         return True
 
     def _damage(self, line: bytes) -> JournalError:
-        """What has become of a line that is not as it was written."""
+        """The error for a damaged line."""
         if b"\0" in line:
             said = "has NUL bytes in it, and records after them"
             return self._error(said, _COPY)
@@ -149,7 +149,8 @@ class JournalReading:
 
 
 def _whole(text: str) -> Any:
-    # As `json.loads`, which looks for blanks around it twice: a tenth of the time.
+    # Like `json.loads`, which also looks for white space around the value twice: saves a tenth of
+    # the time.
     value, end = _DECODER.raw_decode(text)
     if end != len(text):
         raise ValueError(text[end:])
@@ -164,7 +165,7 @@ def read_journal(path: Path) -> JournalReading:
     """The records of a journal; use it in a `with`.
 
     Raises:
-        UsageError: what stands there is not a regular file of our own.
+        UsageError: the path is not a regular file owned by the user.
         OSError: it cannot be opened.
     """
     return JournalReading(os.fdopen(open_own(path), "rb", buffering=_BUFFER), str(path))
@@ -187,10 +188,10 @@ class _Slot:
 
 
 def event_of(record: JsonObject) -> Stamped | None:
-    """The event of a record; `None` where a newer aish wrote a type that is not known here.
+    """The event of a record; `None` if its type is unknown because a newer aish wrote it.
 
     Raises:
-        ValueError: it does not hold what its type says.
+        ValueError: it does not match its type.
     """
     kind = _KINDS.get(str(record.get("type")))
     if kind is None:
@@ -199,7 +200,7 @@ def event_of(record: JsonObject) -> Stamped | None:
     try:
         place = _place(*values)
     except TypeError:
-        # A list or an object, which no cache can look up; the reader says which it is.
+        # A list or an object is not hashable for the cache; the reader names it.
         place = _place.__wrapped__(*values)
     event = _made(kind, _event_slots(kind), record, {"place": place})
     seq: int = _SEQ(record.get("seq"), "seq")
@@ -208,12 +209,12 @@ def event_of(record: JsonObject) -> Stamped | None:
 
 @lru_cache(maxsize=64, typed=True)
 def _place(*values: Any) -> Place:
-    """Several records in a row are of one place."""
+    """Cached because consecutive records often share a place."""
     return Place(*[read(value, key) for value, (key, read) in zip(values, _PLACE, strict=True)])
 
 
 def _made(kind: Any, slots: Sequence[_Slot], given: Mapping[str, Any], values: Any) -> Any:
-    """A dataclass of JSON values; keys that it does not know are left out."""
+    """A dataclass from JSON values; unknown keys are ignored."""
     for slot in slots:
         if slot.key in given:
             values[slot.name] = slot.read(given[slot.key], slot.name)
@@ -240,7 +241,7 @@ def _slot(field: "Field[Any]", key: str) -> _Slot:
 
 @cache
 def _reader(hint: Any) -> Reader:
-    """What reads a value as what `hint` says."""
+    """A function that converts a value to the type `hint`."""
     origin = get_origin(hint)
     if hint == JsonValue:
         return _as_it_is
@@ -254,7 +255,7 @@ def _reader(hint: Any) -> Reader:
 
 
 def _fits(hint: Any, origin: Any) -> Callable[[Any], bool]:
-    """Whether a value is what `hint` says, and nothing has to be made of it."""
+    """Whether a value already has the type `hint`, and needs no conversion."""
     if origin is Literal:
         words = frozenset(get_args(hint))
         return lambda value: isinstance(value, str) and value in words
@@ -279,7 +280,7 @@ def _checked(fits: Callable[[Any], bool]) -> Reader:
 
 
 def _number(value: Any, name: str) -> Any:
-    """What JSON has no number for was written as null."""
+    """Numbers that JSON cannot represent were written as null."""
     if value is None:
         return float("nan")
     if type(value) not in {int, float}:

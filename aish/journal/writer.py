@@ -1,17 +1,19 @@
 """The journal of a run: `events.jsonl` in its folder (B2).
 
-Every event but the deltas, which `turn.finished` has whole; each is written before any other sink
-sees it. What says that something is over is synced too, so that it outlives the machine.
+Contains every event but the deltas, whose text is in `turn.finished`; each is written before any
+other sink sees it. Events that end something are synced too, so that they survive a crash of the
+machine.
 
 A record of the journal: a line of the event stream with a checksum as its last key (B2).
 
 `crc` is the CRC-32 (as of zlib, PNG, gzip) of the line without it: of the UTF-8 bytes from the
-first `{` to the last `}`, where `,"crc":"xxxxxxxx"` was taken out and the line end is not part of
-it. Eight lower-case hexadecimal digits, so that it stands at the same place in every line.
+first `{` to the last `}`, with `,"crc":"xxxxxxxx"` removed and without the line end. Eight
+lower-case hexadecimal digits, so that it is at the same place in every line.
 
 The torn tail of a journal, cut off before anything is appended to it (B2).
 
-Appending after a torn record would lose the next record too. What is cut off is kept beside.
+Appending after a torn record would lose the next record too. The part cut off is kept in a file
+next to it.
 """
 
 import os
@@ -48,7 +50,7 @@ def sealed(line: bytes) -> bytes:
 def is_unwritten(line: bytes) -> bool:
     """Whether a part of a line never reached the disk: there are NUL bytes, and no record after.
 
-    A record has none: JSON spells them out.
+    A record has none: JSON escapes them.
     """
     return b"\0" in line and opened(line.rpartition(b"\0")[2].rstrip(b"\n")) is None
 
@@ -62,8 +64,8 @@ def opened(record: bytes) -> bytes | None:
     return body if crc32(body) == int(seal[1], 16) else None
 
 
-# What is begun, and what is decided, is written only: after a crash of the machine it may be
-# missing, and then nothing that it announces has a result either.
+# Starts and decisions are written without sync: after a crash of the machine they may be missing,
+# and then their results are missing too.
 SYNCED: Mapping[type[Event], Need] = {
     ToolFinished: "soon",
     StepFinished: "soon",
@@ -93,7 +95,7 @@ def open_journal(folder: Path, disk: Disk = THE_DISK) -> Journal:
     """The journal of the run in `folder`, for this process alone; a torn tail is cut off.
 
     Raises:
-        UsageError: another process writes it; or not a regular file of our own.
+        UsageError: another process writes it; or not a regular file owned by the user.
         OSError: it cannot be opened.
     """
     path = folder / "events.jsonl"
@@ -108,10 +110,10 @@ def open_journal(folder: Path, disk: Disk = THE_DISK) -> Journal:
 
 
 class HeldJournal:
-    """The journal of a run that may be gone on with: nobody else writes it from now on.
+    """The journal of a run that may be resumed: locked against other writers.
 
-    It is read first, and nothing is changed by that: what is found may be a reason to leave it.
-    Closed by leaving it, unless it was handed on.
+    It is read first, without being changed: what is found may prevent resuming. Closed on exit,
+    unless it was handed over.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -126,7 +128,7 @@ class HeldJournal:
             os.close(self._descriptor)
 
     def go_on(self, disk: Disk = THE_DISK) -> Journal:
-        """The journal, to be appended to; a torn tail is cut off."""
+        """The journal for appending; a torn tail is cut off."""
         assert self._descriptor is not None, "it is handed on once"
         _prepare(self._descriptor, self.path)
         journal = _journal(self.path, self._descriptor, disk)
@@ -135,10 +137,10 @@ class HeldJournal:
 
 
 def hold_journal(folder: Path) -> HeldJournal:
-    """The journal of the run in `folder`, locked before anybody reads it.
+    """The journal of the run in `folder`, locked before it is read.
 
     Raises:
-        UsageError: another process writes it, there is none, or not a regular file of our own.
+        UsageError: another process writes it, or there is no regular file owned by the user.
         OSError: it cannot be opened.
     """
     path = folder / "events.jsonl"
@@ -166,15 +168,15 @@ def _prepare(descriptor: int, path: Path) -> None:
 
 
 def _journal(path: Path, descriptor: int, disk: Disk) -> Journal:
-    # Not at once: two folders to sync are milliseconds, and what was not synced needs no name.
+    # Deferred: syncing two folders takes milliseconds, and an unsynced record needs no name.
     names = partial(_sync_names, path.parent)
     return Journal(DurableFile(descriptor, disk, before_first_sync=names))
 
 
 def _sync_names(folder: Path) -> None:
-    """A record that outlives the machine is worth little in a file whose name does not."""
+    """Sync the directories too: a synced record is lost if the file's name is not on disk."""
     for place in (folder, folder.parent):
-        # Not every file system can, and not every folder may be read.
+        # Not supported by every file system, and not every folder is readable.
         with suppress(OSError), ExitStack() as stack:
             held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, held)
@@ -185,12 +187,12 @@ _BLOCK = 1 << 16
 
 
 def cut_torn_tail(path: Path) -> int:
-    """Move what stands after the last whole record of `path` beside it; how many bytes it is.
+    """Move what follows the last whole record of `path` to a file next to it; returns its size.
 
-    That is half a record, NUL bytes where a crash of the machine left blocks unwritten, or both.
+    That is half a record, NUL bytes if a crash of the machine left blocks unwritten, or both.
 
     Raises:
-        UsageError: something else stands in the place of one of the two files.
+        UsageError: one of the two paths is not a regular file.
     """
     reading = open_own(path)
     try:
@@ -211,7 +213,7 @@ def cut_torn_tail(path: Path) -> int:
 
 
 def _after_last_record(descriptor: int, size: int) -> int:
-    """Where the last line ends that was written whole."""
+    """Where the last complete line ends."""
     end = _after_last_line_end(descriptor, size)
     while end:
         begin = _after_last_line_end(descriptor, end - 1)
@@ -241,7 +243,7 @@ def _after_last_line_end(descriptor: int, size: int) -> int:
 
 
 def _keep(descriptor: int, begin: int, size: int, path: Path) -> None:
-    """Copy the tail, and let it reach the disk before it is cut off."""
+    """Copy the tail, and sync the copy before the tail is cut off."""
     kept = open_append(path.with_name(f"{path.name}.torn"))
     try:
         while begin < size and (block := os.pread(descriptor, min(_BLOCK, size - begin), begin)):
