@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen
@@ -10,13 +11,15 @@ from aish.core.protocols import Emit
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.credentials import ResolvedServer
 from aish.engine.plan.plan import Plan
-from aish.mcp.client.dynamic_registry import DynamicRegistry, OnSettled, open_dynamic_registry
 from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.client.server_requests import Elicit
-from aish.mcp.transports.adapter import CassetteAdapter
 from aish.mcp.transports.settings import ServerConnection
-from aish.packs.framework.server import Pack, open_packs
 from aish.system.process.reaper import Reaper
+
+if TYPE_CHECKING:
+    from aish.mcp.client.dynamic_registry import DynamicRegistry, OnSettled
+    from aish.mcp.transports.adapter import CassetteAdapter
+    from aish.packs.framework.server import Pack
 
 
 @asynccontextmanager
@@ -55,10 +58,10 @@ async def open_servers(
 class LiveServers:
     """The servers of a session; whoever opens them begins with those of the plan."""
 
-    dynamic_registry: DynamicRegistry
+    dynamic_registry: "DynamicRegistry"
     plan: Plan
     reaper: Reaper
-    adapter: CassetteAdapter | None
+    adapter: "CassetteAdapter | None"
 
     def connection(self, server: ResolvedServer) -> ServerConnection:
         """How to reach a server; its registry lets go of what that opens.
@@ -75,10 +78,12 @@ async def open_live_servers(
     environment: RunEnvironment,
     reaper: Reaper,
     elicit: Elicit | None,
-    on_settled: OnSettled,
+    on_settled: "OnSettled",
 ) -> AsyncGenerator[LiveServers]:
     """A registry without servers yet; those it has in the end are let go when the block ends."""
     adapter = None if environment.tape is None else environment.tape.server_adapter()
+    from aish.mcp.client.dynamic_registry import open_dynamic_registry
+
     async with open_dynamic_registry(
         reaper=reaper,
         logs=environment.folder.logs,
@@ -98,7 +103,7 @@ def _name_limit(plan: Plan) -> int:
 
 
 def _connection(
-    server: ResolvedServer, plan: Plan, reaper: Reaper, adapter: CassetteAdapter | None
+    server: ResolvedServer, plan: Plan, reaper: Reaper, adapter: "CassetteAdapter | None"
 ) -> ServerConnection:
     found = ServerConnection(entry=server.entry, token=server.token)
     if adapter is not None and adapter.replays:
@@ -106,6 +111,8 @@ def _connection(
         return found
     pack: Pack | None = None
     if server.entry.pack:
+        from aish.packs.framework.server import open_packs
+
         pack = open_packs(
             server.entry.pack,
             server.entry.root,

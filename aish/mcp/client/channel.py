@@ -7,7 +7,7 @@ the server asks, cancels on the wire. Knows no tools and no negotiation.
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -29,8 +29,10 @@ from aish.mcp.protocol.failures import (
 )
 from aish.mcp.protocol.messages import Answer, Asked, Noted
 from aish.mcp.protocol.mirrored_headers import standard_headers
-from aish.mcp.transports.adapter import CassetteAdapter
 from aish.mcp.transports.transport import Headers, Outgoing, Transport
+
+if TYPE_CHECKING:
+    from aish.mcp.transports.adapter import CassetteAdapter
 
 MODERN = "2026-07-28"
 HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -66,7 +68,7 @@ class Channel:
         answers: Answers,
         tasks: TaskGroup,
         on_note: Callable[[str], None],
-        adapter: CassetteAdapter | None = None,
+        adapter: "CassetteAdapter | None" = None,
         origin: str = "",
     ) -> None:
         self._transport = transport

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,11 +19,13 @@ from aish.core.events import ServerInfo
 from aish.mcp.client.connection import Server
 from aish.mcp.client.registry import Registry, server_of, single
 from aish.mcp.client.server_requests import Elicit
-from aish.mcp.transports.adapter import CassetteAdapter
 from aish.mcp.transports.factory import Notify, ServerEnvironment
 from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper
 from aish.system.secrets.secrets import Secrets
+
+if TYPE_CHECKING:
+    from aish.mcp.transports.adapter import CassetteAdapter
 
 
 class ServerTask:
@@ -240,7 +243,7 @@ async def open_dynamic_registry(
     on_settled: OnSettled,
     elicit: Elicit | None = None,
     secrets: Secrets | None = None,
-    adapter: CassetteAdapter | None = None,
+    adapter: "CassetteAdapter | None" = None,
 ) -> AsyncGenerator[DynamicRegistry]:
     """A registry without servers; those it has in the end are let go when the block ends.
 

@@ -6,7 +6,7 @@ What is done with several servers at the same time.
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
@@ -28,11 +28,13 @@ from aish.mcp.client.connection import Server
 from aish.mcp.client.server_requests import Elicit
 from aish.mcp.protocol.convert import denied, lost
 from aish.mcp.protocol.naming import clash, tool_of
-from aish.mcp.transports.adapter import CassetteAdapter
 from aish.mcp.transports.factory import Notify, ServerEnvironment, TransportFactory
 from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper
 from aish.system.secrets.secrets import Secrets
+
+if TYPE_CHECKING:
+    from aish.mcp.transports.adapter import CassetteAdapter
 
 
 async def together(actions: Iterable[Callable[[], Coroutine[None, None, None]]]) -> None:
@@ -272,7 +274,7 @@ async def open_registry(
     notice: Notify,
     elicit: Elicit | None = None,
     secrets: Secrets | None = None,
-    adapter: CassetteAdapter | None = None,
+    adapter: "CassetteAdapter | None" = None,
 ) -> AsyncGenerator[Registry]:
     """Connect to all servers at the same time (M5); they are let go when the block ends.
 

@@ -6,6 +6,7 @@ as JSON.
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -27,8 +28,10 @@ from aish.mcp.protocol.failures import (
     SessionLostError,
 )
 from aish.mcp.protocol.messages import LISTINGS, MAX_LISTED, json_object
-from aish.mcp.transports.adapter import CassetteAdapter
 from aish.mcp.transports.transport import Transport
+
+if TYPE_CHECKING:
+    from aish.mcp.transports.adapter import CassetteAdapter
 
 MAX_INPUT_ROUNDS = 10
 MAX_RESTARTS = 1
@@ -54,7 +57,7 @@ class Terms:
     """Takes the method and the params of the request that a new session is begun for."""
     on_gone: Callable[[str], None]
     """Takes why a server is lost that is not reached for again."""
-    adapter: CassetteAdapter | None = None
+    adapter: "CassetteAdapter | None" = None
     origin: str = ""
 
 

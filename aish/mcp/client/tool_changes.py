@@ -5,9 +5,12 @@ further on in the recording: the list of tools that was asked for again.
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from aish.mcp.protocol.messages import Asked, Noted
-from aish.mcp.transports.adapter import CassetteAdapter
+
+if TYPE_CHECKING:
+    from aish.mcp.transports.adapter import CassetteAdapter
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
 
@@ -17,7 +20,7 @@ class Replay:
 
     def __init__(
         self,
-        adapter: CassetteAdapter,
+        adapter: "CassetteAdapter",
         origin: str,
         hear: Callable[[Asked | Noted, int | None], None],
     ) -> None:

@@ -1,23 +1,23 @@
-"""From a server's entry to the transport that reaches it."""
+"""From a server's entry to the transport that reaches it, imported where a server needs it."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
 from aish.core.frozen import frozen
 from aish.mcp.protocol.convert import Reading
 from aish.mcp.protocol.failures import TransportError
-from aish.mcp.transports.adapter import CassetteAdapter
-from aish.mcp.transports.http import HttpOrigin
-from aish.mcp.transports.inprocess import InProcess
 from aish.mcp.transports.settings import ServerConnection
-from aish.mcp.transports.sse_2024 import HttpEvents
-from aish.mcp.transports.stdio import Stdio
-from aish.mcp.transports.streamable import StreamableHttp
 from aish.mcp.transports.transport import Transport
 from aish.system.process.reaper import Reaper
 from aish.system.secrets.secrets import Secrets
+
+if TYPE_CHECKING:
+    from aish.mcp.transports.adapter import CassetteAdapter
+    from aish.mcp.transports.http import HttpOrigin
+    from aish.mcp.transports.stdio import Stdio
 
 Noise = Callable[[str], None]
 Notify = Callable[[str, str, str], None]
@@ -38,7 +38,7 @@ class ServerEnvironment:
     tasks: TaskGroup
     notify: Notify
     secrets: Secrets | None
-    adapter: CassetteAdapter | None = None
+    adapter: "CassetteAdapter | None" = None
 
 
 class TransportFactory:
@@ -71,7 +71,7 @@ class TransportFactory:
         return self._connection.entry.timeout.connect / 2 if self.transport == "stdio" else None
 
     @property
-    def adapter(self) -> CassetteAdapter | None:
+    def adapter(self) -> "CassetteAdapter | None":
         """What stands between us and the server in a run that has a cassette."""
         return self._around.adapter
 
@@ -91,6 +91,8 @@ class TransportFactory:
         """
         if self.transport == "http":
             self._door = self._open_door(self._around.adapter)
+            from aish.mcp.transports.streamable import StreamableHttp
+
             return StreamableHttp(self._door)
         if self._around.adapter is None:
             return self._local(self._noise)
@@ -105,6 +107,8 @@ class TransportFactory:
         door = self._door
         if door is None:
             raise TransportError("only a server with a url can have an older transport")
+        from aish.mcp.transports.sse_2024 import HttpEvents
+
         if self._around.adapter is None:
             return HttpEvents(door, self._around.tasks)
         await door.close()
@@ -116,7 +120,9 @@ class TransportFactory:
             lambda _: HttpEvents(self._open_door(), self._around.tasks),
         )
 
-    def _open_door(self, adapter: CassetteAdapter | None = None) -> HttpOrigin:
+    def _open_door(self, adapter: "CassetteAdapter | None" = None) -> "HttpOrigin":
+        from aish.mcp.transports.http import HttpOrigin
+
         entry = self._connection.entry
         assert entry.url is not None, "a door leads to a url"
         return HttpOrigin(
@@ -130,7 +136,7 @@ class TransportFactory:
         )
 
     def _behind(
-        self, adapter: CassetteAdapter, uri: str, make: Callable[[Noise], Transport]
+        self, adapter: "CassetteAdapter", uri: str, make: Callable[[Noise], Transport]
     ) -> Transport:
         found = adapter.wrap(uri, lambda: make(found.noise), self._around.tasks, self._noise)
         return found
@@ -138,7 +144,11 @@ class TransportFactory:
     def _local(self, on_noise: Noise) -> Transport:
         """The pack, or the child."""
         if self._connection.pack is not None:
+            from aish.mcp.transports.inprocess import InProcess
+
             return InProcess(self._connection.pack)
+        from aish.mcp.transports.stdio import Stdio
+
         self._stdio = Stdio(
             self._connection,
             self._around.tasks,

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from e2e_project import ModelEndpoints, Project
+from e2e_project import ModelEndpoints, Project, stdio
 from model_endpoint import text_reply
 
 HEAVY = {"jsonschema", "jinja2", "rich", "vcr", "pydantic", "importlib.metadata", "platformdirs"}
@@ -105,6 +105,31 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
     others |= {"features.resume.scan", "features.staging.queue"}
     assert not modules & {f"aish.{name}" for name in others}
     assert not modules & {"aish.output.items.table", "aish.output.progress_panel"}
+
+
+def test_a_run_with_one_server_imports_the_transport_of_that_server_alone(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.uses(endpoint)
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}}}
+        prompt: Say hello
+        tools: ["s__*"]
+        """
+    )
+
+    modules = imported(project, "run", "p.yaml")
+
+    transports = {name for name in modules if name.startswith("aish.mcp.transports.")}
+    assert transports == {
+        f"aish.mcp.transports.{name}"
+        for name in ("factory", "pending_requests", "settings", "stdio", "transport")
+    }
+    # What only tools of ours, or the servers of a session, need.
+    assert "aish.packs.framework.server" not in modules
+    assert "aish.mcp.client.dynamic_registry" not in modules
 
 
 def test_a_run_without_items_draws_on_a_terminal_without_importing_rich(
