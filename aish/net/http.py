@@ -43,9 +43,9 @@ _REQUEST: Final = lazy_pattern(
 )
 _HEAD_END: Final = lazy_pattern(rb"\n\r?\n")
 _STATUS: Final = lazy_pattern(rb"HTTP/([0-9]\.[0-9]) ([0-9]{3})(?: ([^\x00\r\n]*))?")
-_FIELD: Final = lazy_pattern(rb"(" + _TOKEN + rb"):[ \t]*((?:[^\x00\r\n]*[^\x00\r\n \t])?)[ \t]*")
-_CHUNK: Final = lazy_pattern(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
-_CHUNK_CUT: Final = lazy_pattern(rb"(?:[0-9A-Fa-f]{1,16}[ \t]*(?:;[^\r\n]*)?\r?)?")
+_FIELD: Final = lazy_pattern(rb"(" + _TOKEN + rb"):([^\x00\r\n]*)")
+_CHUNK: Final = lazy_pattern(rb"([0-9A-Fa-f]{1,20})[ \t]*(?:;[^\r\n]*)?\r\n")
+_CHUNK_CUT: Final = lazy_pattern(rb"(?:[0-9A-Fa-f]{1,20}[ \t]*(?:;[^\r\n]*)?\r?)?")
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -66,8 +66,8 @@ class Framing(Protocol):
     rest: bytes
     """What came behind its end."""
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The pieces of the body in `data`.
+    def feed(self, data: bytes, pieces: list[bytes]) -> None:
+        """Append the pieces of the body in `data`, also those before an invalid part.
 
         Raises:
             httpx.RemoteProtocolError: the body is invalid.
@@ -92,12 +92,13 @@ class SizedBody:
         self.over = not size
         self.rest = b""
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes, pieces: list[bytes]) -> None:
         """The part that belongs to the body."""
         piece, self.rest = data[: self._left], data[self._left :]
         self._left -= len(piece)
         self.over = not self._left
-        return [piece] if piece else []
+        if piece:
+            pieces.append(piece)
 
     def close(self) -> None:
         """Always incomplete here."""
@@ -114,9 +115,9 @@ class UnsizedBody:
         self.over = False
         self.rest = b""
 
-    def feed(self, data: bytes) -> list[bytes]:  # ruff: ignore[no-self-use] - of `Framing`
+    def feed(self, data: bytes, pieces: list[bytes]) -> None:  # ruff: ignore[no-self-use] - of `Framing`
         """All of it."""
-        return [data]
+        pieces.append(data)
 
     def close(self) -> None:
         """The regular end."""
@@ -134,9 +135,8 @@ class ChunkedBody:
         self.over = False
         self.rest = b""
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes, pieces: list[bytes]) -> None:
         """The content of the chunks, as far as received."""
-        pieces: list[bytes] = []
         if self._waiting:
             data = self._waiting + data
             self._waiting = b""
@@ -147,7 +147,7 @@ class ChunkedBody:
             found = _CHUNK.match(data, at)
             if found is None:
                 self._keep_head(data[at:])
-                return pieces
+                return
             begin = found.end()
             size = int(found[1], 16)
             end = begin + size
@@ -162,7 +162,6 @@ class ChunkedBody:
                 at = self._rest_of_chunk(data, begin, pieces)
         if self._in_trailers:
             self._skip_trailers(data[at:])
-        return pieces
 
     def close(self) -> None:  # ruff: ignore[no-self-use] - of `Framing`
         """Always incomplete here."""
@@ -225,12 +224,11 @@ class Head:
             field = _FIELD.fullmatch(line)
             if field is None:
                 raise httpx.RemoteProtocolError(f"illegal header line: {line[:80]!r}")
-            self.headers.append((field[1], field[2]))
+            self.headers.append((field[1], field[2].strip(b" \t")))
 
     def words(self, name: bytes) -> list[bytes]:
         """The items of a list header, from all its lines."""
-        values = (value for key, value in self.headers if key.lower() == name)
-        return [word.strip().lower() for value in values for word in value.split(b",")]
+        return _words(self.headers, name)
 
     @property
     def keeps_alive(self) -> bool:
@@ -258,6 +256,11 @@ class Head:
         if not size.isdigit() or len(size) > 20:  # ruff: ignore[magic-value-comparison] - as h11
             raise httpx.RemoteProtocolError("bad Content-Length")
         return SizedBody(int(size))
+
+
+def _words(headers: Pairs, name: bytes) -> list[bytes]:
+    values = (value for key, value in headers if key.lower() == name)
+    return [word.strip().lower() for value in values for word in value.split(b",")]
 
 
 def _unfolded(lines: Iterable[bytes]) -> Iterable[bytes]:
@@ -290,6 +293,8 @@ class Connection(asyncio.Protocol):
         self._failure: httpx.TransportError | None = None
         self._is_lost = False
         self._apart = False
+        self._is_last = False
+        self._read_seconds: float | None = None
         self.origin = ("", "", 0)
         self.idle_since = 0.0
 
@@ -346,7 +351,11 @@ class Connection(asyncio.Protocol):
         self._method = request.method
         self._head = self._framing = None
         self._apart = "chunks_apart" in request.extensions
-        self._transport.write(_head_of(request) + await request.aread())
+        self._read_seconds = request.extensions.get("timeout", {}).get("read")
+        body = await request.aread()
+        head_sent = _head_of(request, len(body))
+        self._is_last = b"close" in _words(request.headers.raw, b"connection")
+        self._transport.write(head_sent + body)
         while (head := self._answered()) is None:
             await self._arrival("Server disconnected without sending a response.")
         return head
@@ -381,7 +390,13 @@ class Connection(asyncio.Protocol):
         assert transport is not None, "it is connected"
         is_read = framing is not None and framing.over and not framing.rest and not self._pieces
         is_sent = not transport.get_write_buffer_size()
-        if is_read and is_sent and not self._is_lost and head is not None and head.keeps_alive:
+        if (
+            is_read
+            and is_sent
+            and not (self._is_lost or self._is_last)
+            and head is not None
+            and head.keeps_alive
+        ):
             self.idle_since = self._loop.time()
             return True
         self.close()
@@ -409,9 +424,13 @@ class Connection(asyncio.Protocol):
             # Unrequested data.
             self.close()
             return
-        for piece in framing.feed(data):
-            self._pieces.append(piece)
-            self._held += len(piece)
+        pieces: list[bytes] = []
+        try:
+            framing.feed(data, pieces)
+        finally:
+            for piece in pieces:
+                self._pieces.append(piece)
+                self._held += len(piece)
         if self._held > _MOST_WAITING and not self._is_paused:
             assert self._transport is not None, "it is connected"
             self._is_paused = True
@@ -449,7 +468,13 @@ class Connection(asyncio.Protocol):
             raise httpx.RemoteProtocolError(otherwise)
         self._arrived = self._loop.create_future()
         try:
-            await self._arrived
+            if self._read_seconds is None:
+                await self._arrived
+                return
+            with anyio.fail_after(self._read_seconds):
+                await self._arrived
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("") from error
         finally:
             self._arrived = None
 
@@ -485,6 +510,8 @@ class DirectTransport(httpx.AsyncBaseTransport):
     """Requests over its own connections, kept for later requests.
 
     With the request extension `chunks_apart`, each chunk of the response is a piece of its own.
+    Of the request's `timeout`, `connect` and `read` are used: a request is written at once, and
+    how long it waits for a free connection is up to the caller.
     """
 
     def __init__(self, *, verify: bool, most: int, kept_seconds: float) -> None:
@@ -589,11 +616,12 @@ def _why(error: Exception) -> str:
     return str(error) if is_own else "All connection attempts failed"
 
 
-def _head_of(request: httpx.Request) -> bytes:
-    """The head of a request.
+def _head_of(request: httpx.Request, size: int) -> bytes:
+    """The head of a request whose body has that size.
 
     Raises:
-        httpx.LocalProtocolError: it has a character that HTTP does not allow.
+        httpx.LocalProtocolError: it has a character that HTTP does not allow, or misstates the
+            body, so that a server would read the rest as another request.
     """
     headers = request.headers.raw
     lines = [b"%s: %s\r\n" % pair for pair in headers]
@@ -601,6 +629,10 @@ def _head_of(request: httpx.Request) -> bytes:
     head = b"%s %s HTTP/1.1\r\n%s\r\n" % (request.method.encode(), target, b"".join(lines))
     if not _REQUEST.fullmatch(head) or head.count(b"\r\n") != len(headers) + 2:
         raise httpx.LocalProtocolError("a header has a character that HTTP does not allow")
+    if _words(headers, b"transfer-encoding"):
+        raise httpx.LocalProtocolError("a body is never sent with `Transfer-Encoding`")
+    if any(words != b"%d" % size for words in _words(headers, b"content-length")):
+        raise httpx.LocalProtocolError("`Content-Length` is not the length of the body")
     return head
 
 

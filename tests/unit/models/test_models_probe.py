@@ -2,10 +2,12 @@
 
 import socket
 
+import anyio
 import pytest
 from model_endpoint import ModelEndpoint, json_reply
 from model_turns import an_entry
 
+from aish.config.model import ModelTimeout
 from aish.core.errors import UnavailableError
 from aish.models.probe import probe
 from aish.system.secrets.secrets import Secrets
@@ -42,3 +44,14 @@ async def test_nobody_there_is_said_with_a_hint() -> None:
         with pytest.raises(UnavailableError) as caught:
             await probe(an_entry(f"{origin}/v1"), None, Secrets())
     assert caught.value.hint == f"is the server running at {origin}?"
+
+
+@pytest.mark.requirement("L10")
+async def test_an_endpoint_that_says_nothing_is_not_waited_for_without_end() -> None:
+    # Connections are taken by the system; nobody reads from them.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        entry = an_entry(
+            f"http://127.0.0.1:{silent.getsockname()[1]}/v1", timeout=ModelTimeout(connect=0.05)
+        )
+        with anyio.fail_after(30), pytest.raises(UnavailableError, match="ReadTimeout"):
+            await probe(entry, None, Secrets())

@@ -131,6 +131,7 @@ async def test_requests_share_a_connection_and_are_one_write_each() -> None:
             b"hi you",
         ),
         (EVENTS + b"0\r\n\r\n", b""),
+        (EVENTS + b"00000000000000000002\r\nhi\r\n0\r\n\r\n", b"hi"),
     ],
 )
 async def test_the_end_of_a_body_is_found_wherever_it_is_cut(said: bytes, body: bytes) -> None:
@@ -228,7 +229,9 @@ def test_chunks_are_what_h11_says_they_are(
     found = b""
     for part in cut:
         assert not body.over
-        found += b"".join(body.feed(part + (behind if part is cut[-1] else b"")))
+        came: list[bytes] = []
+        body.feed(part + (behind if part is cut[-1] else b""), came)
+        found += b"".join(came)
 
     assert (found, body.over, body.rest) == (expected, True, behind)
 
@@ -394,7 +397,7 @@ async def test_nobody_listening_is_said_as_httpx_says_it() -> None:
 def test_a_chunk_costs_a_few_steps_however_many_come_at_once() -> None:
     data = b"c8\r\n%s\r\n" % (b"x" * 200) * 1000
 
-    work = work_of(lambda: ChunkedBody().feed(data))
+    work = work_of(lambda: ChunkedBody().feed(data, []))
 
     assert work.steps < 1000 * 20
 
@@ -404,3 +407,64 @@ def test_the_reason_and_the_headers_are_as_they_came() -> None:
 
     assert (head.status, head.reason, head.version) == (404, b"Not  Here", b"1.1")
     assert head.headers == [(b"X-One", b"a"), (b"x-one", b"b"), (b"empty", b"")]
+
+
+@pytest.mark.requirement("L7")
+async def test_what_came_before_a_chunk_that_is_not_legal_is_read() -> None:
+    def talk(server: Server) -> Talk:
+        async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await server.request(reader)
+            writer.write(EVENTS + b"2\r\nhi\r\nno size\r\n")
+
+        return say
+
+    async with serving(talk) as server, opened() as transport:
+        stream = aiter(await reopened(transport, server))
+        assert await anext(stream) == b"hi"
+        with pytest.raises(httpx.RemoteProtocolError, match="illegal chunk header"):
+            await anext(stream)
+
+
+@pytest.mark.parametrize("begun", [b"", EVENTS])
+async def test_a_server_that_says_nothing_for_long_is_a_read_time_out(begun: bytes) -> None:
+    def talk(server: Server) -> Talk:
+        async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await server.request(reader)
+            writer.write(begun)
+            assert await reader.read() == b"", "the client hangs up"
+
+        return say
+
+    async with serving(talk) as server, opened(most=1) as transport:
+        for _ in range(2):
+            request = post(server)
+            request.extensions["timeout"] = {"read": 0.02}
+            with anyio.fail_after(30), pytest.raises(httpx.ReadTimeout):
+                await answer(transport, request)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("content-length", "1"), ("transfer-encoding", "chunked")]
+)
+async def test_a_request_that_says_what_is_not_so_of_its_body_is_never_sent(
+    name: str, value: str
+) -> None:
+    async with serving(OK) as server, opened() as transport:
+        with pytest.raises(httpx.LocalProtocolError, match="(?i)" + name):
+            await answer(transport, post(server, b"{}", **{name: value}))
+        assert server.asked == []
+
+
+async def test_a_connection_that_we_said_to_close_is_not_used_again() -> None:
+    async with serving(OK) as server, opened() as transport:
+        for _ in range(2):
+            await answer(transport, post(server, connection="close"))
+        assert server.connections == 2
+
+
+def test_a_header_of_nothing_but_blanks_is_read_in_one_go() -> None:
+    # By trial and error it took more than a minute; a regular expression counts as no step.
+    data = b"HTTP/1.1 200 OK\r\nx:" + b" " * 100_000
+    assert Head(data + b"\r\n\r\n").headers == [(b"x", b"")]
+    with pytest.raises(httpx.RemoteProtocolError, match="illegal header line"):
+        Head(data + b"\0\r\n\r\n")
