@@ -1,1 +1,1 @@
-"""A plan, run from its first event to its last; knows no feature."""
+"""Executes a plan from its first event to its last; independent of features."""

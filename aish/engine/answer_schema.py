@@ -1,4 +1,4 @@
-"""Answers that have to fit a JSON Schema: how they are asked for, read and judged (B9)."""
+"""Answers that must match a JSON Schema: requested, parsed and validated (B9)."""
 
 import json
 from json import JSONDecodeError
@@ -18,21 +18,22 @@ _LONGEST_TOLD = 300
 _FENCE = "```"
 _MOST_BRACKETS = 100
 _LONGEST_BEGINNING = 120
-# As the parser says of what does not even begin as JSON does.
+# The parser's message for text that does not even begin like JSON.
 _NOTHING_LIKE_IT = "Expecting value: line 1 column 1 "
 _BRACKET = lazy_pattern(r"[\[\]{}]")
-# What is meant as JSON and not as a bracket in a sentence.
+# The start of intended JSON, as opposed to a bracket in a sentence.
 _MEANT = lazy_pattern(r"[\[{]\s*[\"\[{]")
-# A problem with the schema or its checker, which no other answer would mend.
+# A problem with the schema or its checker, which another answer cannot fix.
 _OF_THE_CHECK = "schema"
 
 
 @frozen
 class Judged:
-    """An answer and what is wrong with it.
+    """An answer and its problems.
 
-    `value` is what it holds, `None` where that is not JSON. `why` is empty where it fits, `told`
-    what the model may hear of its problems, `mendable` whether another answer could be better.
+    `value` is its JSON value, `None` if it is not JSON. `why` is empty if it is valid, `told` is
+    the description of its problems for the model, `mendable` whether another answer could be
+    better.
     """
 
     value: JsonValue
@@ -42,7 +43,7 @@ class Judged:
 
 
 async def judge(text: str, schema: JsonObject, check: CheckArguments, mask: Mask = str) -> Judged:
-    """Read an answer and hold it to its schema; `mask` takes secrets out of what is told of it."""
+    """Parse an answer and validate it; `mask` removes secrets from the description of problems."""
     try:
         value = parse_answer(text)
     except ValueError as error:
@@ -64,7 +65,7 @@ async def judge(text: str, schema: JsonObject, check: CheckArguments, mask: Mask
 
 
 def _no_json(text: str, error: ValueError) -> str:
-    """What a person is told of an answer that is not JSON: how it begins says most."""
+    """The message for an answer that is not JSON: its beginning is most informative."""
     if not text.strip():
         return "the answer is empty"
     said = text.strip()
@@ -75,18 +76,18 @@ def _no_json(text: str, error: ValueError) -> str:
 
 
 def instruction(schema: JsonObject) -> str:
-    """What a model is told where its endpoint takes no `response_format`."""
+    """The instruction for a model whose endpoint does not support `response_format`."""
     text = json.dumps(schema, ensure_ascii=False)
     return f"Answer with {_ONE_VALUE} It must fit this JSON Schema:\n{text}"
 
 
 def last_turn(schema: JsonObject) -> str:
-    """What a model is told where a turn without tools asks for its answer in the schema."""
+    """The instruction of the final turn without tools, which requests the answer in the schema."""
     return f"Now give your answer in this form. {instruction(schema)}"
 
 
 def correction_request(judged: Judged) -> str:
-    """What a model is told of an answer that cannot be used: its problems, never its text."""
+    """The message to a model about an invalid answer: its problems, never its text."""
     rows = [f"- {shorten(for_line(problem), _LONGEST_TOLD)}" for problem in judged.told]
     listed = "\n".join(first_lines(rows, _MOST_TOLD, "- "))
     return f"That answer cannot be used:\n{listed}\nAnswer again with {_ONE_VALUE}"
@@ -96,17 +97,17 @@ def parse_whole(text: str) -> JsonValue:
     """The JSON value that `text` is, a code fence around it allowed.
 
     Raises:
-        ValueError: it is not JSON; says where it stops being so.
+        ValueError: it is not JSON; gives the position of the error.
     """
     inner = _fenced(text)
     return parse_json(text if inner is None else inner)
 
 
 def parse_answer(text: str) -> JsonValue:
-    """The one JSON value that `text` holds, a code fence and words around it allowed.
+    """The only JSON value in `text`, which may be in a code fence or surrounded by words.
 
-    Of words, only an object or an array is told apart. Where there are several, or one stands
-    within something broken, none is taken.
+    Between words, only an object or an array is recognized. If there are several, or one is inside
+    something broken, none is returned.
 
     Raises:
         ValueError: there is not exactly one; says what is wrong.
@@ -123,7 +124,7 @@ def parse_answer(text: str) -> JsonValue:
 
 
 def _fenced(text: str) -> str | None:
-    """What stands in the fence that the text is, if it is one."""
+    """The content of the code fence, if the text is one."""
     text = text.strip()
     head, newline, rest = text.partition("\n")
     if not newline or not head.startswith(_FENCE) or not rest.endswith(_FENCE):
@@ -149,7 +150,7 @@ def _among_words(text: str) -> str | None:
         if end is None:
             depth += 1
             no_values += 1
-            # Each costs a look at the whole text.
+            # Each attempt scans the whole text.
             if no_values > _MOST_BRACKETS:
                 raise ValueError("it is no JSON, for all its brackets")
             continue
@@ -162,7 +163,7 @@ def _among_words(text: str) -> str | None:
 
 
 def _end_of_value(text: str, start: int) -> int | None:
-    """Where the value ends that begins here; `None` where none does and none is meant to."""
+    """The end of the value that begins here; `None` if there is none and none was intended."""
     try:
         return strict_json_at(text, start)[1]
     except JSONDecodeError as error:

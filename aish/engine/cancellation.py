@@ -1,6 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGHUP; whether a run still begins new work; what is in flight (B14, F3).
+"""Ctrl-C, SIGTERM and SIGHUP; whether a run still begins new work; work in flight (B14, F3).
 
-Tasks that end together: the first thing that goes wrong comes out as it is, not in a group.
+Also task groups: the first failure is raised itself, not as part of a group.
 """
 
 import asyncio
@@ -30,8 +30,9 @@ GRACE_SECONDS = 10.0
 class Cancellation:
     """Shared by all units of work of a run: the plain steps and the items.
 
-    `why` is empty while the run goes on; then it says what ended it, for what was not begun.
-    `apart` is that of an item's sub-pipeline: what is in flight goes on, and the item is.
+    `why` is empty while the run continues; then it is the reason for the end, for units that were
+    not begun. `apart` is set for an item's sub-pipeline: units in flight continue, and so does the
+    item.
     """
 
     why: str = ""
@@ -41,21 +42,21 @@ class Cancellation:
     apart: bool = False
 
     def child(self, *, apart: bool) -> "Cancellation":
-        """That of a sub-pipeline, which may stop while the rest of the run goes on."""
+        """The cancellation of a sub-pipeline, which may stop while the rest continues."""
         return Cancellation(above=self, apart=apart)
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing new is begun."""
+        """Whether no new work is begun."""
         return bool(self.reason)
 
     @property
     def reason(self) -> str:
-        """What ended the run, or this part of it; empty while it goes on."""
+        """Why the run, or this part of it, ended; empty while it continues."""
         return self.why or ("" if self.above is None or self.apart else self.above.reason)
 
     def stop(self, why: str) -> None:
-        """Begin nothing new; what is in flight goes on."""
+        """Begin nothing new; work in flight continues."""
         self.why = self.why or why
 
     @contextmanager
@@ -63,7 +64,7 @@ class Cancellation:
         """A step in flight: a signal ends it at once, unless it is a part of an item.
 
         Raises:
-            CutOffError: a signal has ended it.
+            CutOffError: it was ended by a signal.
         """
         if self.in_item:
             yield
@@ -89,11 +90,11 @@ class Cancellation:
             root.items -= 1
 
     def root(self) -> "Cancellation":
-        """That of the whole run."""
+        """The cancellation of the whole run."""
         return self if self.above is None else self.above.root()
 
     def check_whole(self, *, ended: bool) -> None:
-        """See that a sub-pipeline came to its end: all of it has `ended`, or it stopped itself.
+        """Check that a sub-pipeline was completed: all of it has `ended`, or it stopped itself.
 
         Raises:
             CutOffError: the run around it was stopped before that.
@@ -103,11 +104,11 @@ class Cancellation:
 
     @property
     def in_item(self) -> bool:
-        """Whether all of it is a part of one item."""
+        """Whether it is entirely part of one item."""
         return self.apart or (self.above is not None and self.above.in_item)
 
     def interrupt(self, whole: anyio.CancelScope, code: ExitCode) -> None:
-        """A signal came: end `whole` in the way that is right for it."""
+        """A signal arrived: cancel `whole` in the appropriate way."""
         self.stop("the run was interrupted")
         if code is not ExitCode.INTERRUPTED or not self.items:
             whole.cancel()
@@ -118,27 +119,27 @@ class Cancellation:
 
 
 async def until_cancelled() -> NoReturn:
-    """Wait for the cancellation of this task, whose template a signal or a deadline has stopped.
+    """Wait for the cancellation of this task, after a signal or deadline stopped its template.
 
     Raises:
-        RuntimeError: it does not come.
+        RuntimeError: it is not cancelled.
     """
     await anyio.sleep(GRACE_SECONDS * 2)
     raise RuntimeError("a template was stopped, and its task goes on")
 
 
 class CutOffError(Exception):
-    """A step was ended by a signal while the items of another one go on."""
+    """A step was ended by a signal while the items of another one continue."""
 
 
 def last_words(items: int) -> str:
-    """What a person is told who pressed Ctrl-C once."""
+    """The message after the first Ctrl-C."""
     has = "has" if items == 1 else "have"
     under_way = f"{counted(items, 'item')} under way {has} {GRACE_SECONDS:g} s to end"
     return f"nothing new is started, {under_way}; Ctrl-C again exits at once"
 
 
-# A terminal that goes away (SIGHUP) ends a run as SIGTERM does.
+# A closed terminal (SIGHUP) ends a run as SIGTERM does.
 _CODES = {
     signal.SIGINT: ExitCode.INTERRUPTED,
     signal.SIGTERM: ExitCode.TERMINATED,
@@ -148,7 +149,7 @@ _CODES = {
 
 @slotted
 class Interrupt:
-    """Which signal came, if one did."""
+    """The signal that arrived, if any."""
 
     code: ExitCode | None = None
 
@@ -160,7 +161,7 @@ _LENT: ContextVar[Lend | None] = ContextVar("lent", default=None)
 
 @contextmanager
 def lent_by(lend: Lend) -> Generator[None]:
-    """Within the block whoever wants the signals gets them from `lend`, who has them already."""
+    """Within the block signals are received through `lend`, which already handles them."""
     token = _LENT.set(lend)
     try:
         yield
@@ -172,12 +173,12 @@ def lent_by(lend: Lend) -> Generator[None]:
 def interruptible(end: End) -> Generator[Interrupt]:
     """Call `end` when SIGINT, SIGTERM or SIGHUP arrives.
 
-    A second one, if it is no SIGHUP, leaves without waiting; the reaper then ends the children
-    (M10).
+    A second one, other than SIGHUP, exits without waiting; the reaper then ends the children (M10).
     """
     lend = _LENT.get()
     if lend is None and is_guest():
-        # Whose process it is decides what a signal does; an interrupted loop cancels us.
+        # The owner of the process decides what a signal does; an interrupted loop cancels this
+        # task.
         yield Interrupt()
         return
     with _taken(end) if lend is None else lend(end) as seen:
@@ -197,9 +198,9 @@ def _taken(end: End) -> Generator[Interrupt]:
             os._exit(int(seen.code))
 
     installed = []
-    # What whoever started us had ignored (`nohup`, a job in the background) stays so.
+    # Signals that the parent ignored (`nohup`, a background job) stay ignored.
     for number in (n for n in _CODES if signal.getsignal(n) is not signal.SIG_IGN):
-        # Only the main thread can take signals; elsewhere (a test) they stay with their owner.
+        # Only the main thread can handle signals; elsewhere (a test) they are left to their owner.
         with suppress(ValueError, RuntimeError, NotImplementedError):
             add_signal_handler(loop, number, partial(arrived, number))
             installed.append(number)
@@ -212,7 +213,7 @@ def _taken(end: End) -> Generator[Interrupt]:
 
 @asynccontextmanager
 async def together() -> AsyncGenerator[TaskGroup]:
-    """A task group whose failure is that of the task that failed first."""
+    """A task group that raises the first failure of its tasks."""
     try:
         async with anyio.create_task_group() as tasks:
             yield tasks

@@ -1,4 +1,4 @@
-"""What a run is given from outside."""
+"""External dependencies of a run."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @frozen
 class RecordingEnd:
-    """What the end of a cassette adds to a run's final state, and what became of it."""
+    """The final state and the result of a cassette at the end of a run."""
 
     errors: tuple[AishError, ...]
     use: CassetteUse | None
@@ -36,7 +36,7 @@ class Recorder(Protocol):
 
     @property
     def offline(self) -> bool:
-        """Whether everything comes from a cassette, so that nothing may be reached (C6)."""
+        """Whether everything comes from a cassette, so that network access is forbidden (C6)."""
         ...
 
     @property
@@ -45,33 +45,33 @@ class Recorder(Protocol):
         ...
 
     def spans(self, text: str) -> Iterable[tuple[int, int, str]]:
-        """Where folders stand that have another name in the cassette: start, end, name."""
+        """Positions of folders that are renamed in the cassette: start, end, name."""
         ...
 
     def followed(self, emit: Emit) -> Emit:
-        """The same `emit`; where another model answers, what it does is remembered."""
+        """The same `emit`; if another model answers, its actions are collected."""
         ...
 
     def unstarted(self, model: "ResolvedModel") -> "ResolvedModel | None":
-        """An embedded model as a replay needs it; `None` where it has to be started."""
+        """An embedded model as needed by a replay; `None` if it has to be started."""
         ...
 
     def make_client(self, model: "ResolvedModel") -> "MakeClient":
-        """What opens the connections of a model: through the cassette."""
+        """Opens the connections of a model, through the cassette."""
         ...
 
     def retry_timing(self) -> "RetryTiming":
-        """How models wait before they try again."""
+        """How long models wait before a retry."""
         ...
 
     def server_adapter(self) -> "CassetteAdapter | None":
-        """Where servers are recorded or replayed; `None` where they are only reached."""
+        """Records or replays servers; `None` if they are only called live."""
         ...
 
     async def command(
         self, step: str, arguments: JsonObject, run: Callable[[JsonObject], Awaitable[ToolResult]]
     ) -> ToolResult:
-        """A local command's end, recorded or played; `run` is what really runs it.
+        """The result of a local command, recorded or replayed; `run` executes it.
 
         Raises:
             CassetteMissError: the cassette does not hold this command.
@@ -79,7 +79,7 @@ class Recorder(Protocol):
         ...
 
     def end(self, state: FinalState, emit: Emit) -> RecordingEnd:
-        """Write the cassette, or say how the one that was played fits."""
+        """Write the cassette, or report how well the replayed one matches."""
         ...
 
 
@@ -103,5 +103,5 @@ class RunEnvironment:
     reviewed: Reviewed | None = None
 
     def with_emit(self, emit: Emit) -> "RunEnvironment":
-        """The same, with events going elsewhere."""
+        """The same, with another event sink."""
         return replace(self, emit=emit)

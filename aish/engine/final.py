@@ -1,4 +1,4 @@
-"""One final state decides the exit code (design 1.3, 11), and nothing else does."""
+"""The final state alone decides the exit code (design 1.3, 11)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -8,7 +8,7 @@ from aish.core.events import Exit, Failure, StepStatus
 from aish.core.frozen import frozen
 from aish.engine.records import StepRecord
 
-# If several apply, the first of these is taken (design 11).
+# If several apply, the first of these is used (design 11).
 PRECEDENCE = (
     ExitCode.INTERRUPTED,
     ExitCode.TERMINATED,
@@ -35,7 +35,7 @@ NAMES = {
     ExitCode.INTERRUPTED: "interrupted",
     ExitCode.TERMINATED: "interrupted",
 }
-# What trying the same thing again could mend.
+# Failures that a retry could fix.
 RETRYABLE = frozenset({ExitCode.UNAVAILABLE, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 
 RunStatus = StepStatus | Literal["interrupted"]
@@ -51,9 +51,9 @@ _STATUS: dict[ExitCode, RunStatus] = {
 
 @frozen
 class FinalState:
-    """Everything that speaks for an exit code: the steps, and what ended the run around them.
+    """Everything relevant for the exit code: the steps, and what ended the run around them.
 
-    `others` are what a cassette says at the end, and what was swallowed on the way.
+    `others` are results of a cassette at the end, and swallowed errors.
     """
 
     records: Sequence[StepRecord]
@@ -93,12 +93,12 @@ def decide_exit(state: FinalState) -> Exit:
 
 
 def weightiest(ends: Sequence[Exit]) -> Exit:
-    """The one that decides; the first of those that weigh the same."""
+    """The one with the highest priority; the first of several."""
     return min(ends, key=lambda end: PRECEDENCE.index(ExitCode(end.code)))
 
 
 def status_of(code: int) -> RunStatus:
-    """The run's status in words for an exit code."""
+    """The run's status for an exit code."""
     return _STATUS.get(ExitCode(code), "failed")
 
 
@@ -106,7 +106,7 @@ def failure_of(error: AishError) -> Failure:
     """An error as events carry it."""
     message = str(error)
     if error.exit_code is ExitCode.CASSETTE:
-        # The difference, line by line, is the reason of the run's end.
+        # The first line is the reason of the run's end; the rest is the diff.
         message = message.partition("\n")[0]
     return Failure(code=error.code, message=message, hint=error.hint)
 

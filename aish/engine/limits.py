@@ -1,11 +1,11 @@
 """What a run may use and what it has used (B8): pure, exact, and never over its limits.
 
-    budget = Budget(limits, {"notes": step_limits}, spent=before)
-    answer = budget.reserve("notes", Amount(tokens=5000, cost_usd=0.02))
-    match answer:
-        case Reserved(): send, then budget.settle(answer, used) or budget.release(answer)
-        case Wait(): others hold what is missing; ask again when one of them is settled
-        case Over(): it does not fit even if they use nothing
+budget = Budget(limits, {"notes": step_limits}, spent=before)
+answer = budget.reserve("notes", Amount(tokens=5000, cost_usd=0.02))
+match answer:
+    case Reserved(): send, then budget.settle(answer, used) or budget.release(answer)
+    case Wait(): others hold the rest; ask again when one of them is settled
+    case Over(): it does not fit even if they use nothing
 
 Money is counted in whole millionths of a millionth of a dollar, so that sums are exact.
 
@@ -38,7 +38,7 @@ _PER_DOLLAR = 10**12
 
 @frozen
 class Amount:
-    """What a request may use at most, or what was used; `None` is unknown, and fits no limit."""
+    """What a request may use at most, or has used; `None` is unknown, and fits no limit."""
 
     turns: int = 0
     tokens: int | None = 0
@@ -56,7 +56,7 @@ class Demand:
 
 @frozen
 class Lease:
-    """A part of what the limits leave, lent to a worker that counts by itself.
+    """A reserved part of the remaining limits, lent to a worker that counts by itself.
 
     It is for what happens in `step` and within it; `limits` are by step, `None` is the run's.
     """
@@ -66,7 +66,7 @@ class Lease:
 
     @property
     def used_up(self) -> Mapping[str | None, Amount]:
-        """What was spent of it where nobody knows: all of it."""
+        """The usage of a lost lease: all of it."""
         return {
             step: Amount(one.turns or 0, one.tokens or 0, one.cost_usd or 0.0, one.tool_calls or 0)
             for step, one in self.limits.items()
@@ -75,7 +75,7 @@ class Lease:
 
 @frozen
 class Reserved:
-    """Set aside under the limits of the run and of `step`; to be settled or released once."""
+    """Reserved under the limits of the run and of `step`; to be settled or released once."""
 
     step: str | None
     need: Amount
@@ -83,12 +83,12 @@ class Reserved:
 
 @frozen
 class Wait:
-    """It does not fit beside what others hold, and may fit once they have used less."""
+    """It does not fit beside other reservations, and may fit once those are settled."""
 
 
 @frozen
 class Over:
-    """It fits a limit no more: which, whose (`None`: the run's), and the amounts."""
+    """It exceeds a limit: which, of which step (`None`: the run's), and the amounts."""
 
     kind: Kind
     step: str | None
@@ -99,7 +99,7 @@ class Over:
 
 @slotted
 class _Units:
-    """As `Amount`, in whole units."""
+    """Like `Amount`, in integer units."""
 
     turns: int = 0
     tokens: int = 0
@@ -118,7 +118,7 @@ _KINDS: tuple[Kind, ...] = tuple(one.name for one in fields(_Units))  # type: ig
 
 @slotted
 class _Account:
-    """One set of limits, what is spent of it, and what is held for requests under way."""
+    """A set of limits, the amount spent, and the amount reserved for requests in progress."""
 
     step: str | None
     limits: Mapping[Kind, int]
@@ -126,7 +126,7 @@ class _Account:
     held: _Units = field(default_factory=_Units)
 
     def refusal(self, need: Amount) -> Over | None:
-        """The first limit that is over, whatever others will use."""
+        """The first limit that is exceeded even without other reservations."""
         for kind, limit in self.limits.items():
             demand = _units(kind, getattr(need, kind), up=True)
             spent = getattr(self.spent, kind)
@@ -136,7 +136,7 @@ class _Account:
         return None
 
     def is_crowded(self, need: Amount) -> bool:
-        """Whether it does not fit beside what is held."""
+        """Whether it does not fit beside the reserved amount."""
         return any(
             (demand := _units(kind, getattr(need, kind), up=True) or 0)
             and getattr(self.spent, kind) + getattr(self.held, kind) + demand > limit
@@ -144,19 +144,19 @@ class _Account:
         )
 
     def holds_for(self, step: str | None) -> bool:
-        """Whether the limits are for what `step` does."""
+        """Whether the limits apply to `step`."""
         return self.step is None or (step is not None and self.step in scopes(step))
 
     def all(self) -> _Units:
-        """As much as the limits allow."""
+        """The maximum that the limits allow."""
         return _Units(*(self.limits.get(kind, 0) for kind in _KINDS))
 
     def as_limits(self, amount: _Units) -> Limits:
-        """An amount as limits, of what is limited here."""
+        """An amount as limits, for the kinds that are limited here."""
         return Limits(**{kind: _plain(kind, getattr(amount, kind)) for kind in self.limits})  # type: ignore[arg-type]  # tokens and calls are whole, as they were
 
     def share(self, parts: int, need: Amount) -> _Units:
-        """One of so many parts of what is left, and the `need` at least."""
+        """One of `parts` shares of what is left, at least the `need`."""
         found = _Units()
         for kind, limit in self.limits.items():
             left = max(0, limit - getattr(self.spent, kind) - getattr(self.held, kind))
@@ -166,7 +166,7 @@ class _Account:
 
 
 class Budget:
-    """The limits of a run and of its steps, and what is left of them.
+    """The limits of a run and of its steps, and the remaining amounts.
 
     A step is named as in `Place.step`; what a step within a step uses (`outer/inner`) counts for
     both.
@@ -189,12 +189,12 @@ class Budget:
         }
 
     def limit(self, step: str, limits: Limits) -> None:
-        """Bound one more step, before it begins."""
+        """Add a limit for a step, before it begins."""
         if _limited(limits):
             self._steps[step] = _account(step, limits, None)
 
     def weighs(self, step: str | None) -> bool:
-        """Whether tokens or money are bounded there, so that a worst case is called for."""
+        """Whether tokens or money are limited there, so that a worst case must be known."""
         return any(
             kind in account.limits
             for account in self._accounts(step)
@@ -202,7 +202,7 @@ class Budget:
         )
 
     def reserve(self, step: str | None, need: Amount) -> Reserved | Wait | Over:
-        """Set `need` aside, under every limit that holds for `step`."""
+        """Reserve `need` under every limit that applies to `step`."""
         accounts = tuple(self._accounts(step))
         for account in accounts:
             if over := account.refusal(need):
@@ -214,7 +214,7 @@ class Budget:
         return Reserved(step, need)
 
     def settle(self, reserved: Reserved, used: Amount) -> None:
-        """What was set aside is used as far as `used` says; what that does not know is used up."""
+        """Replace the reservation by `used`; unknown amounts count as fully used."""
         known = Amount(
             turns=used.turns,
             tokens=reserved.need.tokens if used.tokens is None else used.tokens,
@@ -226,7 +226,7 @@ class Budget:
             account.spent.add(_units_of(known))
 
     def release(self, reserved: Reserved) -> None:
-        """What was set aside was not used."""
+        """Release an unused reservation."""
         self.settle(reserved, Amount())
 
     def lend(self, step: str, parts: int, demand: Demand | None = None) -> Lease | Wait | Over:
@@ -251,7 +251,7 @@ class Budget:
         return Lease(step, limits)
 
     def take_back(self, lease: Lease, spent: Mapping[str | None, Amount]) -> None:
-        """A lease is over, and `spent` of it was used."""
+        """End a lease of which `spent` was used."""
         for account in self._of_lease(lease.step):
             account.held.add(_account(account.step, lease.limits[account.step], None).all(), -1)
             account.spent.add(_units_of(spent.get(account.step, Amount())))
@@ -263,12 +263,12 @@ class Budget:
 
     @property
     def all_spent(self) -> Mapping[str | None, Amount]:
-        """What the run and each step that is bounded have used."""
+        """Usage of the run and of each limited step."""
         return {account.step: _spent(account) for account in (self._run, *self._steps.values())}
 
     @property
     def spent(self) -> Amount:
-        """What the run has used."""
+        """Usage of the run."""
         return _spent(self._run)
 
     def _accounts(self, step: str | None) -> Iterator[_Account]:
@@ -280,7 +280,7 @@ class Budget:
 
 
 def tightest(one: Limits, other: Limits) -> Limits:
-    """What holds where both do."""
+    """The minimum of both limits."""
     pairs = {f.name: (getattr(one, f.name), getattr(other, f.name)) for f in fields(Limits)}
     known = {name: [bound for bound in both if bound is not None] for name, both in pairs.items()}
     return Limits(**{name: min(bounds) for name, bounds in known.items() if bounds})
@@ -307,7 +307,7 @@ def _units_of(amount: Amount) -> _Units:
 
 
 def _units(kind: Kind, value: float | None, *, up: bool) -> int | None:
-    """An amount in whole units: what is used is rounded up, what is allowed down."""
+    """An amount in integer units: usage is rounded up, limits are rounded down."""
     if value is None or kind != "cost_usd":
         return None if value is None else int(value)
     exact = value * _PER_DOLLAR
@@ -342,9 +342,9 @@ _OPTIONS: Mapping[Kind, str] = {"turns": "--max-turns", "cost_usd": "--max-cost-
 class RunMeter:
     """`core.protocols.Meter` of one run; `prices` are by model alias.
 
-    A request that does not fit beside those under way waits for them: they may use less than they
-    might. So what a limit allows does not depend on how much runs at the same time. What is run in
-    a session counts for the meter of the session, `above`, as well.
+    A request that does not fit beside those in progress waits for them, because they may use less
+    than reserved. So what a limit allows does not depend on concurrency. A run in a session also
+    counts for the meter of the session, `above`.
     """
 
     def __init__(
@@ -361,28 +361,28 @@ class RunMeter:
     async def reserve(
         self, place: Place, alias: str, size: int, max_tokens: int | None
     ) -> "RequestHold":
-        """Set aside what a request may use; waits while others hold what it needs.
+        """Reserve what a request may use; waits while others hold the rest of a limit.
 
         Raises:
-            BudgetError: a limit does not allow for it.
+            BudgetError: a limit would be exceeded.
         """
         return await self.reserve_at(self._prices.get(alias), place, size, max_tokens)
 
     def inner(self, plan: Plan) -> "InnerMeter":
-        """The same, to a sub-pipeline."""
+        """The meter for a sub-pipeline."""
         return InnerMeter(self, prices_of(plan))
 
     def know(self, plan: Plan) -> None:
-        """Take in the prices of models that are opened later."""
+        """Add the prices of models that are opened later."""
         self._prices = {**self._prices, **prices_of(plan)}
 
     async def reserve_at(
         self, pricing: Pricing | None, place: Place, size: int, max_tokens: int | None
     ) -> "RequestHold":
-        """As `reserve`, for a model of that price.
+        """Like `reserve`, for a model of that price.
 
         Raises:
-            BudgetError: a limit does not allow for it.
+            BudgetError: a limit would be exceeded.
         """
         need = Amount(turns=1)
         if self.budget.weighs(place.step):
@@ -399,10 +399,10 @@ class RunMeter:
         return hold
 
     async def reserved(self, step: str | None, need: Amount) -> Reserved:
-        """Set `need` aside; waits while others hold it.
+        """Reserve `need`; waits while others hold it.
 
         Raises:
-            BudgetError: a limit does not allow for it.
+            BudgetError: a limit would be exceeded.
         """
         while True:
             found = self.budget.reserve(step, need)
@@ -415,10 +415,10 @@ class RunMeter:
                     await self._until_freed()
 
     async def refuse(self, over: Over, demand: Demand) -> None:  # ruff: ignore[no-self-use] - a meter of a lease waits here
-        """What is wanted does not fit; returns where it is to be tried again.
+        """The amount does not fit; returns if it is to be tried again.
 
         Raises:
-            BudgetError: it never will.
+            BudgetError: it can never fit.
         """
         del demand
         raise _error(over)
@@ -431,7 +431,7 @@ class RunMeter:
         """A tool is about to be called.
 
         Raises:
-            BudgetError: a limit does not allow for it.
+            BudgetError: a limit would be exceeded.
         """
         need = Amount(tool_calls=1)
         self.settle(await self.reserved(place.step, need), need)
@@ -445,7 +445,7 @@ class RunMeter:
         """A lease for `step`, as of `Budget.lend`; waits while others hold what is wanted.
 
         Raises:
-            BudgetError: a limit does not allow for what is wanted.
+            BudgetError: a limit would be exceeded.
         """
         while True:
             found = self.budget.lend(step, parts, demand)
@@ -458,12 +458,12 @@ class RunMeter:
                     await self._until_freed()
 
     def take_back(self, lease: Lease, spent: Mapping[str | None, Amount]) -> None:
-        """A lease is over, and others may go on with what is left of it."""
+        """End a lease; others may use what is left of it."""
         self.budget.take_back(lease, spent)
         self._free()
 
     def settle(self, reserved: Reserved, used: Amount) -> None:
-        """What a request has used is known, and others may go on."""
+        """The usage of a request is known, and waiting requests may continue."""
         self.budget.settle(reserved, used)
         self._free()
 
@@ -478,7 +478,7 @@ def _error(over: Over) -> BudgetError:
 
 
 def _of_session(error: BudgetError) -> BudgetError:
-    """A limit that is not the run's own says so."""
+    """Adds a remark to a limit that belongs to the session, not to the run."""
     return BudgetError(f"{error.message} (in the session that runs it)", hint=error.hint)
 
 
@@ -492,28 +492,28 @@ def _worst(pricing: Pricing | None, size: int, max_tokens: int | None) -> Amount
 
 @frozen
 class InnerMeter:
-    """The run's meter to a sub-pipeline, whose models have aliases of their own."""
+    """The run's meter for a sub-pipeline, whose models have aliases of their own."""
 
     meter: RunMeter
     prices: Mapping[str, Pricing | None]
 
     def inner(self, plan: Plan) -> "InnerMeter":
-        """The same, to a sub-pipeline of this one."""
+        """The meter for a sub-pipeline of this one."""
         return self.meter.inner(plan)
 
     async def reserve(
         self, place: Place, alias: str, size: int, max_tokens: int | None
     ) -> "RequestHold":
-        """As `RunMeter.reserve`."""
+        """See `RunMeter.reserve`."""
         return await self.meter.reserve_at(self.prices.get(alias), place, size, max_tokens)
 
     async def count_call(self, place: Place) -> None:
-        """As `RunMeter.count_call`."""
+        """See `RunMeter.count_call`."""
         await self.meter.count_call(place)
 
 
 class RequestHold:
-    """`core.protocols.Hold`: what one request may use, of the run and of what is `above` it."""
+    """`core.protocols.Hold`: the reservation of one request, in the run and in `above`."""
 
     __slots__ = ("_meter", "_open", "_pricing", "_reserved", "above")
 
@@ -525,7 +525,7 @@ class RequestHold:
         self.above: RequestHold | None = None
 
     def settle(self, finish: Finish) -> Finish:
-        """The request was answered; the same finish, with what it cost."""
+        """The request was answered; returns the same finish with its cost."""
         usage, cost = finish.usage, finish.cost_usd
         if cost is None and self._pricing is not None:
             cost = self._pricing.cost(usage)
@@ -535,9 +535,9 @@ class RequestHold:
         return finish if cost == finish.cost_usd else replace(finish, cost_usd=cost)
 
     def close(self, *, begun: bool) -> None:
-        """The request is over; does nothing after `settle`.
+        """End the reservation; does nothing after `settle`.
 
-        One that had `begun` to be answered is spent at its worst. It was no turn, though.
+        If `begun`, the worst case counts as used, but not as a turn.
         """
         if begun:
             self.end(Amount(tokens=None, cost_usd=None))
@@ -545,7 +545,7 @@ class RequestHold:
             self.end(Amount())
 
     def end(self, used: Amount) -> None:
-        """The request has used this; once."""
+        """Record the usage of the request, once."""
         if self._open:
             self._open = False
             self._meter.settle(self._reserved, used)
@@ -554,17 +554,17 @@ class RequestHold:
 
 
 class PlanMeter(Meter, Protocol):
-    """The meter of a plan, whose sub-pipelines have models of their own."""
+    """The meter of a plan whose sub-pipelines have models of their own."""
 
     def inner(self, plan: Plan) -> "PlanMeter":
-        """The same, to a sub-pipeline."""
+        """The meter for a sub-pipeline."""
         ...
 
 
 def open_meter(
     plan: Plan, resume_state: "ResumeState | None" = None, above: RunMeter | None = None
 ) -> RunMeter:
-    """The meter of a run, which goes on counting where a part of it before this one stopped."""
+    """The meter of a run, which continues from the usage of its earlier parts."""
     prices = prices_of(plan)
     bounded = dict(_bounds(plan))
     if resume_state is None:
@@ -611,7 +611,7 @@ def limit_text(over: Over) -> str:
 
 
 def limit_hint(over: Over) -> str:
-    """How to go on."""
+    """How to continue."""
     key = f"`limits.{over.kind}`"
     if over.step is not None:
         return f"raise {key} of the step; `--resume` continues the run"
@@ -631,7 +631,7 @@ _Unit = tuple[str | None, str]
 
 @slotted
 class Spending:
-    """Counts while a unit of work is in flight; a step that ends by an error has no other count."""
+    """Counts usage while a unit of work is in flight, for steps that end with an error."""
 
     steps: dict[str | None, Spent] = field(default_factory=dict)
     items: dict[_Unit, Spent] = field(default_factory=dict)
@@ -643,18 +643,18 @@ class Spending:
             return
         step, item, used = event.place.step, event.place.item, _of(event)
         self.whole = self.whole.plus(used)
-        # What runs within a step is the step's too.
+        # Usage within a step also counts for the step.
         for id in scopes(step) if step is not None else (None,):
             self.steps[id] = self.steps.get(id, _NOTHING).plus(used)
         if item is not None:
             self.items[step, item] = self.items.get((step, item), _NOTHING).plus(used)
 
     def add(self, used: Spent) -> None:
-        """Count what was used elsewhere, for the whole run."""
+        """Add external usage, for the whole run."""
         self.whole = self.whole.plus(used)
 
     def of(self, place: Place) -> Spent:
-        """What the step or item at `place` has used: a step with all of its items."""
+        """Usage of the step or item at `place`: of a step with all of its items."""
         if place.item is None:
             return self.steps.get(place.step, _NOTHING)
         return self.items.get((place.step, place.item), _NOTHING)

@@ -1,4 +1,4 @@
-"""What a finished step leaves behind, for templates, for the result and for the exit code."""
+"""The record of a finished step, for templates, for the result and for the exit code."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
@@ -13,11 +13,11 @@ from aish.core.messages import Turn, Usage, add_usage
 
 @frozen
 class StepRecord:
-    """A step's end; `exit_code` is what it means for the process if the run ends with it.
+    """A step's end; `exit_code` is that of the process if the run ends with it.
 
-    `retryable` says of an `exit_code` that another try could mend whether it could here. `items`
-    are those of a `foreach` step in their order, where anything reads them, else empty. `history`
-    is the whole conversation, where another step goes on with it.
+    `retryable` says whether a retry could help for this failure. `items` are those of a `foreach`
+    step in order, if anything reads them, else empty. `history` is the whole conversation, if
+    another step continues it.
     """
 
     id: str
@@ -45,17 +45,17 @@ class ItemRecord:
     record: StepRecord
 
 
-# Codes of what depends on the file and the item alone, neither of which may change.
+# Codes of failures that depend only on the file and the item, neither of which may change.
 _FOR_GOOD = frozenset({"key", "template"})
 
 
 def may_be_mended(status: StepStatus, code: str | None) -> bool:
-    """Whether an item that ended so may come to another end when it is run once more."""
+    """Whether an item that ended like this may end differently when run again."""
     return status == "failed" and code not in _FOR_GOOD
 
 
 def template_view(record: StepRecord) -> JsonValue:
-    """`steps.X` as templates see it: of a `foreach` step, a list in item order (F14)."""
+    """`steps.X` as templates see it: for a `foreach` step, a list in item order (F14)."""
     if record.items is not None:
         return [{"key": item.key, **_view(item.record)} for item in record.items]
     return _view(record)
@@ -90,7 +90,7 @@ def usage_view(usage: Usage) -> dict[str, JsonValue]:
 
 
 def _call_view(call: UsedCall) -> dict[str, JsonValue]:
-    # Not how long it took: a prompt that told it could not be replayed (C6).
+    # Not the duration: a prompt that contains it could not be replayed (C6).
     return {
         "tool": call.tool,
         "arguments": call.arguments,
@@ -102,7 +102,7 @@ def _call_view(call: UsedCall) -> dict[str, JsonValue]:
 
 
 def total_usage(records: Sequence[StepRecord]) -> Usage:
-    """The tokens of all prompt steps; what one of them does not know is not known (quirk 34)."""
+    """The tokens of all prompt steps; unknown if one of them is unknown (quirk 34)."""
     total: Usage | None = None
     for record in records:
         if record.kind in {"prompt", "pipeline"} and not spent_nothing(record):
@@ -111,16 +111,16 @@ def total_usage(records: Sequence[StepRecord]) -> Usage:
 
 
 def spent_nothing(record: StepRecord) -> bool:
-    """Whether it was left out, or failed before any model had answered.
+    """Whether it was skipped, or failed before any model had answered.
 
-    An answer without counts has an unknown cost, and one that there was not has none.
+    An answer without counts has an unknown cost; without an answer there is no cost.
     """
     unanswered = record.status == "failed" and record.cost_usd == 0 and record.usage == Usage()
     return unanswered or record.status == "skipped"
 
 
 def total_cost(records: Iterable[StepRecord]) -> float | None:
-    """What all of them cost; `None` as soon as one part of it is not known (B10)."""
+    """The total cost; `None` if one part of it is unknown (B10)."""
     costs = [0.0 if record.status == "skipped" else record.cost_usd for record in records]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None

@@ -1,7 +1,6 @@
-"""What a resumed run takes over from the run before; the engine knows nothing else of it (B3).
+"""State that a resumed run takes over; the engine's only knowledge of resuming (B3).
 
-The items of a batch that are done are kept so that a million of them is nothing that a person
-notices.
+Completed items are stored compactly, so that a million of them costs little.
 """
 
 from array import array
@@ -16,7 +15,7 @@ from aish.core.messages import Spent, Usage, add_usage
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended
 
 _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")
-# A longer key is known by its hash, which takes less room than the key.
+# A longer key is identified by its hash, which takes less memory.
 _LONGEST_KEY = 16
 _DIGEST = 8
 _REMOVED = 255
@@ -24,10 +23,10 @@ _REMOVED = 255
 
 @frozen
 class DoneItem:
-    """An item that has a result; `record` only where a later step reads the results.
+    """An item with a result; `record` only if a later step reads the results.
 
-    `digest` is that of the item's value, as `item.started` has it, and `code` that
-    of its error, which is not kept.
+    `digest` is that of the item's value, as in `item.started`, and `code` that of its error, which
+    is not kept.
     """
 
     key: str
@@ -39,10 +38,10 @@ class DoneItem:
 
 
 class DoneItems:
-    """The items of one step that are done and are not to run again.
+    """The completed items of one step, which are not run again.
 
-    `mask` makes of a key what the journal made of it: secrets are not in there. `tolerant`: an
-    item with a call that was denied went well.
+    `mask` masks a key as the journal did. `tolerant`: an item with a denied call counts as
+    successful.
     """
 
     def __init__(self, mask: Callable[[str], str] = str, *, tolerant: bool = False) -> None:
@@ -70,7 +69,7 @@ class DoneItems:
         return _known_by(self._mask(key)) in self._rows
 
     def get(self, key: str) -> DoneItem | None:
-        """The item of this key, if it is done."""
+        """The item of this key, if it is completed."""
         row = self._rows.get(_known_by(self._mask(key)))
         if row is None:
             return None
@@ -82,37 +81,37 @@ class DoneItems:
         )
 
     def records_of(self, key: str) -> tuple[int, int] | None:
-        """The numbers of an item's first and last record, by its key as the journal spells it."""
+        """The numbers of an item's first and last record, by its key as in the journal."""
         row = self._rows.get(_known_by(key))
         return None if row is None else (self._begun[row], self._ended[row])
 
     @property
     def ok(self) -> int:
-        """How many went well; those that were skipped count as well."""
+        """The number of successful items; skipped ones count as well."""
         return len(self._rows) - self.failed
 
     @property
     def failed(self) -> int:
-        """How many did not."""
+        """The number of failed items."""
         return sum(self._statuses.count(_STATUSES.index(status)) for status in self._bad)
 
     @property
     def denied(self) -> int:
-        """How many of these were denied a call."""
+        """The number of items that had a call denied."""
         return self._statuses.count(_STATUSES.index("denied")) if "denied" in self._bad else 0
 
     @property
     def mendable(self) -> int:
-        """How many of those that failed may come to another end when they are run once more."""
+        """The number of failed items that may succeed when run again."""
         return self._mendable.count(1)
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all of them; what one does not know is not known."""
+        """The tokens of all items; unknown if one is unknown."""
         return self._usage or Usage()
 
     def records(self) -> tuple[ItemRecord, ...]:
-        """Those whose record is known, in the order of the items."""
+        """Those whose record is known, in item order."""
         return tuple(sorted(self._records.values(), key=lambda item: item.index))
 
     def add(
@@ -123,10 +122,10 @@ class DoneItems:
         seconds: float,
         records: tuple[int, int] = (0, 0),
     ) -> None:
-        """One more; a key that is there already is replaced, its figures are not taken back.
+        """Add an item; an existing key is replaced, its figures are kept in the totals.
 
-        A `usage` of `None` is that of an item that asks no model; `records` are the numbers of its
-        first and its last record in the journal.
+        A `usage` of `None` means that no model was asked; `records` are the numbers of its first
+        and its last record in the journal.
         """
         known = _known_by(item.key)
         row = self._rows.get(known)
@@ -153,7 +152,7 @@ class DoneItems:
         self._count(usage, cost_usd, seconds)
 
     def remove(self, key: str) -> None:
-        """Forget the item of this key, as the journal spells it; its figures stay."""
+        """Remove the item of this key, as in the journal; its figures are kept in the totals."""
         row = self._rows.pop(_known_by(key), None)
         if row is not None:
             self._statuses[row] = _REMOVED
@@ -179,29 +178,28 @@ def _packed(digest: str) -> bytes:
         packed = bytes.fromhex(digest)
     except ValueError:
         packed = b""
-    # What is no digest of ours fits no item.
+    # A digest of another form matches no item.
     return packed if len(packed) == _DIGEST else bytes(_DIGEST)
 
 
 class ResumeRefusedError(UsageError):
-    """A run that is not gone on with: it says what is different, or what is not known."""
+    """A run that cannot be resumed; says what differs, or what is unknown."""
 
     code = "resume_refused"
 
 
 @frozen
 class ResumeState:
-    """The run that is gone on with.
+    """The run that is resumed.
 
-    `steps` are those that finished well, by the id that events know them by (`outer/inner` in a
-    sub-pipeline); a `foreach` step is there if all of its items are done and none failed.
-    `items` are what is done of every `foreach` step, whether the step is finished or not.
-    `spent` is all that was used, also on what is run again; `by_step` the same for each step. Its
-    `turns` are answers, its tokens those that were told of.
-    `last_seq` numbers the last record of the journal, `part_seq` the first one of its last part,
-    `begun` the first one of each step in `steps`; `segments` counts the parts.
-    `notices` are to be emitted right after `run.started`. `ended`: the run came to a good end, and
-    nothing is left to do.
+    `steps` are those that succeeded, by their id in events (`outer/inner` in a sub-pipeline); a
+    `foreach` step is included if all of its items are completed and none failed. `items` are the
+    completed items of every `foreach` step, whether the step is finished or not. `spent` is the
+    total usage, including parts that are run again; `by_step` the same for each step. Its `turns`
+    are answers, its tokens those that were reported. `last_seq` numbers the last record of the
+    journal, `part_seq` the first one of its last part, `begun` the first one of each step in
+    `steps`; `segments` counts the parts. `notices` are to be emitted right after `run.started`.
+    `ended`: the run ended successfully, and nothing is left to do.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""The run's folder: journal, cut-off results, images, server logs (B1)."""
+"""The run's folder: journal, full results, images, server logs (B1)."""
 
 import json
 import os
@@ -21,14 +21,14 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def run_id(name: str, now: float) -> str:
-    """UTC time, name and 4 random characters: sorts by time, unique enough on one disk (B1)."""
+    """UTC time, name and 4 random characters: sortable by time, unique enough on one disk (B1)."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
     return f"{stamp}-{tame_name(name)}-{tail}"
 
 
 def tame_name(name: str) -> str:
-    """A pipeline's name as it stands in the ids of its runs."""
+    """A pipeline's name in the form used in run ids."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
 
 
@@ -48,7 +48,7 @@ class RunsPlace:
 class RunFolder:
     """An open run folder. `path` is `None` for `--ephemeral`, and then nothing is kept.
 
-    `within` is what it was made beneath, no link on the way.
+    `within` is its base folder, with no link below it.
     """
 
     id: str
@@ -59,7 +59,7 @@ class RunFolder:
 
     @property
     def shown(self) -> str | None:
-        """The folder as a person would type it: relative to the working directory if beneath."""
+        """The folder for display: relative to the working directory if below it."""
         if self.path is None:
             return None
         try:
@@ -69,15 +69,15 @@ class RunFolder:
 
     @property
     def logs(self) -> Path | None:
-        """Where servers' stderr goes."""
+        """The folder of servers' stderr logs."""
         return None if self.path is None else private_folder(self.path / "servers")
 
     @contextmanager
     def beginning(self) -> Generator[None]:
-        """While the first files of a run are made: the folder has to stay where it is meanwhile.
+        """Checks that the folder stays in place while the first files of a run are created.
 
         Raises:
-            UsageError: it has gone, or a part of its path is a link now.
+            UsageError: it was removed, or a part of its path is a link now.
         """
         try:
             self._require()
@@ -89,7 +89,7 @@ class RunFolder:
 
     @contextmanager
     def unless_refused(self) -> Generator[None]:
-        """While something may still refuse the run: a new folder then goes again.
+        """While the run may still be refused: a new folder is then deleted.
 
         Raises:
             AishError: it was refused.
@@ -100,7 +100,7 @@ class RunFolder:
             if self.path is not None and self.within is not None:
                 from shutil import rmtree
 
-                # That the run was refused is what counts, also where this cannot be deleted.
+                # The refusal is what matters, even if this cannot be deleted.
                 rmtree(self.path, ignore_errors=True)
             raise
 
@@ -119,7 +119,7 @@ class RunFolder:
     def keep(self, name: str, content: bytes) -> str | None:
         """Write `content` beside the journal and return its path relative to the run's folder.
 
-        The name on disk is a counter and a tame form of `name`, never the data's own (X9).
+        The name on disk is a counter and a sanitized form of `name`, never the data's own (X9).
         """
         if self.path is None:
             return None
@@ -130,34 +130,34 @@ class RunFolder:
         return f"files/{place.name}"
 
     def keep_as(self, name: str, content: bytes) -> None:
-        """As `keep`, under a name that a worker has chosen (B7)."""
+        """Like `keep`, under a name that a worker has chosen (B7)."""
         if self.path is not None:
             write_private(
                 private_folder(self.path / "files") / Path(name).name, _masked(content, self.mask)
             )
 
     def keep_stdin(self, text: str) -> None:
-        """Keep what was piped in, so that a resumed run need not be given it again (B3)."""
+        """Store piped input, so that a resumed run does not need it again (B3)."""
         if self.path is not None:
             place = private_folder(self.path / "files") / STDIN
             write_private(place, self.mask(text).encode("utf-8", "surrogatepass"))
 
     def write_plan(self, plan: JsonValue) -> None:
-        """Keep the resolved file, secrets already masked, in the place of an earlier one."""
+        """Write the resolved file, already masked, replacing an earlier one."""
         if self.path is not None:
             text = json.dumps(plan, ensure_ascii=False, indent=2, default=str)
             path, data = self.path / "plan.json", self.mask(text).encode()
             try:
                 write_private(path, data)
             except FileExistsError:
-                # Its time tells which of two runs of one second began first.
+                # Its time orders runs that began in the same second.
                 first = path.stat()
                 atomic_write(path, data)
                 os.utime(path, ns=(first.st_atime_ns, first.st_mtime_ns))
 
 
 def kept_file(path: Path, name: str) -> bytes | None:
-    """What `keep` wrote into the run folder at `path` as `name`; `None` where it is not there."""
+    """What `keep` wrote into the run folder at `path` as `name`; `None` if missing."""
     folder, _, file = name.partition("/")
     if folder != "files" or file in {"", ".", ".."} or "/" in file:
         return None
@@ -180,10 +180,10 @@ def _masked(content: bytes, mask: Callable[[str], str]) -> bytes:
 def open_folder(
     name: str, place: RunsPlace, now: float, *, ephemeral: bool, mask: Callable[[str], str]
 ) -> RunFolder:
-    """Make the folder of a new run, which ignores itself for git.
+    """Create the folder of a new run, with a `.gitignore` for itself.
 
     Raises:
-        UsageError: the folder cannot be made; says why and how to do without.
+        UsageError: the folder cannot be created; says why and how to avoid it.
     """
     id = run_id(name, now)
     if ephemeral:
@@ -193,7 +193,7 @@ def open_folder(
         return RunFolder(id=id, path=path, mask=mask, within=within)
     except OSError as error:
         why = f"cannot make the run folder: {error.strerror or error}"
-        # The error knows the last part of the path only.
+        # The error contains only the last part of the path.
         where = str(place.wanted or place.project / ".aish")
         raise UsageError(why, where=where, hint=_ELSEWHERE) from error
     except UsageError as error:
@@ -201,7 +201,7 @@ def open_folder(
 
 
 def reopen_folder(path: Path, mask: Callable[[str], str]) -> RunFolder:
-    """The folder of a run that is gone on with; what is in it is not written over."""
+    """The folder of a resumed run; its files are not overwritten."""
     kept = 0
     with suppress(FileNotFoundError):
         numbers = (name.name.partition("-")[0] for name in (path / "files").iterdir())
@@ -210,7 +210,7 @@ def reopen_folder(path: Path, mask: Callable[[str], str]) -> RunFolder:
 
 
 def resume_words(file: Path, folder: RunFolder) -> tuple[str, ...]:
-    """The command that continues the run of a pipeline file; no words where nothing is kept."""
+    """The command that continues the run of a pipeline file; empty if nothing is kept."""
     if folder.path is None:
         return ()
     words = ("aish", "run", str(file), "--resume")
@@ -223,10 +223,10 @@ def resume_words(file: Path, folder: RunFolder) -> tuple[str, ...]:
 
 
 def hidden_folder(project: Path) -> Path:
-    """The folder `.aish` of a project, which ignores itself for git.
+    """The folder `.aish` of a project, with a `.gitignore` for itself.
 
     Raises:
-        UsageError: it is a link, or somebody else's.
+        UsageError: it is a link, or belongs to another user.
     """
     project = project.resolve()
     hidden = private_folder(project / ".aish", within=project)
@@ -235,7 +235,7 @@ def hidden_folder(project: Path) -> Path:
 
 
 def _make(place: RunsPlace, id: str) -> tuple[Path, Path]:
-    """The new folder, and what no link is followed beneath."""
+    """The new folder, and the base below which no link is followed."""
     if place.wanted is None:
         # No link below the project is followed: a repository may come with one planted (X9).
         project = place.project.resolve()
@@ -244,13 +244,13 @@ def _make(place: RunsPlace, id: str) -> tuple[Path, Path]:
     wanted = place.wanted.resolve()
     if not wanted.is_dir():
         private_folder(wanted)
-    # A folder that is there is somebody's: its mode and its other files are left alone.
+    # An existing folder belongs to the user: its mode and its other files are left alone.
     path = private_folder(wanted / id, within=wanted)
     _ignore(path)
     return path, wanted
 
 
 def _ignore(folder: Path) -> None:
-    # Two runs may begin at once: whose file it is does not matter.
+    # Two runs may begin at once: either may create the file.
     with suppress(FileExistsError):
         write_private(folder / ".gitignore", b"*\n")

@@ -1,1 +1,1 @@
-"""A whole run: its graph of steps, its items, its end."""
+"""Execution of a whole run: step graph, items, end."""

@@ -1,7 +1,7 @@
-"""A pipeline's `annotations`, made when its steps have ended (B11).
+"""A pipeline's `annotations`, created after its steps have ended (B11).
 
-A model has written most of each: a field that is not valid, or cannot be rendered, is left out with
-a warning. None of it fails a run.
+Most values come from a model: a field that is not valid, or cannot be rendered, is omitted with a
+warning. Annotations never fail a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,9 +38,9 @@ def annotations_of(
     place: Place,
     mask: Mask = str,
 ) -> Iterator[Event]:
-    """The events of all annotations; `context` is what templates see, `place` whose they are.
+    """The events of all annotations; `context` is the template context, `place` the origin.
 
-    `mask` takes the secrets out of a text before it is cut.
+    `mask` masks a text before it is truncated.
     """
     making = _Making(place, context, records, mask)
     for annotation in pipeline.annotations:
@@ -77,7 +77,7 @@ class _Making:
                 yield from self._annotation(found, where)
 
     def rest(self) -> Iterator[Event]:
-        """What is left out, in one warning each."""
+        """The omitted annotations, in one warning each."""
         if self.count > _MOST:
             said = (
                 f"{counted(self.count - _MOST, 'annotation')} over the limit of {_MOST:,} left out"
@@ -88,7 +88,7 @@ class _Making:
             yield Notice(self.place, "warning", "annotations", said)
 
     def _items(self, annotation: Annotation) -> Sequence[Mapping[str, JsonValue] | None]:
-        """What an entry is rendered for: once, or for each item."""
+        """The scopes in which an entry is rendered: one, or one for each item."""
         if annotation.foreach is None:
             return (None,)
         value = evaluate(annotation.foreach, self.context)
@@ -101,7 +101,7 @@ class _Making:
     def _fields(
         self, annotation: Annotation, index: int, item: Mapping[str, JsonValue] | None
     ) -> tuple[Mapping[str, JsonValue], Sequence[AishError]]:
-        """The fields that can be had, and why others cannot."""
+        """The fields that could be rendered, and why others could not."""
         if not annotation.fields:
             (value,) = (item or {}).values()
             if isinstance(value, Mapping):
@@ -155,7 +155,7 @@ class _Making:
         )
 
     def _failed(self, annotation: Annotation, where: str, error: AishError) -> Iterator[Event]:
-        """Nothing is said of what a step that did not come to its end has left open."""
+        """Errors caused by the missing result of a step that was not completed are not reported."""
         names = annotation_reads(annotation)
         read = {name.split(".")[1] for name in names if name.startswith("steps.")}
         ended = [self.records[id] for id in read if id in self.records]
@@ -172,7 +172,7 @@ class _Making:
 
 
 def _line(value: JsonValue) -> int | None:
-    """A line number, however it is written."""
+    """A line number, in any notation."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float) and value.is_integer():
@@ -180,7 +180,7 @@ def _line(value: JsonValue) -> int | None:
     if isinstance(value, int):
         return value if 0 < value < _TOO_MANY_LINES else None
     text = _text(value)
-    # More digits are no line of any file.
+    # No file has line numbers with more digits.
     is_number = text.isascii() and text.isdigit() and len(text) < len(str(_TOO_MANY_LINES))
     return int(text) or None if is_number else None
 
@@ -196,6 +196,6 @@ def _shown(value: JsonValue, mask: Mask) -> str:
 def _with(
     context: Mapping[str, JsonValue], more: Mapping[str, JsonValue]
 ) -> Mapping[str, JsonValue]:
-    """More names, and the same folder for `readfile`."""
+    """More names, with the same folder for `readfile`."""
     names = {**context, **more}
     return ProjectNames(names, context.root) if isinstance(context, ProjectNames) else names

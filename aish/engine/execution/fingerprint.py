@@ -1,7 +1,7 @@
-"""What decides the results of a run, as one short hash for each part of it (B3).
+"""Fingerprint of a run: a short hash for each part that decides its results (B3).
 
-A run may be gone on with if all of these are what they were. Left out is what may change: bounds,
-speed, reporting, credentials, and what only tests read.
+A run may be resumed if all of these are unchanged. Not included is what may change: limits, speed,
+reporting, credentials, and what only tests read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from aish.templates.render import render
 
 _SIZE = 16
 _BLOCK = 1 << 20
-# Where a signal or the time limit stops a template, the run ends as soon as it waits for anything.
+# If a signal or the time limit stops a template, the run ends at its next await.
 _NOT_RENDERED = (AishError, ComputationStoppedError)
 
 _BOUNDS = frozenset({"limits", "max_tool_depth", "max_calls_per_turn"})
@@ -30,21 +30,21 @@ _PACE = frozenset({"concurrency", "max_failures", "retry", "timeout", "on_error"
 _ACCESS = frozenset({"key_env", "auth_env", "auth_token", "headers", "proxy", "verify_tls"})
 _TESTS = frozenset({"tests", "policy_tests", "cassette"})
 _WORDS = frozenset({"aish", "name", "description", "extends", "secrets", "shell", "stdin"})
-# These are looked at part by part.
+# These are hashed part by part.
 _PARTS = frozenset({"inputs", "env", "models", "mcp", "prompts", "steps", "lock"})
 
 _OF_TOP = _BOUNDS | _PACE | _TESTS | _WORDS | _PARTS
 _OF_STEP = _BOUNDS | _PACE | {"id"}
 _OF_MODEL = _PACE | _ACCESS | {"price", "usage"}
 _OF_SERVER = _PACE | _ACCESS | {"required", "protocol"}
-# `parallel` and `idempotent` say which calls may be made again: to add one is a way to go on.
+# `parallel` and `idempotent` say which calls may be repeated: adding one is a way to resume.
 _OF_MCP = _BOUNDS | {"servers", "parallel", "idempotent"}
 
 
 def fingerprint(plan: Plan, options: RunOptions) -> dict[str, str]:
     """A hash for each part: `steps.notes.prompt`, `inputs.since`, `file rows.csv`, `--model`.
 
-    Secrets are taken out first, so that no hash tells of one.
+    Secrets are removed first, so that no hash reveals one.
     """
     found = dict(_parts(plan, options))
     found.update(_files(plan, options))
@@ -58,7 +58,7 @@ def _parts(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
 
 
 def _of_inner(plan: Plan, above: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """The same of sub-pipelines: `notes/steps.draft.prompt` in the one that `notes` runs."""
+    """The fingerprint of sub-pipelines: `notes/steps.draft.prompt` in the one that `notes` runs."""
     for id, inner in plan.inner.items():
         prefix = f"{above}{id}/"
         for path, value in _of_file(inner):
@@ -96,7 +96,7 @@ def _of_file(plan: Plan) -> Iterator[tuple[str, JsonValue]]:
 
 
 def _given(plan: Plan, options: RunOptions) -> Iterator[tuple[str, JsonValue]]:
-    """What does not stand in the file."""
+    """Parts that are not in the file."""
     for name, value in options.inputs.items():
         yield f"inputs.{name}", value
     for name in plan.pipeline.env:
@@ -130,7 +130,7 @@ def _entries(
 ) -> Iterator[tuple[str, JsonValue]]:
     for key, value in table.items():
         if key == "output" and isinstance(value, Mapping):
-            # How often an answer is asked for is a bound.
+            # The number of attempts for an answer is a limit.
             yield f"{path}{key}", {name: value[name] for name in value if name != "attempts"}
         elif key not in left_out:
             yield f"{path}{key}", value
@@ -142,7 +142,7 @@ def _mapping(table: JsonObject, key: str) -> JsonObject:
 
 
 def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
-    """The content of the files that the pipeline names, attaches, and runs over."""
+    """The content of the files that the pipeline reads, attaches, and iterates over."""
     for name, digest in _named_files(plan):
         yield f"file {name}", digest[:_SIZE]
     context = template_context(plan.pipeline, options, {}, plan.variables)
@@ -150,7 +150,7 @@ def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
         source = step.flow.foreach
         if source is not None:
             # A template that reads a step's result cannot be rendered yet: its items are compared
-            # one by one.
+            # individually.
             with suppress(*_NOT_RENDERED):
                 yield from _items(source, context)
         if isinstance(step, PromptStep) and step.attach:
@@ -160,7 +160,7 @@ def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
 def _attached(
     step: PromptStep, plan: Plan, context: Mapping[str, JsonValue]
 ) -> Iterator[tuple[str, str]]:
-    """Files that are attached; not by a step that waits for others, which may have made them."""
+    """Attached files, except those of steps with needs, whose needs may have written them."""
     if needs_of(step, [one.id for one in plan.steps]):
         return
     from aish.engine.steps.attachments import file_data
@@ -174,7 +174,7 @@ def _attached(
 
 
 def _named_files(plan: Plan) -> Iterator[tuple[str, str]]:
-    """The prompts and schemas that a file names where no test alone reads them."""
+    """The prompt and schema files that the pipeline names, except those read only by tests."""
     pipeline = plan.pipeline
     named = set(texts({key: pipeline.data.get(key) for key in pipeline.data if key not in _TESTS}))
     yield from ((name, digest) for name, digest in pipeline.files.items() if name in named)

@@ -1,6 +1,6 @@
-"""A step over many items: a window of them in flight, each result told once (F5, B4, B5).
+"""A step over many items: several in flight, each result reported once (F5, B4, B5).
 
-Items are run here or on workers (B7).
+Items run in this process or on workers (B7).
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ from aish.templates.render import evaluate
 
 @frozen
 class Task:
-    """An item to be run; one with a `problem` has no key of its own, and fails with it."""
+    """An item to be run; with a `problem` it has no key of its own, and fails with it."""
 
     item: Item
     key: str
@@ -51,11 +51,11 @@ class Task:
     problem: Failure | None = None
 
     def started(self, place: Place) -> ItemStarted:
-        """The event of its beginning."""
+        """Its start event."""
         return ItemStarted(place, self.key, self.item.index, self.digest, self.item.value)
 
     def finished(self, place: Place, record: StepRecord) -> ItemFinished:
-        """The event of its end."""
+        """Its end event."""
         return ItemFinished(
             place=place,
             key=self.key,
@@ -71,7 +71,7 @@ class Task:
 
 
 async def run_item(step: Step, stage: StepContext, begin: Callable[[], None]) -> StepRecord | None:
-    """The end of the item of `stage`; nothing if it has none, because the run was stopped."""
+    """The end of the item of `stage`; `None` if it has none because the run was stopped."""
     skipped = await left_out(step, stage)
     begin()
     with stage.course.item_unit(), suppress(CutOffError):
@@ -80,7 +80,7 @@ async def run_item(step: Step, stage: StepContext, begin: Callable[[], None]) ->
 
 
 async def left_out(step: Step, stage: StepContext) -> StepRecord | None:
-    """The end of an item that the step's `when` leaves out."""
+    """The end of an item that is skipped by the step's `when`."""
     when = step.flow.when
     try:
         if when is None or not names_item(step) or evaluate(when, stage.context()):
@@ -93,12 +93,12 @@ async def left_out(step: Step, stage: StepContext) -> StepRecord | None:
     return StepRecord(step.id, KINDS[type(step)], "skipped", failure=why)
 
 
-# Of a total that is not known, a share means something only after some items.
+# If the total is unknown, a share is meaningful only after some items.
 _FEWEST = 20
 
 
 def exceeds(most: MaxFailures, bad: int, done: int, total: int | None) -> bool:
-    """Whether `bad` of the items that are `done` are more than the file allows."""
+    """Whether `bad` of `done` items exceed the limit of the file."""
     if most.count is not None:
         return bad > most.count
     if total is None and done < _FEWEST:
@@ -109,14 +109,14 @@ def exceeds(most: MaxFailures, bad: int, done: int, total: int | None) -> bool:
 if TYPE_CHECKING:
     from aish.engine.resume_state import DoneItem
 
-# What a run is told to end with even where it comes to its end (design 1.3).
+# Failures that decide the exit code even if the run is completed (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
-# How many items that are done already are passed over before others get a turn.
+# Number of completed items to skip before yielding to other tasks.
 _AT_ONCE = 500
 
 
 async def run_items(step: Step, foreach: Foreach, stage: StepContext) -> StepRecord:
-    """Run `step` for each of its items that is not done; emits `step.started` as well.
+    """Run `step` for each item that is not completed; also emits `step.started`.
 
     Raises:
         StepFailedError: the items cannot be read.
@@ -144,14 +144,14 @@ async def run_items(step: Step, foreach: Foreach, stage: StepContext) -> StepRec
 async def _surveyed(
     step: Step, foreach: Foreach, items: Items, stage: StepContext
 ) -> KeySurvey | None:
-    """What the keys of the items are like, if that is to be looked at; not again on a resume.
+    """The survey of the items' keys, if one is required; not repeated when resuming.
 
     Raises:
-        ItemsError: the items cannot be read, or one key is there twice and that is to fail.
+        ItemsError: the items cannot be read, or a duplicate key is an error.
     """
     if foreach.key is None:
         return None
-    # An item of a sub-pipeline may have written the file anew since the run began.
+    # An item of a sub-pipeline may have rewritten the file since the run began.
     known = None if stage.within else stage.options.surveys.get(stage.name(step))
     if known is not None or not stage.options.key_check or stage.resume_state is not None:
         return known
@@ -166,8 +166,8 @@ async def _surveyed(
 class _Batch:
     """The state of one `foreach` step.
 
-    `total` is how many items there are, `expected` a count of a file that nobody has read yet, and
-    `rule` what a rule that approves the first denied call would have to say.
+    `total` is the number of items, `expected` an estimate for a file that was not read yet, and
+    `rule` a rule that would approve the first denied call.
     """
 
     step: Step
@@ -196,7 +196,7 @@ class _Batch:
     seconds: float = 0.0
 
     async def run(self) -> StepRecord:
-        """Items through a window of `concurrency`; the step's end once all of them have ended."""
+        """Run items, `concurrency` at a time; returns the step's end once all have ended."""
         if self.foreach.key is not None:
             self.keys = Keys(self.foreach.on_duplicate)
         self._take_over()
@@ -213,7 +213,7 @@ class _Batch:
         return self._record()
 
     def _tell_of_repeated(self) -> None:
-        """Say how many items had a key that was there before, and what became of them."""
+        """Report how many items had a duplicate key, and how they were handled."""
         if not self.repeated:
             return
         one = self.repeated == 1
@@ -226,14 +226,14 @@ class _Batch:
         self.stage.resources.runtime.emit(Notice(place, "warning", "keys_repeated", said))
 
     def _is_empty(self) -> bool:
-        """Whether no item is left where nobody has looked any more."""
+        """Whether there are no items left, without reading ahead."""
         try:
             return next(self.source, None) is None
         except AishError:
             return False
 
     def _take_over(self) -> None:
-        """What a resumed run has of this step already."""
+        """Take over the completed items of a resumed run."""
         resume_state = self.stage.resume_state
         before = resume_state.items.get(self.stage.name(self.step)) if resume_state else None
         if before is None:
@@ -265,12 +265,12 @@ class _Batch:
                     await self._hand_over(tasks, carrier)
 
     def _slot(self) -> AbstractAsyncContextManager[object]:
-        """Room for one unit of work; the steps of a sub-pipeline that runs here take their own."""
+        """A slot for one unit of work; the steps of a local sub-pipeline take their own."""
         parts = self.stage.carrier is None and isinstance(self.step, PipelineStep)
         return nullcontext() if parts else self.stage.slots
 
     async def _next(self) -> Task | None:
-        """The next item that is to be run, if there still is one and more are wanted."""
+        """The next item to run, if there is one and more are allowed."""
         passed = 0
         while self._goes_on():
             item = next(self.source, None)
@@ -286,7 +286,7 @@ class _Batch:
         return None
 
     def _task(self, item: Item) -> Task | None:
-        """What is to be done for an item; nothing if it is done, left out, or another shard's."""
+        """The task for an item; `None` if it is completed, skipped, or in another shard."""
         stage, problem = self.stage, None
         try:
             key = self._key(item)
@@ -299,7 +299,7 @@ class _Batch:
         if key is None:
             return None
         if self.foreach.on_duplicate == "first":
-            # Those that are left out leave no gap.
+            # Skipped items leave no gap.
             item = replace(item, index=item.index - self.repeated)
         shard = stage.options.shard
         if shard is not None and not holds(shard, key):
@@ -313,11 +313,11 @@ class _Batch:
         return None
 
     def _key(self, item: Item) -> str | None:
-        """The key that the item goes by; none if it is left out."""
+        """The key of the item; `None` if it is skipped."""
         try:
             key = key_text(self.key_of(item))
         except StandInKeyError as error:
-            # Runs of earlier versions had such keys; what is done there is done.
+            # Earlier versions wrote such keys; completed items stay completed.
             if not self._is_done(error.key, item):
                 raise
             key = error.key
@@ -361,7 +361,7 @@ class _Batch:
             self._ended(task, place, record)
 
     async def _hand_over(self, tasks: list[Task], carrier: Carrier) -> None:
-        """Have items run elsewhere, one after the other; those that need no running end here."""
+        """Run items on workers, one after the other; those that need no execution end here."""
         items = []
         for task in tasks:
             here = self._stage_of(task)
@@ -392,7 +392,7 @@ class _Batch:
         if not spent_nothing(record):
             self._bill(record)
         if ends_the_run(record):
-            # Not finished: with a higher limit, or a repaired cassette, it is run again.
+            # Not finished: it is run again with a higher limit or a repaired cassette.
             self._end(record)
             return
         self.stage.resources.runtime.emit(task.finished(place, record))
@@ -433,7 +433,7 @@ class _Batch:
         return exceeds(most, self.bad, self.done, self.expected)
 
     def _stop(self) -> None:
-        """Begin no more items; what is in flight goes on."""
+        """Begin no more items; work in flight continues."""
         self.over = True
         if self.step.flow.on_error == "fail":
             self.stage.course.stop(f"step `{self.stage.name(self.step)}` failed")
@@ -444,7 +444,7 @@ class _Batch:
         self.stage.course.stop(f"step `{self.stage.name(self.step)}` failed")
 
     def _record(self) -> StepRecord:
-        """The step's end."""
+        """The step's record."""
         self.kept.sort(key=lambda item: item.index)
         kind = KINDS[type(self.step)]
         kept = tuple(self.kept)
@@ -482,8 +482,8 @@ class _Batch:
         return Failure(code, f"{of}; no more were started" if self.over else of, hint or None)
 
     def _again(self) -> str:
-        """How the failed items are run again, where that can help."""
-        # What has items within an item is run again with that one.
+        """How to run the failed items again, if that can help."""
+        # Nested items are run again with the outer item.
         if not (self.stage.resume and self.mends) or self.stage.course.in_item:
             return ""
         import shlex
@@ -492,7 +492,7 @@ class _Batch:
         return f"`{command}` runs the failed items again"
 
     def _code(self) -> ExitCode:
-        """Of a batch that came to its end 1 (B5), of one that was stopped what stopped it."""
+        """The exit code: 1 for a completed batch (B5), else the code of what stopped it."""
         if self.over or self.codes & _NAMED:
             return next(code for code in PRECEDENCE if code in self.codes)
         return ExitCode.FAILED

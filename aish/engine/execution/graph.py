@@ -1,4 +1,4 @@
-"""Steps as a graph: what is ready runs, at the same time as what else is ready (F3, F4)."""
+"""Steps as a graph: all ready steps run concurrently (F3, F4)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ from aish.templates.render import evaluate
 
 
 async def run_whole(stage: StepContext, carriers: OpenCarrier | None) -> None:
-    """Run every step that is to run, and the items of steps on workers, if there are any."""
+    """Run every selected step, with the items of steps on workers, if there are any."""
     if carriers is None or not has_items(stage.plan):
         await run_graph(stage)
         return
@@ -34,10 +34,10 @@ async def run_whole(stage: StepContext, carriers: OpenCarrier | None) -> None:
 
 
 async def run_graph(stage: StepContext) -> None:
-    """Run every step that is to run, and leave a record of each that has ended."""
+    """Run every selected step, and add a record for each that has ended."""
     steps = stage.plan.steps
     known = [step.id for step in steps]
-    # What templates read is looked up once: a file may have a thousand steps.
+    # Template references are collected once: a file may have a thousand steps.
     graph = _Graph(stage, {step.id: _Waiting(step, needs_of(step, known)) for step in steps})
     async with together() as tasks:
         graph.begin(tasks)
@@ -50,7 +50,7 @@ def leave_out_the_rest(
     emit: Emit,
     place: Callable[[Step], Place] = lambda step: Place(step.id),
 ) -> None:
-    """Say of each step that has no record that it was not begun, and why."""
+    """Report for each step without a record that it was not begun, and why."""
     for step in plan.steps:
         if step.id not in records:
             why = Failure("run_ended", f"not started: {course.reason or 'the run ended before it'}")
@@ -60,7 +60,7 @@ def leave_out_the_rest(
 
 @frozen
 class _Waiting:
-    """A step that is not begun, and the steps that have to end before."""
+    """A step that is not begun, and the steps that it waits for."""
 
     step: Step
     needs: tuple[str, ...]
@@ -72,7 +72,7 @@ class _Graph:
     waiting: dict[str, _Waiting]
 
     def begin(self, tasks: TaskGroup) -> None:
-        """Begin each step whose needs have ended; pass over those that are not to run."""
+        """Begin each step whose needs have ended; skip those that are not to run."""
         stage = self.stage
         again = True
         while again:
@@ -94,7 +94,7 @@ class _Graph:
                 else:
                     tasks.start_soon(self._run, step, tasks)
                     continue
-                # What was waiting for it may stand before it in the file.
+                # A dependent step may come before it in the file.
                 again = True
 
     async def _run(self, step: Step, tasks: TaskGroup) -> None:
@@ -106,7 +106,7 @@ class _Graph:
 
 
 def _left_out(step: Step, needs: tuple[str, ...], stage: StepContext) -> Failure | None:
-    """Why a step is skipped that has nothing to go on with, or has no `when` of its own."""
+    """Why a step is skipped if its input is missing, or if it has no `when` of its own."""
     unmet = nothing_to_continue(step, stage.records)
     if unmet is not None or step.flow.when is not None:
         return unmet
@@ -136,7 +136,7 @@ async def _run_step(step: Step, stage: StepContext) -> StepRecord:
     except CutOffError:
         record = _cut_off(step, stage, clock.monotonic())
     except BaseException:
-        # Cancelled (a signal, the time limit) or a bug: the step's end is said all the same.
+        # Cancelled (a signal, the time limit) or a bug: the step's end is emitted anyway.
         now = clock.monotonic()
         record = replace(_whole(_cut_off(step, stage, now), step, stage), seconds=now - begun)
         stage.records[step.id] = record
@@ -149,7 +149,7 @@ async def _run_step(step: Step, stage: StepContext) -> StepRecord:
 
 
 def _whole(record: StepRecord, step: Step, stage: StepContext) -> StepRecord:
-    """A step with items is a list of those that ended, also where it failed as a whole (F14)."""
+    """A step with items becomes a list of those that ended, even if it failed as a whole (F14)."""
     ended = stage.ended.pop(stage.place(step), [])
     if step.flow.foreach is None or record.items is not None:
         return record
@@ -178,7 +178,7 @@ async def _outcome(step: Step, stage: StepContext) -> StepRecord:
         emit(began)
         await until_cancelled()
     if KINDS[type(step)] == "pipeline":
-        # Its own steps take the slots; one for itself could leave none for them.
+        # Its own steps take the slots; one for the step itself could cause a deadlock.
         emit(began)
         return await _within_time(step, stage, run_unit(step, stage))
     async with stage.slots:
@@ -188,7 +188,7 @@ async def _outcome(step: Step, stage: StepContext) -> StepRecord:
 
 
 async def _within_time(step: Step, stage: StepContext, work: Awaitable[StepRecord]) -> StepRecord:
-    """The end of a step, all of its items and attempts; `limits.time` of the step ends it (B8)."""
+    """The end of a step with all its items and attempts, within its `limits.time` (B8)."""
     limit = step.flow.limits.time
     with anyio.move_on_after(limit) as scope:
         try:
@@ -210,7 +210,7 @@ def _cut_off(step: Step, stage: StepContext, now: float) -> StepRecord:
 
 
 def finished(record: StepRecord, place: Place) -> StepFinished:
-    """The event of a step's end."""
+    """The end event of a step."""
     return StepFinished(
         place=place,
         status=record.status,

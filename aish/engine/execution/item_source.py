@@ -1,4 +1,4 @@
-"""Where the items of a step are read from, and how many there are (F5)."""
+"""The items of a step: their source and number (F5)."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,10 +34,10 @@ Context = Mapping[str, JsonValue]
 
 
 def items_of(foreach: Foreach, context: Context) -> Items:
-    """The items, none of a file read yet.
+    """The items; a file is read lazily.
 
     Raises:
-        StepFailedError: there are none to be read.
+        StepFailedError: they cannot be read.
     """
     if foreach.file is not None:
         path = foreach.folder / render(foreach.file, context)
@@ -48,7 +48,7 @@ def items_of(foreach: Foreach, context: Context) -> Items:
 
 
 def key_of(foreach: Foreach, context: Context) -> KeyOf:
-    """What gives an item's key, its index where the file names none."""
+    """The expression of an item's key, the index if the file defines none."""
     if foreach.key is None:
         return lambda item: str(item.index)
     root = context.root if isinstance(context, ProjectNames) else foreach.folder
@@ -69,7 +69,7 @@ _COLUMN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[(['\"])([^'\"\\]+)\2\]")
 
 
 def _column(foreach: Foreach) -> str | None:
-    """The column that the key is, if it is no more than that."""
+    """The column that is the key, if the expression is a plain column."""
     key = foreach.key or ""
     if (found := _COLUMN.fullmatch(key)) is not None:
         return found[3] if found[1] == foreach.name else None
@@ -78,7 +78,7 @@ def _column(foreach: Foreach) -> str | None:
 
 
 def _path_in_item(foreach: Foreach) -> NamePath:
-    """Where in the item the key stands, if it is plainly there; looked up without a template."""
+    """The path of the key in the item, if it can be looked up without a template."""
     match parts_of("{{ " + (foreach.key or "") + " }}"):
         case ("", (foreach.name, *path), ""):
             return tuple(path)
@@ -87,12 +87,12 @@ def _path_in_item(foreach: Foreach) -> NamePath:
 
 
 def survey_keys(foreach: Foreach, items: Items, context: Context) -> Iterator[KeySurvey | None]:
-    """What the keys of all items are like; goes through all of them.
+    """Survey the keys of all items; reads all of them.
 
-    That is the last one; before it, `None` where something else is to get a turn.
+    Yields the survey last; before it, `None` to let other tasks run.
 
     Raises:
-        ItemsError: they cannot be read, or one key is there twice and that is to fail.
+        ItemsError: they cannot be read, or a duplicate key is an error.
         ComputationStoppedError: a signal or the deadline of the task has stopped it.
     """
     own_key, is_computed = key_of(foreach, context), not _path_in_item(foreach)
@@ -117,10 +117,10 @@ def _check(found: KeySurvey, foreach: Foreach) -> None:
 
 
 def with_surveys(plan: Plan, options: RunOptions) -> RunOptions:
-    """The options with what the keys of items are like that are there before anything is run.
+    """The options with surveys of the items' keys that are known before the run.
 
     Raises:
-        UsageError: items cannot be read, or one key is there twice and that is to fail.
+        UsageError: items cannot be read, or a duplicate key is an error.
     """
     return replace(options, surveys=_surveys(plan, options)) if options.key_check else options
 
@@ -134,7 +134,7 @@ def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
             found[id] = next(survey for survey in looks if survey is not None)
         except AishError as error:
             if not is_sure:
-                # It is said when the step begins, if it does.
+                # It is reported when the step begins, if it does.
                 continue
             where = error.where or f"step `{id}`"
             raise UsageError(error.message, where=where, hint=error.hint) from error
@@ -143,11 +143,11 @@ def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
 
 @frozen
 class _Scope:
-    """What is known of a plan before anything is run.
+    """What is known of a plan before the run.
 
-    `unknown` are the inputs of a sub-pipeline that only the run gives; `written` says that a step
-    before it may write the files it reads, `sure` that nothing decides whether it is run at all,
-    and `prefix` goes before the ids of its steps.
+    `unknown` are inputs of a sub-pipeline that are known only during the run; `written` says that
+    an earlier step may write the files it reads, `sure` that it will certainly run, and `prefix`
+    precedes the ids of its steps.
     """
 
     plan: Plan
@@ -158,7 +158,7 @@ class _Scope:
     prefix: str = ""
 
     def waits(self, names: Iterable[str]) -> bool:
-        """Whether one of the names has its value only while the pipeline runs."""
+        """Whether one of the names gets its value only during the run."""
         return any(
             name.split(".")[0] == "steps"
             or (name == "inputs" and bool(self.unknown))
@@ -168,9 +168,9 @@ class _Scope:
 
 
 def _known_before(scope: _Scope) -> Iterator[tuple[str, Foreach, Context, bool]]:
-    """The steps with a key whose items are there before the run, those of sub-pipelines too.
+    """The steps with keys whose items exist before the run, including those of sub-pipelines.
 
-    With each, whether it is sure to be run; none that is sure not to be.
+    With each, whether it is certain to run; steps that are certain not to run are omitted.
     """
     runs: dict[str, bool | None] = {}
     for step in scope.plan.steps:
@@ -186,15 +186,15 @@ def _known_before(scope: _Scope) -> Iterator[tuple[str, Foreach, Context, bool]]
 
 
 def _will_run(step: Step, scope: _Scope, runs: Mapping[str, bool | None]) -> bool | None:
-    """Whether a step is run unless one before it fails; `None` where only the run tells.
+    """Whether a step runs unless an earlier one fails; `None` if only the run can tell.
 
-    `runs` are the steps before it.
+    `runs` has the same for the earlier steps.
     """
     when = step.flow.when
     if when is None:
         steps = {one.id: one for one in scope.plan.pipeline.steps}
         needs = [runs.get(need) for need in needs_of(step, steps)]
-        # With a need that was skipped it is skipped too.
+        # It is skipped if a needed step was skipped.
         return False if False in needs else None if None in needs else True
     if names_item(step):
         return True
@@ -203,12 +203,12 @@ def _will_run(step: Step, scope: _Scope, runs: Mapping[str, bool | None]) -> boo
     try:
         return bool(evaluate(when, scope.context))
     except AishError:
-        # It is said when the step begins.
+        # It is reported when the step begins.
         return None
 
 
 def _is_known(step: Step, foreach: Foreach, scope: _Scope) -> bool:
-    """Whether the items and their keys are those that the run will find."""
+    """Whether the items and their keys are certain to be the same during the run."""
     if given_parts(step, scope.plan) != ("item", "key"):
         return False
     if scope.written and foreach.expression is None:
@@ -243,10 +243,10 @@ def _inside(step: PipelineStep, scope: _Scope, *, sure: bool) -> _Scope:
 
 
 def given_parts(step: Step, plan: Plan) -> tuple[Literal["item", "key"], ...]:
-    """What of the items came with the input: what no model and no tool of the run has written.
+    """The parts of the items that came with the input, not written by a model or tool of the run.
 
-    A file whose path no step makes is input too, unless a step before this one may have written it.
-    Not for the steps of a sub-pipeline: who runs it makes its inputs.
+    A file with a constant path is input too, unless an earlier step may have written it. Not for
+    the steps of a sub-pipeline, whose inputs come from the outer run.
     """
     foreach = step.flow.foreach
     if foreach is None:
@@ -283,7 +283,7 @@ def _may_be_written(step: Step, plan: Plan) -> bool:
 async def count(
     items: Items, keys: KeySurvey | None, foreach: Foreach, stage: StepContext
 ) -> int | None:
-    """How many items will be run, for people who wait; of a shard nobody knows before."""
+    """The number of items to run, for progress display; unknown in advance for a shard."""
     if stage.options.shard is not None:
         return None
     if keys is not None:
@@ -294,5 +294,5 @@ async def count(
 
 
 def value_of(expression: str, context: Context) -> JsonValue:
-    """What an expression gives; a plain path, as most are, needs no Jinja2."""
+    """The value of an expression; a plain path, the usual case, needs no Jinja2."""
     return render_value("{{ " + expression + " }}", context)

@@ -1,8 +1,8 @@
-"""A whole run: resources open, steps in order, one final state, one exit.
+"""A whole run: open resources, steps in order, one final state, one exit code.
 
-`run.started` says what it is made of before anything else.
+`run.started`, which describes the run, is the first event.
 
-How many units of work, plain steps and items, are in flight at the same time (F3).
+Also the number of units of work, plain steps and items, in flight at the same time (F3).
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -69,14 +69,14 @@ FEWEST = 8
 
 
 def slots(plan: Plan, options: RunOptions) -> int:
-    """What the command line says, else enough for the widest `foreach`."""
+    """The number from the command line, else enough for the widest `foreach`."""
     if options.concurrency is not None:
         return options.concurrency
     return max(FEWEST, *_widths(plan), FEWEST)
 
 
 def _widths(plan: Plan) -> Iterator[int]:
-    """How many items each step wants in flight, those of sub-pipelines too."""
+    """The concurrency of each step, including those of sub-pipelines."""
     for step in plan.steps:
         if step.flow.foreach is not None:
             yield step.flow.foreach.concurrency
@@ -87,7 +87,7 @@ def _widths(plan: Plan) -> Iterator[int]:
 def run_started(
     plan: Plan, options: RunOptions, servers: tuple[ServerInfo, ...], environment: RunEnvironment
 ) -> RunStarted:
-    """The head of the event stream."""
+    """The first event of the stream."""
     return RunStarted(
         aish=__version__,
         pipeline=plan.pipeline.name,
@@ -100,7 +100,7 @@ def run_started(
         overrides=plan.pipeline.overrides,
         folder=environment.folder.shown,
         resumed_from=None if environment.resume_state is None else environment.resume_state.run,
-        # A run that leaves nothing behind is not gone on with.
+        # A run without a folder cannot be resumed.
         fingerprint={} if environment.folder.path is None else fingerprint(plan, options),
         shard=options.shard,
         cassette=None if environment.tape is None else environment.tape.info,
@@ -116,14 +116,14 @@ def _models(plan: Plan, prefix: str = "") -> Iterator[ModelInfo]:
 
 
 def model_name(entry: ModelEntry) -> str:
-    """What the endpoint calls the model."""
+    """The endpoint's name of the model."""
     return entry.model or entry.embedded or entry.alias
 
 
 def origin(entry: ModelEntry) -> str:
-    """Scheme, host and port, or `embedded`; nothing that could carry a credential.
+    """Scheme, host and port, or `embedded`; nothing that could contain a credential.
 
-    Of an address that is not known, only which variable it waits for.
+    For an unknown address, only the variable that it depends on.
     """
     if entry.base_url is None or entry.embedded is not None:
         return "embedded"
@@ -137,12 +137,12 @@ def origin(entry: ModelEntry) -> str:
 
 
 def limits_of(plan: Plan) -> Mapping[str, JsonValue]:
-    """The bounds of the run and of its steps' loops."""
+    """The limits of the run and of its steps' loops."""
     return {"time": None, **bounds_of(plan.limits), "steps": dict(_loops(plan))}
 
 
 def _loops(plan: Plan, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """The bounds of each step; those of sub-pipelines as `step/step`."""
+    """The limits of each step; those of sub-pipelines as `step/step`."""
     for step in plan.steps:
         limits: LoopLimits = step.limits
         loop = {
@@ -168,7 +168,7 @@ _ANNOTATING_SECONDS = 10.0
 
 @slotted
 class _Progress:
-    """What is known so far; read by the final state however the run ends."""
+    """The state so far; the final state is computed from it however the run ends."""
 
     records: dict[str, StepRecord] = field(default_factory=dict)
     started: bool = False
@@ -194,11 +194,11 @@ async def execute(
     carriers: OpenCarrier | None = None,
     above: RunMeter | None = None,
 ) -> Exit:
-    """Run `plan` to its end and say how it ended; every failure becomes part of the answer.
+    """Run `plan` to its end and return the result; every failure becomes part of it.
 
-    The stream of events begins with `run.started` and ends with `run.finished`, whatever happens
-    in between (B12). A run that succeeded is shown to `examine` while everything is still open.
-    `carriers` opens what runs items elsewhere. What it uses counts for the meter `above` it too.
+    The stream of events begins with `run.started` and ends with `run.finished` in any case (B12). A
+    successful run is passed to `examine` while everything is still open. `carriers` opens workers
+    for items. Usage is also counted by the meter `above`.
     """
     begun = environment.clock.monotonic()
     progress = _Progress(examine=examine, carriers=carriers, above=above)
@@ -220,7 +220,7 @@ async def execute(
             if lacks_descriptors(error):
                 progress.error = AishError(MANY_FILES, hint=MANY_FILES_HINT)
                 return _end(plan, options, environment, progress, interrupt, begun)
-            # A bug: the stream ends as it has to, and the boundary writes the log.
+            # A bug: the stream is completed, and the boundary writes the log.
             progress.error = InternalError(f"{type(error).__name__}: {error}")
             _end(plan, options, environment, progress, interrupt, begun)
             raise
@@ -240,7 +240,7 @@ async def _to_its_end(
 async def _annotate(
     plan: Plan, options: RunOptions, environment: RunEnvironment, progress: _Progress
 ) -> None:
-    """Say what the run has found, however it has ended: a gate that failed most of all (B11)."""
+    """Create the annotations of a run, however it ended, including failed gates (B11)."""
     if not (plan.pipeline.annotations and progress.started):
         return
     from aish.engine.execution.annotations import annotations_of
@@ -263,7 +263,7 @@ async def _annotate(
 
 @contextmanager
 def _alone(tape: Recorder | None, progress: _Progress) -> Generator[None]:
-    """Nothing is reached where everything is replayed; who swallows an attempt hides nothing."""
+    """Forbid network access if everything is replayed; swallowed errors are reported too."""
     if tape is None or not tape.offline:
         yield
         return
@@ -288,7 +288,7 @@ def _end(
         _start(plan, options, environment, progress, ())
     resumed = {} if environment.resume_state is None else environment.resume_state.steps
     for step in plan.steps:
-        # What is done stays done, also where nothing could be begun any more.
+        # Completed work stays completed, even if nothing could be begun any more.
         if step.id in resumed:
             progress.records.setdefault(step.id, resumed[step.id])
     leave_out_the_rest(plan, progress.records, progress.course, environment.emit)
@@ -300,7 +300,7 @@ async def _within_time(
 ) -> None:
     limit = plan.time_limit
     if limit is not None and environment.resume_state is not None:
-        # A limit holds for the whole run, whatever its parts (B8).
+        # A limit holds for the whole run, including all its parts (B8).
         limit = max(0.0, limit - environment.resume_state.spent.seconds)
     if limit is not None:
         progress.ends = environment.clock.monotonic() + limit
@@ -316,7 +316,7 @@ async def _within_time(
 async def _open_and_run(
     plan: Plan, options: RunOptions, environment: RunEnvironment, progress: _Progress
 ) -> None:
-    # Servers may have things to say before `run.started`, which has to come first.
+    # Servers may send messages before `run.started`, which has to come first.
     emit = _Listening(environment.emit, progress)
     meter = open_meter(plan, environment.resume_state, progress.above)
     async with open_resources(plan, environment.with_emit(emit), meter) as resources:
@@ -330,7 +330,7 @@ async def _open_and_run(
         await run_whole(stage, progress.carriers)
         if progress.course.stopped:
             return
-        # Also where something failed and the file says to go on.
+        # Also if a step failed and the file says to continue.
         outputs = plan.pipeline.outputs
         try:
             progress.outputs = None if outputs is None else render_tree(outputs, stage.context())
@@ -367,7 +367,7 @@ def _stage(
         resume=()
         if environment.tape is not None
         else resume_words(pipeline.file, environment.folder),
-        # A test may look at any of them.
+        # A test may refer to any of them.
         needed=steps_read(pipeline)
         if progress.examine is None
         else frozenset(step.id for step in plan.steps),
@@ -393,7 +393,7 @@ def _start(
 
 
 def _optional_servers(plan: Plan, emit: Emit, servers: tuple[ServerInfo, ...]) -> None:
-    """Say once of each optional server that it is missing (M5)."""
+    """Report each missing optional server once (M5)."""
     optional = {server.entry.alias for server in plan.servers if not server.entry.required}
     for server in servers:
         if server.state == "failed" and server.alias in optional:
@@ -403,9 +403,9 @@ def _optional_servers(plan: Plan, emit: Emit, servers: tuple[ServerInfo, ...]) -
 
 @slotted
 class _Listening:
-    """Holds events back until the run has started, and notes which calls were denied.
+    """Buffers events until the run has started, and notes which calls were denied.
 
-    From the events, because a step that ends by an error leaves no record of its calls.
+    From the events, because a step that ends with an error leaves no record of its calls.
     """
 
     emit: Emit

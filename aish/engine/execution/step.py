@@ -1,4 +1,4 @@
-"""One unit of work, a plain step or an item: tried, timed, held to what it expects (F4)."""
+"""A unit of work, a plain step or an item: retries, time limit, expectations (F4)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -33,14 +33,14 @@ KINDS: Mapping[type[Step], StepKind] = {
     RunStep: "run",
     PipelineStep: "pipeline",
 }
-# Nothing that another try, or another item, could make good: the run ends with these.
+# Errors that neither a retry nor another item could fix: the run ends with these.
 FATAL = frozenset(
     {ExitCode.CASSETTE, ExitCode.LOCK, ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.BUDGET}
 )
 TIMEOUT = "timeout"
 CUT_OFF = "interrupted"
 """The code of a step that something else has ended."""
-# A bound of one conversation, which says nothing of the next one.
+# A limit of one conversation, which does not affect the next one.
 _OF_ONE_CONVERSATION = frozenset({"tool_depth"})
 
 _FIRST_DELAY = 0.5
@@ -56,7 +56,7 @@ async def run_unit(step: Step, stage: StepContext) -> StepRecord:
     """The end of a step or an item, after as many attempts as its `retry` allows.
 
     Raises:
-        CutOffError: the run was stopped between two attempts at an item, which has no end so far.
+        CutOffError: the run was stopped between two attempts at an item, which stays open.
     """
     retry = step.flow.retry
     attempt = 0
@@ -75,14 +75,14 @@ async def run_unit(step: Step, stage: StepContext) -> StepRecord:
 
 
 def _billed(record: StepRecord, used: Spent) -> StepRecord:
-    """With what all attempts have used, judges and summaries included (B10)."""
+    """Adds the usage of all attempts, including judges and summaries (B10)."""
     if record.kind == "pipeline":
         return record
     return replace(record, usage=used.usage or record.usage, cost_usd=used.cost_usd)
 
 
 async def _attempt(step: Step, stage: StepContext) -> StepRecord:
-    """One attempt; every failure is a record."""
+    """One attempt; every failure becomes a record."""
     limit = step.flow.timeout
     clock = stage.resources.runtime.clock
     began = clock.monotonic()
@@ -96,7 +96,7 @@ async def _attempt(step: Step, stage: StepContext) -> StepRecord:
     if scope.cancelled_caught:
         late = Failure(TIMEOUT, f"it took longer than {limit:g} s", "raise its `timeout`")
         record = failed(step, stage, late, ExitCode.FAILED)
-    # What came to no result of its own has made its calls all the same.
+    # An attempt without a result has made its calls anyway.
     made = record.calls or tuple(call for call in calls.values() if call is not None)
     return replace(record, calls=made, seconds=clock.monotonic() - began)
 
@@ -111,7 +111,7 @@ async def _told(step: Step, stage: StepContext, began: float) -> StepRecord:
         end = failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
         if record is None:
             return end
-        # It has answered; what is not known is whether that is as it should be.
+        # It has answered; whether the answer is as expected is unknown.
         return replace(end, text=record.text, output=record.output, calls=record.calls)
     except ComputationStoppedError:
         await until_cancelled()
@@ -119,7 +119,7 @@ async def _told(step: Step, stage: StepContext, began: float) -> StepRecord:
 
 
 async def _held(step: Step, record: StepRecord, stage: StepContext, began: float) -> StepRecord:
-    """Held to what the step expects, which may be about what it took."""
+    """The record after checking the step's expectations, which may refer to its usage."""
     from aish.engine.steps.expect import held_to
 
     record = _billed(record, stage.spending.of(stage.place(step)))
@@ -130,7 +130,7 @@ async def _held(step: Step, record: StepRecord, stage: StepContext, began: float
 def failed(
     step: Step, stage: StepContext, failure: Failure, code: ExitCode, *, retryable: bool = True
 ) -> StepRecord:
-    """The record of a unit that ended without an outcome of its own."""
+    """The record of a unit that ended without a result."""
     used = stage.spending.of(stage.place(step))
     return StepRecord(
         id=step.id,
@@ -145,18 +145,18 @@ def failed(
 
 
 def cut_off(step: Step, stage: StepContext) -> StepRecord:
-    """The record of a step that the end of the run has ended: no failure of its own."""
+    """The record of a step that was interrupted by the end of the run, not by its own failure."""
     return failed(step, stage, Failure(CUT_OFF, "the run ended during this step"), ExitCode.OK)
 
 
 def ends_the_run(record: StepRecord) -> bool:
-    """Whether no other unit of work is to be begun after this one, whatever the file says."""
+    """Whether no other unit of work is to be begun after this one, regardless of the file."""
     of_one = record.failure is not None and record.failure.code in _OF_ONE_CONVERSATION
     return record.exit_code in FATAL and not of_one
 
 
 def _helps(retry: StepRetry, record: StepRecord) -> bool:
-    """Whether the step is to be tried again after this."""
+    """Whether the step is to be retried after this."""
     if record.status != "failed" or ends_the_run(record) or record.failure is None:
         return False
     plain: RetryOn = "unavailable" if record.exit_code is ExitCode.UNAVAILABLE else "failed"
@@ -164,7 +164,7 @@ def _helps(retry: StepRetry, record: StepRecord) -> bool:
 
 
 async def _wait(step: Step, stage: StepContext, attempt: int, record: StepRecord) -> None:
-    """Full jitter, as between requests; in a replay nobody waits."""
+    """Full jitter, as between requests; no wait in a replay."""
     bound = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (attempt - 2))
     delay = 0.0 if stage.replayed else stage.chance() * bound
     reason = record.failure.message if record.failure else record.status

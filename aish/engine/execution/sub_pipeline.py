@@ -26,8 +26,8 @@ async def run_inner(step: PipelineStep, stage: StepContext) -> StepRecord:
 
     Raises:
         StepFailedError: an input does not fit, or an output cannot be rendered.
-        BudgetError: its own limit on time is over.
-        CutOffError: the run was stopped while it was on its way.
+        BudgetError: its own time limit is exceeded.
+        CutOffError: the run was stopped meanwhile.
     """
     inner = _stage(step, stage)
     limit = inner.plan.pipeline.limits.time
@@ -55,7 +55,7 @@ async def run_inner(step: PipelineStep, stage: StepContext) -> StepRecord:
 
 
 def _has_ended(record: StepRecord | None) -> bool:
-    """Whether a step has come to an end of its own."""
+    """Whether a step ended by itself."""
     return record is not None and (record.failure is None or record.failure.code != CUT_OFF)
 
 
@@ -70,7 +70,7 @@ def _stage(step: PipelineStep, stage: StepContext) -> StepContext:
         resources=resources,
         records={},
         course=stage.course.child(apart=stage.item is not None),
-        # What is done of an item that is not done is done again.
+        # Completed parts of an incomplete item are repeated.
         resume_state=stage.resume_state if whole else None,
         needed=frozenset({f"{place.step}/{id}" for id in steps_read(plan.pipeline)}),
         prefix=f"{place.step}/",

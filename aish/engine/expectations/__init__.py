@@ -1,1 +1,1 @@
-"""What steps and tests expect."""
+"""Expectations of steps and tests."""

@@ -1,9 +1,9 @@
-"""Expectations against what a step or a run came to, and what they read of it (F3, F11, F12).
+"""Checks expectations against the result of a step or a run, and finds their reads (F3, F11, F12).
 
 Expectations about tool calls (F12).
 
-What is expected to be called has to have run. What is expected not to be called, or only so often,
-may not even have been asked for: a call that was denied or had bad arguments counts.
+A call that is expected must have run. A call that is not expected, or only a limited number of
+times, must not even have been requested: denied calls and those with bad arguments count.
 
 Expectations about a text or a value, and about an expression (F12).
 """
@@ -45,7 +45,7 @@ _NEVER_RAN = frozenset({"denied", "bad_arguments"})
 
 
 def tool_called(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """A call that fits has run."""
+    """A matching call has run."""
     (wanted,) = expectation.tools
     words = f"a call of {_shown_match(wanted, subject)}"
     ran = [call for call in subject.calls if has_run(call)]
@@ -56,7 +56,7 @@ def tool_called(expectation: Expectation, subject: Subject) -> tuple[str, str | 
 
 
 def tool_not_called(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """No call that fits was asked for; one of which that cannot be told counts."""
+    """No matching call was requested; a call that cannot be matched with certainty counts."""
     (unwanted,) = expectation.tools
     found = [call for call in subject.calls if fit(unwanted, call) is not Fit.NO]
     return f"no call of {_shown_match(unwanted, subject)}", _these(
@@ -65,7 +65,7 @@ def tool_not_called(expectation: Expectation, subject: Subject) -> tuple[str, st
 
 
 def tool_sequence(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """Calls ran in this order, with others between them unless it says `exact`."""
+    """Calls ran in this order, with others between them unless `exact`."""
     listed = ", ".join(_shown_match(match, subject) for match in expectation.tools)
     words = f"calls of {listed} in this order" + (" and no others" if expectation.exact else "")
     ran = [call for call in subject.calls if has_run(call)]
@@ -85,12 +85,12 @@ def tool_sequence(expectation: Expectation, subject: Subject) -> tuple[str, str 
 
 
 def has_run(call: UsedCall) -> bool:
-    """Whether a call got as far as its tool."""
+    """Whether a call reached its tool."""
     return call.kind not in _NEVER_RAN
 
 
 def fit(match: ToolMatch, call: UsedCall) -> Fit:
-    """Whether a call is one of those that are meant; unsure if its text is too long for globs."""
+    """Whether a call matches; uncertain if its text is too long for globs."""
     if not _is_named(match, call):
         return Fit.NO
     given = call.arguments
@@ -106,7 +106,7 @@ def fit(match: ToolMatch, call: UsedCall) -> Fit:
 
 
 def _fit_value(wanted: JsonValue, value: JsonValue) -> Fit:
-    """Text by glob or to the letter, anything else by being equal."""
+    """Text by glob or exactly, anything else by equality."""
     if same_json(wanted, value):
         return Fit.YES
     if not isinstance(wanted, str) or not isinstance(value, str):
@@ -151,7 +151,7 @@ _MOST_NAMES = 3
 
 
 def contains(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """The text holds a text; a list holds it as an item."""
+    """The text contains a text; a list contains it as an item."""
     wanted = expectation.value
     words = f"{about(expectation.path)} to contain {short(wanted, subject.mask)}"
     value = subject.at(expectation.path)
@@ -162,7 +162,7 @@ def contains(expectation: Expectation, subject: Subject) -> tuple[str, str | Non
 
 
 def not_contains(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """The opposite, of what is there."""
+    """The opposite, for an existing value."""
     unwanted = expectation.value
     words = f"{about(expectation.path)} not to contain {short(unwanted, subject.mask)}"
     value = subject.at(expectation.path)
@@ -173,7 +173,7 @@ def not_contains(expectation: Expectation, subject: Subject) -> tuple[str, str |
 
 
 def equals(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """A value is another; of texts, line ends at the end do not count."""
+    """A value equals another; trailing line ends of texts are ignored."""
     wanted, value = expectation.value, subject.at(expectation.path)
     words = f"{about(expectation.path)} to be {short(wanted, subject.mask)}"
     if isinstance(wanted, str) and isinstance(value, str):
@@ -192,7 +192,7 @@ def equals(expectation: Expectation, subject: Subject) -> tuple[str, str | None]
 async def matches(
     expectation: Expectation, subject: Subject, fits: CheckArguments
 ) -> tuple[str, str | None]:
-    """A text has a match of a regex, looked for where it can be stopped (X7)."""
+    """A text matches a regex, searched in a process that can be stopped (X7)."""
     regex = str(expectation.value)
     words = f"{about(expectation.path)} to match {short(regex, subject.mask)}"
     value = subject.at(expectation.path)
@@ -207,7 +207,7 @@ async def matches(
 async def schema(
     expectation: Expectation, subject: Subject, fits: CheckArguments
 ) -> tuple[str, str | None]:
-    """A value fits a JSON Schema; a text may be JSON."""
+    """A value matches a JSON Schema; a text may be JSON."""
     wanted = expectation.value
     assert isinstance(wanted, dict)
     words = f"{about(expectation.path, 'the output')} to fit its schema"
@@ -223,7 +223,7 @@ async def schema(
 
 
 def expression(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """An expression is true, as templates see truth."""
+    """An expression is true, by the truth rules of templates."""
     source = str(expectation.value)
     words = f"{short(source, subject.mask)} to be true"
     try:
@@ -236,7 +236,7 @@ def expression(expectation: Expectation, subject: Subject) -> tuple[str, str | N
 
 
 def _holds(value: JsonValue, wanted: JsonValue) -> bool | None:
-    """Whether it is in there; `None` where nothing can be in it."""
+    """Whether it is contained; `None` if the value is not a container."""
     if isinstance(value, str):
         return text_of(wanted) in value
     if isinstance(value, list):
@@ -253,13 +253,13 @@ def _no_text(value: JsonValue, subject: Subject) -> str:
 
 
 def _environment(value: JsonValue, unwanted: JsonValue, mask: Mask) -> str:
-    """The text around what should not be there."""
+    """The text around an unexpected match."""
     if not isinstance(value, str):
         return short(value, mask)
     text, word = mask(value), mask(text_of(unwanted))
     at = text.find(word)
     if at < 0:
-        # It is in a secret.
+        # It is inside a secret.
         return short(text, str)
     begin, end = max(at - 40, 0), at + len(word) + 40
     shown = f"{'…' if begin else ''}{text[begin:end]}{'…' if end < len(text) else ''}"
@@ -271,7 +271,7 @@ def _problems(problems: tuple[SchemaProblem, ...]) -> str:
 
 
 def _read(source: str, subject: Subject) -> list[str]:
-    """What the names in an expression stand for, as far as that is short to say."""
+    """The values of the names in an expression, if they are short."""
     said: list[str] = []
     for name in sorted(references_of_expression(source)):
         try:
@@ -284,13 +284,13 @@ def _read(source: str, subject: Subject) -> list[str]:
 
 
 def max_tool_calls(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """Every call that was asked for counts."""
+    """Every requested call counts."""
     most, count = _number(expectation), len(subject.calls)
     return _at_most(most, "tool call"), None if count <= most else f"{count:,}"
 
 
 def max_tokens(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """Tokens read and written; a number that is not known is not small."""
+    """Tokens read and written; an unknown number fails."""
     most = _number(expectation)
     words = _at_most(most, "token")
     if subject.usage is None:
@@ -303,7 +303,7 @@ def max_tokens(expectation: Expectation, subject: Subject) -> tuple[str, str | N
 
 
 def max_cost_usd(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """US dollars; what is not known is not cheap."""
+    """US dollars; an unknown cost fails."""
     most = _number(expectation)
     words = f"at most {dollars(most)}"
     if subject.cost_usd is None:
@@ -313,7 +313,7 @@ def max_cost_usd(expectation: Expectation, subject: Subject) -> tuple[str, str |
 
 
 def max_seconds(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """Seconds of this run, by the clock on the wall."""
+    """Wall-clock seconds of this run."""
     most = _number(expectation)
     within = subject.seconds <= most
     return f"at most {most:g} s", None if within else f"{subject.seconds:.2f} s"
@@ -337,10 +337,10 @@ Got = str | None
 
 @frozen
 class Checked:
-    """One expectation and whether it holds.
+    """An expectation and whether it is met.
 
-    `message` says what is expected and, if it does not hold, what there is instead: a sentence,
-    maybe with the lines of a diff after it. `where` is the expectation's place in the file.
+    `message` says what is expected and, if it is not met, the actual value, possibly followed by
+    the lines of a diff. `where` is the expectation's place in the file.
     """
 
     kind: ExpectKind
@@ -359,10 +359,9 @@ async def check_all(
     mask: Mask = str,
     grade: Grade | None = None,
 ) -> tuple[Checked, ...]:
-    """Every expectation, in their order; `fits` is the run's bounded check by a JSON Schema.
+    """Check all expectations, in order; `fits` is the run's bounded JSON Schema check.
 
-    `mask` takes secrets out of what is shown, and of what is compared with a snapshot, as was done
-    when it was written.
+    `mask` masks what is shown, and what is compared with a snapshot, as when it was written.
     `grade` asks the model of a `judge`.
 
     Raises:
@@ -378,7 +377,7 @@ async def check(
     mask: Mask = str,
     grade: Grade | None = None,
 ) -> Checked:
-    """One expectation; nothing that it is about can make this fail, but for who judges it.
+    """Check one expectation; only a judge can raise an error.
 
     Raises:
         AishError: a judge could not be asked, or gave no verdict.
@@ -404,7 +403,7 @@ async def check(
 
 
 async def judge(expectation: Expectation, subject: Subject, grade: Grade | None) -> tuple[str, Got]:
-    """A model's verdict by a rubric; nothing is asked where there is nothing to judge."""
+    """A model's verdict by a rubric; nothing is asked if there is nothing to judge."""
     words = f"{about(expectation.path)} to pass `{expectation.model}` as judge"
     value = subject.at(expectation.path)
     if value is None:
@@ -418,7 +417,7 @@ async def judge(expectation: Expectation, subject: Subject, grade: Grade | None)
 async def _outcome(
     expectation: Expectation, subject: Subject, fits: CheckArguments
 ) -> tuple[str, Got]:
-    """What is wanted in words, and what there is instead."""
+    """The expected value in words, and the actual one."""
     if expectation.kind in _WITH_SCHEMAS:
         return await _WITH_SCHEMAS[expectation.kind](expectation, subject, fits)
     if expectation.kind == "snapshot":
@@ -445,10 +444,10 @@ _WITH_SCHEMAS: Mapping[ExpectKind, _WithSchema] = {"matches": matches, "schema":
 
 
 def names_read(expectation: Expectation) -> frozenset[str]:
-    """The places that an expectation reads, its templates included; its path if it is one.
+    """The places that an expectation reads, including its templates and its path.
 
     Raises:
-        UsageError: it is an expression that is none, or holds a template that is none.
+        UsageError: an expression or a template in it is invalid.
     """
     if expectation.kind == "expression":
         return references_of_expression(str(expectation.value))
@@ -457,7 +456,7 @@ def names_read(expectation: Expectation) -> frozenset[str]:
 
 
 def path_read(expectation: Expectation) -> frozenset[str]:
-    """The place that its path leads to; nothing where that is none, or known only when it runs."""
+    """The place that its path leads to; `None` if there is none, or only the run knows it."""
     if expectation.path is None or is_template(expectation.path):
         return frozenset()
     try:
@@ -473,10 +472,10 @@ def path_read(expectation: Expectation) -> frozenset[str]:
 
 
 def all_names_read(expectations: Iterable[Expectation]) -> Iterator[str]:
-    """The places that several read.
+    """All places that several expectations read.
 
     Raises:
-        UsageError: one is an expression that is none.
+        UsageError: an expression is invalid.
     """
     for expectation in expectations:
         yield from names_read(expectation)

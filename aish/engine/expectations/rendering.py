@@ -1,7 +1,8 @@
-"""The templates in an expectation (F12): where they stand, and what they come to at check time.
+"""The templates in an expectation (F12): where they are, and their values at check time.
 
-Every text of an expectation is a template, as in a prompt: it sees what its paths and expressions
-see. An `expression` is none, nor the alias of a judge's model, nor a schema in a file of its own.
+Every text of an expectation is a template, as in a prompt, with the same context as its paths and
+expressions. Exceptions are an `expression`, the alias of a judge's model, and a schema in a file of
+its own.
 """
 
 import re
@@ -24,13 +25,13 @@ _VALUE_KEYS = {"matches": "regex", "schema": "schema", "snapshot": "file", "judg
 
 
 class UnusableError(Exception):
-    """What a template gives is nothing that could be expected; the message says what it gives."""
+    """A rendered value that cannot be expected; the message gives the value."""
 
 
 def template_sources(expectation: Expectation) -> Iterator[tuple[str, str]]:
-    """Each text that is a template: the key it stands at in the longer form, and the source.
+    """Each template text: its key in the longer form, and the source.
 
-    For what stands deeper, the key is a path: `with.path`, `schema.properties.title.const`.
+    For nested texts, the key is a path: `with.path`, `schema.properties.title.const`.
     """
     found: list[tuple[str, str]] = []
     if expectation.path is not None:
@@ -47,11 +48,11 @@ def template_sources(expectation: Expectation) -> Iterator[tuple[str, str]]:
 def rendered(expectation: Expectation, names: Context, mask: Mask = str) -> Expectation:
     """The expectation with its templates rendered; a lone `{{ … }}` keeps its type.
 
-    `mask` takes the secrets out of what an error shows.
+    `mask` masks the text shown in an error.
 
     Raises:
         TemplateError: a template cannot be rendered.
-        UnusableError: what comes of one cannot be expected.
+        UnusableError: a rendered value cannot be expected.
     """
     if next(template_sources(expectation), None) is None:
         return expectation
@@ -66,7 +67,7 @@ def rendered(expectation: Expectation, names: Context, mask: Mask = str) -> Expe
     elif kind != "expression" and not _is_schema_file(expectation):
         found = render_tree(value, names)
         if kind in _TEXTS:
-            # Every text holds an empty one: that would expect nothing, and never fail.
+            # Every text contains the empty one: the expectation would never fail.
             _demand_text(text_of(found), str(value))
             found = found if kind in {"contains", "not_contains"} else text_of(found)
         if kind == "matches":
@@ -101,7 +102,7 @@ def _match(match: ToolMatch, names: Context) -> ToolMatch:
 
 
 def _file(expectation: Expectation, names: Context) -> Path:
-    """The snapshot's file: only what the author wrote is a template, not the folder it is in."""
+    """The snapshot's file: only the part written in the file is a template, not its folder."""
     assert expectation.file is not None
     source = str(expectation.value)
     name = render(source, names)
@@ -112,15 +113,15 @@ def _file(expectation: Expectation, names: Context) -> Path:
 
 
 def renamed(path: Path, source: str, name: str) -> Path:
-    """An absolute path whose last part, `source` in the file, is rendered to `name`.
+    """An absolute path with its last part, `source` in the file, replaced by `name`.
 
-    What stands before it is where the file stands, and no template: a folder may have any name.
+    The preceding part is the folder of the file, and not a template: a folder may have any name.
     """
     return path.parents[len(Path(source).parts) - 1] / name
 
 
 def _number(value: JsonValue, source: str) -> float:
-    """A number; a text that is one will do: all that a row of CSV has is text."""
+    """A number; numeric text is accepted, because CSV rows contain only text."""
     if isinstance(value, str):
         try:
             value = float(value)

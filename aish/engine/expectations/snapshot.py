@@ -1,7 +1,7 @@
-"""Snapshots: what a result has to be, kept in a file of its own (F12).
+"""Snapshots: an expected result, stored in a file of its own (F12).
 
-The file is named by the pipeline and belongs to the project. It is read here by the check, and
-written only when a person asks for it (`aish test --update-snapshots`).
+The file is named by the pipeline and belongs to the project. The check reads it; it is written only
+on request (`aish test --update-snapshots`).
 """
 
 import json
@@ -22,12 +22,12 @@ _MARKS = (".git", ".hg", "pyproject.toml", "package.json")
 
 
 def snapshot(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """The text is what the file holds."""
+    """The text equals the content of the file."""
     file = _file(expectation)
     words = f"{about(expectation.path)} to be that of the snapshot `{file.name}`"
     got = snapshot_text(_value(expectation, subject), subject.mask)
     if is_template(str(expectation.value)) and isinstance(subject.names, ProjectNames):
-        # A row or an answer may have chosen the name: it must not show what lies elsewhere.
+        # A row or an answer may have chosen the name: it must not reveal other files.
         try:
             _check_place(file, project_of(subject.names.root / "_"))
         except UsageError as error:
@@ -42,7 +42,7 @@ def snapshot(expectation: Expectation, subject: Subject) -> tuple[str, str | Non
 
 
 def snapshot_text(value: JsonValue, mask: Mask = str) -> str:
-    """A value as a snapshot has it: text as it is, anything else as JSON; ends with one LF."""
+    """A value in snapshot form: text unchanged, anything else as JSON; ends with one LF."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, indent=2, default=dict)
     return _even(safe_utf8(mask(value)))
@@ -51,13 +51,13 @@ def snapshot_text(value: JsonValue, mask: Mask = str) -> str:
 def write_snapshot(
     expectation: Expectation, subject: Subject, project: Path, mask: Mask = str
 ) -> bool:
-    """Write what the expectation's file should hold; whether that is anything new.
+    """Write the expectation's file; returns whether it changed.
 
-    The file is written whole or not at all, in `project` or below it, and through no link (X9).
+    The file is written atomically, in `project` or below it, and through no link (X9).
 
     Raises:
-        UsageError: the file is outside the project, or what stands there cannot be replaced.
-        NotThereError: there is nothing to keep.
+        UsageError: the file is outside the project, or cannot be replaced.
+        NotThereError: there is no value to store.
     """
     file = _file(expectation)
     text = snapshot_text(_value(expectation, subject), mask)
@@ -74,7 +74,7 @@ def write_snapshot(
 
 
 def project_of(file: Path) -> Path:
-    """The folder that a pipeline's project begins in: where its repository or package does."""
+    """The root folder of a pipeline's project: of its repository or package."""
     folder = Path(os.path.normpath(Path.cwd() / file.parent))
     for place in (folder, *folder.parents):
         if any((place / mark).exists() for mark in _MARKS):
@@ -83,7 +83,7 @@ def project_of(file: Path) -> Path:
 
 
 def _check_place(file: Path, project: Path) -> None:
-    """Refuse a place outside the project, and one that a link leads to."""
+    """Refuse a path outside the project, and one that a link leads to."""
     place, base = Path(os.path.normpath(file)), Path(os.path.normpath(project))
     if not place.is_relative_to(base):
         hint = f"the project is `{base}`"
@@ -98,7 +98,7 @@ def _check_place(file: Path, project: Path) -> None:
 
 
 def _even(text: str) -> str:
-    """The same whatever a checkout makes of line ends."""
+    """The text independent of line-end conversion by a checkout."""
     return text.replace("\r\n", "\n").rstrip("\n") + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What expectations look at: a step that has ended, or a whole run (F12); paths into a result."""
+"""Subjects of expectations: an ended step, or a whole run (F12); paths into a result."""
 
 import json
 import re
@@ -31,14 +31,14 @@ _SEGMENT = re.compile(
 
 
 class NotThereError(Exception):
-    """A path leads to nothing; the message is the end of a sentence about what was got."""
+    """A path leads to nothing; the message completes a sentence about the actual value."""
 
 
 def parse_path(text: str) -> ResultPath:
     """The keys and indices of a path; it begins with a name.
 
     Raises:
-        ValueError: it is no path; says where it stops being one.
+        ValueError: it is not a path; gives the position of the error.
     """
     keys: list[str | int] = []
     place = 0
@@ -55,10 +55,10 @@ def parse_path(text: str) -> ResultPath:
 
 
 def find(path: ResultPath, value: JsonValue | Mapping[str, JsonValue]) -> JsonValue:
-    """What a path leads to.
+    """The value that a path leads to.
 
     Raises:
-        NotThereError: nothing.
+        NotThereError: there is none.
     """
     here: JsonValue | Mapping[str, JsonValue] = value
     for depth, key in enumerate(path):
@@ -81,7 +81,7 @@ def find(path: ResultPath, value: JsonValue | Mapping[str, JsonValue]) -> JsonVa
 
 
 def kind_of(value: JsonValue | Mapping[str, JsonValue]) -> str:
-    """What a value is, in words."""
+    """The type of a value, in words."""
     match value:
         case None:
             return "null"
@@ -118,12 +118,12 @@ Mask = Callable[[str], str]
 _LONGEST = 120
 _LONGEST_LINE = 200
 _MOST_LINES = 24
-# The lines from the first that differs on that are compared.
+# Comparison starts at the first line that differs.
 _MOST_COMPARED = 300
 
 
 def about(path: str | None, otherwise: str = "the text") -> str:
-    """What an expectation is about, in words."""
+    """The subject of an expectation, in words."""
     return otherwise if path is None else f"`{path}`"
 
 
@@ -137,12 +137,12 @@ def short(value: JsonValue, mask: Mask) -> str:
 
 
 def as_text(value: JsonValue) -> str:
-    """A value as a person reads it: text as it is, anything else as JSON."""
+    """A value for display: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json_text(value, indent=2)
 
 
 def instead(wanted: str, got: str, mask: Mask) -> str:
-    """What there is instead of a text: itself if it is short, else the lines that differ."""
+    """The actual value in place of a text: complete if short, else the lines that differ."""
     differ_in_secret = wanted != got
     wanted, got = mask(wanted), mask(got)
     if differ_in_secret and wanted == got:
@@ -154,7 +154,7 @@ def instead(wanted: str, got: str, mask: Mask) -> str:
 
 
 def _difference(wanted: Sequence[str], got: Sequence[str]) -> Iterator[str]:
-    # One equal line before the first that differs is shown.
+    # One equal line before the first difference is shown.
     begin = max(shared_lines(wanted, got) - 1, 0)
     cut = slice(begin, begin + _MOST_COMPARED)
     lines: list[str] = []
@@ -170,11 +170,11 @@ def _difference(wanted: Sequence[str], got: Sequence[str]) -> Iterator[str]:
 
 @frozen
 class Subject:
-    """Everything that an expectation may be about.
+    """Everything that an expectation may refer to.
 
-    `names` is what paths and expressions lead into. `text` and `value` are what is meant where no
-    path is given, the latter for `schema`. `usage` of `None` means that no model was asked,
-    `cost_usd` of `None` is unknown. `mask` takes the secrets out of what is shown of it.
+    `names` is the context of paths and expressions. `text` and `value` are used without a path, the
+    latter for `schema`. `usage` of `None` means that no model was asked, `cost_usd` of `None` is
+    unknown. `mask` masks what is shown of it.
     """
 
     names: Mapping[str, JsonValue]
@@ -187,7 +187,7 @@ class Subject:
     mask: Mask = str
 
     def at(self, path: str | None) -> JsonValue:
-        """What `path` leads to; the text without one.
+        """The value at `path`; the text without one.
 
         Raises:
             NotThereError: it leads to nothing.
@@ -196,7 +196,7 @@ class Subject:
 
 
 def step_subject(context: Mapping[str, JsonValue], record: StepRecord) -> Subject:
-    """A step that has ended; `context` is what templates saw before it (`Stage.context`)."""
+    """A step that has ended; `context` is the template context before it (`Stage.context`)."""
     view = template_view(record)
     fields = view if isinstance(view, dict) else {}
     before = context["steps"]
@@ -222,10 +222,10 @@ def run_subject(
     seconds: float,
     status: str = "ok",
 ) -> Subject:
-    """A run that has ended: `context` is what templates see now, `records` are in their order.
+    """A run that has ended: `context` is the current template context, `records` are in order.
 
-    Its text and `output` are those of its last step; what `schema` looks at without a path are
-    the outputs, where the file has any.
+    Its text and `output` are those of its last step; without a path `schema` checks the outputs, if
+    the file has any.
     """
     rows = tuple(records.values())
     last = rows[-1] if rows else None
@@ -255,6 +255,6 @@ def run_subject(
 def with_names(
     context: Mapping[str, JsonValue], own: Mapping[str, JsonValue]
 ) -> Mapping[str, JsonValue]:
-    """The names with more, and the same folder for `readfile`."""
+    """The context with more names, and the same folder for `readfile`."""
     names = {**context, **own}
     return ProjectNames(names, context.root) if isinstance(context, ProjectNames) else names

@@ -1,1 +1,1 @@
-"""Everything that can be known before anything is opened."""
+"""Everything that can be determined before anything is opened."""

@@ -1,4 +1,4 @@
-"""What is known of a tool before its server was asked: that of our own tools is all that counts."""
+"""What is known of a tool without asking its server: only for built-in tools."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,7 +9,7 @@ from aish.policy.rules import LOCAL_COMMAND
 
 
 def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
-    """The tool as far as rules look at it; `None` where only its server can tell."""
+    """The tool as far as rules need it; `None` if only its server can describe it."""
     entry = pipeline.servers.get(name.server)
     if name != LOCAL_COMMAND and (entry is None or not entry.pack):
         return None
@@ -29,7 +29,7 @@ def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
 
 
 def destructive_tools(aliases: Iterable[str], pipeline: Pipeline) -> Iterator[ToolName]:
-    """Those of our own tools on these servers that call themselves so."""
+    """The built-in tools of these servers that are marked as destructive."""
     for alias in aliases:
         for pack in pipeline.servers[alias].pack:
             for name in DESTRUCTIVE.get(pack, ()):

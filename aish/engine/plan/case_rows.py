@@ -1,14 +1,14 @@
-"""Tests with `foreach`: each row of a file is a case of its own (C12).
+"""Tests with `foreach`: each row of a file becomes a case (C12).
 
-    tests:
-      - name: answers as it should
-        foreach: {file: cases.csv}
-        key: item.id
-        cassette: cassettes/{{ key }}.yaml
-        expect: [{contains: "{{ item.answer }}"}]
+tests:
+  - name: answers as it should
+    foreach: {file: cases.csv}
+    key: item.id
+    cassette: cassettes/{{ key }}.yaml
+    expect: [{contains: "{{ item.answer }}"}]
 
-A column that has the name of an input is that input. `name`, `inputs`, `stdin` and `cassette` of
-such a test are templates, which see the row as `item` (or as `as` says), its `key` and `index`.
+A column with the name of an input sets that input. `name`, `inputs`, `stdin` and `cassette` of such
+a test are templates with the row as `item` (or as `as` says), its `key` and `index`.
 """
 
 import os
@@ -35,10 +35,10 @@ _ONE_KEY = "a case is named by its key: use a column with unique values"
 
 
 def with_rows(pipeline: Pipeline) -> Pipeline:
-    """The same pipeline, each test with `foreach` replaced by the cases of its rows.
+    """The same pipeline, with each `foreach` test replaced by the cases of its rows.
 
     Raises:
-        UsageError: rows cannot be read, or do not make cases.
+        UsageError: rows cannot be read, or do not define valid cases.
     """
     if all(case.rows is None for case in pipeline.tests):
         return pipeline
@@ -53,10 +53,10 @@ def with_rows(pipeline: Pipeline) -> Pipeline:
 
 
 def cases_of(case: Case, pipeline: Pipeline) -> Iterator[Case]:
-    """The cases of a test: one for each row of its file, itself where it has none.
+    """The cases of a test: one for each row of its file, itself without a file.
 
     Raises:
-        UsageError: the file cannot be read, a row makes no case, or a template cannot be rendered.
+        UsageError: the file cannot be read, a row is invalid, or a template cannot be rendered.
     """
     if case.rows is None:
         yield case
@@ -113,7 +113,7 @@ def _case(case: Case, pipeline: Pipeline, row: JsonValue, index: int) -> Case:
 
 
 def _key(case: Case, names: ProjectNames, row: JsonValue, index: int) -> str:
-    """The name of a row: what `key` gives, else its column `name`, else its number."""
+    """The name of a row: the value of `key`, else its column `name`, else its number."""
     assert case.rows is not None
     if case.rows.key is not None:
         return key_text(render_value("{{ " + case.rows.key + " }}", names))
@@ -125,11 +125,11 @@ def _key(case: Case, names: ProjectNames, row: JsonValue, index: int) -> str:
 def _inputs(
     case: Case, pipeline: Pipeline, row: JsonValue, names: ProjectNames
 ) -> dict[str, JsonValue]:
-    """The inputs: the columns that have the name of one, and what the test says itself."""
+    """The inputs: columns with the name of an input, and those of the test itself."""
     found: dict[str, JsonValue] = {}
     columns = row if isinstance(row, Mapping) else {}
     for name, schema in pipeline.inputs.items():
-        # A table has no other way to leave out a number than an empty cell.
+        # An empty cell is the only way to omit a number in a table.
         empty = name in columns and columns[name] == ""  # ruff: ignore[compare-to-empty-string] - `0` and `false` are no empty cells
         if name in columns and not (empty and not takes_text(schema)):
             found[name] = _typed(columns[name], schema)
@@ -156,7 +156,7 @@ def _cassette(settings: CassetteSettings, names: ProjectNames) -> CassetteSettin
     if not name or "\0" in name or name.endswith("/"):
         raise UsageError(f"`{settings.name}` does not give a file name")
     path = renamed(settings.path, settings.name, name)
-    # The row may come from anywhere: it must not lead out of the folder that the file names.
+    # Rows are untrusted: they must not lead out of the folder that the file names.
     before = settings.name[: settings.name.index("{")].rpartition("/")[0]
     folder = renamed(settings.path, settings.name, before or ".")
     if not Path(os.path.normpath(path)).is_relative_to(os.path.normpath(folder)):

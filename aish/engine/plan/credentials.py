@@ -1,4 +1,4 @@
-"""`${VAR}`, `key_env` and `auth_env`, resolved at use and remembered as secrets (F7, F15, X4)."""
+"""`${VAR}`, `key_env` and `auth_env`, resolved on use and registered as secrets (F7, F15, X4)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -39,11 +39,11 @@ class ResolvedServer:
 
 @frozen
 class Variables:
-    """Where variables come from: the environment, or, in replay, what was recorded (F7, C6).
+    """The source of variables: the environment or, in replay, the recording (F7, C6).
 
-    In replay nothing is missing: an unset secret is `<secret:NAME>`, as the cassette has it.
-    `recorded` of `None` in replay means that another program made the cassette, and then what is
-    no secret comes from the environment too, and has to be there.
+    In replay nothing is missing: an unset secret is `<secret:NAME>`, as in the cassette. `recorded`
+    of `None` in replay means that another program made the cassette; then variables that are not
+    secrets come from the environment too, and must be set.
     """
 
     environ: Mapping[str, str]
@@ -51,13 +51,13 @@ class Variables:
     recorded: Mapping[str, str] | None = None
 
     def get(self, name: str, *, secret: bool, needed: bool) -> str | None:
-        """The value of a variable; `None` where it is not set."""
+        """The value of a variable; `None` if it is not set."""
         if not self.in_replay:
             return self.environ.get(name)
         plain = self.environ if self.recorded is None else self.recorded
         value = self.environ.get(name) if secret else plain.get(name)
         if secret and value is not None and len(value) < SHORTEST:
-            # Nothing is sent, so that a stand-in of any length will do.
+            # Nothing is sent, so a placeholder of any length is sufficient.
             value = None
         stands_in = needed and (secret or self.recorded is not None)
         return unknown(name) if value is None and stands_in else value
@@ -65,7 +65,7 @@ class Variables:
 
 @frozen
 class Missing:
-    """A variable that is not set; `key` where all of it is a credential."""
+    """A variable that is not set; `key` if all of it is a credential."""
 
     name: str
     problem: Problem
@@ -73,15 +73,15 @@ class Missing:
 
 
 def unknown(name: str) -> str:
-    """What stands for a secret that is not known."""
+    """The placeholder of an unknown secret."""
     return f"<secret:{name}>"
 
 
 class Resolver:
-    """Reads the variables of one pipeline; collects what is missing instead of stopping.
+    """Reads the variables of a pipeline; collects missing ones instead of stopping.
 
-    `problems` are what cannot be used, `missing` what is not set, `not_passed` what would be passed
-    on to a child if it were set; `plain` are the values that it found and that are no secrets.
+    `problems` are unusable values, `missing` variables that are not set, `not_passed` those that a
+    child would receive if they were set; `plain` are the values found that are not secrets.
     """
 
     def __init__(self, pipeline: Pipeline, variables: Variables, secrets: Secrets) -> None:
@@ -105,10 +105,10 @@ class Resolver:
         return value
 
     def text(self, text: str, path: str, *, secret: bool, credential: bool = False) -> str:
-        """`text` with its variables replaced.
+        """`text` with its variables expanded.
 
-        Their values are secrets where `secret` says so, but for those that are `is_ordinary`;
-        where the text is a `credential`, those as well.
+        Their values are secrets if `secret`, except those that are `is_ordinary`; if the text is a
+        `credential`, those too.
         """
         values: dict[str, str] = {}
         for name, default in variables(text):
@@ -126,20 +126,20 @@ class Resolver:
         return expand(text, values)
 
     def headers(self, headers: Mapping[str, str], path: str) -> dict[str, str]:
-        """Headers with their variables replaced, each of them secret."""
+        """Headers with their variables expanded, each of them secret."""
         return {
             name: self.text(value, f"{path}.{name}", secret=True, credential=names_credential(name))
             for name, value in headers.items()
         }
 
     def passed_on(self, name: str, path: str) -> None:
-        """A variable that a child gets as it is; without it the child still starts."""
+        """A variable that a child receives unchanged; without it the child starts anyway."""
         if name not in self.variables.environ and not is_everywhere(name):
             position = lookup_position(self.pipeline, path)
             self.not_passed.append(Missing(name, unset(name, position, path), key=False))
 
     def refuse(self, path: str, message: str, hint: str | None) -> None:
-        """Remember what is wrong at a place of the file."""
+        """Record a problem at a place of the file."""
         self.problems.append(Problem(lookup_position(self.pipeline, path), path, message, hint))
 
     def _keep(self, name: str, value: str) -> None:
@@ -152,16 +152,16 @@ class Resolver:
 
 
 def unset(name: str, position: Position, path: str) -> Problem:
-    """What is said of a variable that is not set."""
+    """The message about a variable that is not set."""
     message = f"the environment variable `{name}` is not set"
     return Problem(position, path, message, f"export {name}=… before the run")
 
 
 def finish(resolvers: Iterable[Resolver], *, offline: bool = False) -> tuple[Missing, ...]:
-    """Go on only if everything can be opened; `offline` nothing will be, and it is told instead.
+    """Continue only if everything can be opened; if `offline`, only report what is missing.
 
     Raises:
-        PipelineError: everything that is not set.
+        PipelineError: lists all variables that are not set.
     """
     resolvers = tuple(resolvers)
     missing = tuple(one for resolver in resolvers for one in resolver.missing)
@@ -176,7 +176,7 @@ def finish(resolvers: Iterable[Resolver], *, offline: bool = False) -> tuple[Mis
 
 
 def unset_references(pipeline: Pipeline, environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Each `${VAR}` without a default that is not set; keys are no part of it (F7)."""
+    """Each `${VAR}` without a default that is not set; keys are not included (F7)."""
     for path, text in _texts(pipeline):
         for name, default in variables(text):
             if default is None and name not in environ:
@@ -184,7 +184,7 @@ def unset_references(pipeline: Pipeline, environ: Mapping[str, str]) -> Iterator
 
 
 def _texts(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
-    """The texts in which variables are read, by their paths."""
+    """The texts in which variables are expanded, by path."""
     for alias, model in pipeline.models.items():
         path = f"models.{alias}"
         own = {"base_url": model.base_url, "model": model.model, "proxy": model.proxy}
@@ -225,7 +225,8 @@ def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
 
 def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
     """`entry` ready to be opened."""
-    # Children bring asyncio and anyio, and `aish validate` reads this file without opening any.
+    # Child processes import asyncio and anyio, and `aish validate` reads this file without starting
+    # any.
     from aish.system.process.child import child_environment
 
     path = f"mcp.servers.{entry.alias}"
@@ -244,7 +245,7 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
         if value is None:
             resolver.passed_on(name, f"{path}.env.{name}")
     known = len(resolver.missing)
-    # What a URL's query takes from the environment is a key more often than not.
+    # Variables in a URL's query are usually keys.
     place, mark, query = (entry.url or "").partition("?")
     url = resolver.text(place, f"{path}.url", secret=False)
     url += mark + resolver.text(query, f"{path}.url", secret=True)
@@ -267,7 +268,7 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
 
 
 def declared_secrets(names: Iterable[str], resolver: Resolver) -> None:
-    """Remember the values of the names under `secrets:` (F15)."""
+    """Register the values of the names under `secrets:` (F15)."""
     for name in names:
         value = resolver.variables.get(name, secret=True, needed=False)
         if value:

@@ -1,6 +1,6 @@
-"""How many items and model requests a run has, and what it may cost at most (B8, B10).
+"""Estimates items, model requests and maximum cost of a run (B8, B10).
 
-As far as that can be known before it.
+As far as they can be known before the run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ Surveys = Mapping[str, KeySurvey]
 
 @slotted
 class _Requests:
-    """`most` of `None` is unknown, because of the items of `uncounted`."""
+    """`most` of `None` is unknown, because the number of items of `uncounted` is."""
 
     least: int = 0
     most: int | None = 0
@@ -46,10 +46,10 @@ class _Requests:
 
 
 def requests(plan: Plan, context: Context, surveys: Surveys | None = None) -> JsonObject:
-    """How many model requests the run makes: at least, and at most under its own bounds.
+    """The minimum and maximum number of model requests of the run, within its limits.
 
-    `surveys` are of the steps whose keys were looked at, by their ids as events have them.
-    `uncounted` is a step of which nobody knows how many items it has, if the most is unknown.
+    `surveys` belong to the steps whose keys were surveyed, by their ids in events. `uncounted` is a
+    step with an unknown number of items, if the maximum is unknown.
     """
     counted = _requests(plan, context, surveys or {})
     known = [most for most in (counted.most, plan.limits.turns) if most is not None]
@@ -58,7 +58,7 @@ def requests(plan: Plan, context: Context, surveys: Surveys | None = None) -> Js
 
 
 def item_count(foreach: Foreach, context: Context, keys: KeySurvey | None = None) -> int | None:
-    """How many items will be run, where that can be told before the run."""
+    """The number of items to run, if it can be known before the run."""
     return keys.runs(foreach.on_duplicate) if keys else _count(foreach, context)
 
 
@@ -78,12 +78,12 @@ def _count(foreach: Foreach, context: Context) -> int | None:
             return None
         return from_list(render_value("{{ " + expression + " }}", context)).total
     except AishError:
-        # What is wrong with them is said when they are read.
+        # Problems are reported when they are read.
         return None
 
 
 def inner_context(step: PipelineStep, plan: Plan, context: Context) -> Context:
-    """What the templates of a sub-pipeline see; not the inputs that wait for other steps."""
+    """The template context of a sub-pipeline, without inputs that wait for other steps."""
     inner = plan.inner[step.id]
     schemas = inner.pipeline.inputs
     given = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
@@ -137,24 +137,24 @@ def _of_step(step: Step, plan: Plan, context: Context, surveys: Surveys, within:
 
 
 def _most(step: PromptStep, plan: Plan) -> int:
-    """The answers that may be asked for, and the tool rounds between them."""
+    """The maximum number of answers, including the tool rounds between them."""
     answers = 1 if step.output is None else step.output.attempts
     if not plan.servers or step.tools == ():
         return answers
     model = plan.models.get(plan.model_of(step))
-    # An endpoint that does not take both has its schema after the tools, in one more.
+    # An endpoint that does not support both gets the schema after the tools, in one more request.
     apart = step.output is not None and model is not None and model.entry.json_schema is not False
     return answers + step.limits.max_tool_depth + apart
 
 
-# Of a request beside its texts, in bytes; and of what is said of an answer that does not fit.
+# Overhead of a request beside its texts, in bytes; and the message about an invalid answer.
 _FRAME = 256
 _COMPLAINT = 4096
 _BYTES_PER_TOKEN = 4
 
 
 def price_view(plan: Plan, alias: str) -> JsonValue:
-    """The price of a model: per million tokens, `listed`, or `null` for one that is not known."""
+    """The price of a model: per million tokens, `listed`, or `null` if unknown."""
     pricing = pricing_of(plan.models[alias].entry)
     if isinstance(pricing, Rates):
         return {"input": pricing.input, "output": pricing.output}
@@ -162,20 +162,20 @@ def price_view(plan: Plan, alias: str) -> JsonValue:
 
 
 def cost_view(plan: Plan, context: Mapping[str, JsonValue]) -> JsonObject:
-    """The most that the run may cost; `null` where neither its steps nor a limit bound it."""
+    """The maximum cost of the run; `null` if neither its steps nor a limit bound it."""
     bounds = [_all(plan, context), plan.limits.cost_usd]
     return {"at_most": min((bound for bound in bounds if bound is not None), default=None)}
 
 
 def _all(plan: Plan, context: Mapping[str, JsonValue]) -> float | None:
-    """What all steps may cost, if that is known of each."""
+    """The maximum cost of all steps, if known for each."""
     costs = [_most_paid(step, plan, context) for step in plan.steps]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
 
 
 def _most_paid(step: Step, plan: Plan, context: Mapping[str, JsonValue]) -> float | None:
-    """What one step may cost; a try that breaks off may be charged for and is not counted."""
+    """The maximum cost of one step; an aborted attempt may be charged for and is not counted."""
     if isinstance(step, PipelineStep):
         inner = _all(plan.inner[step.id], inner_context(step, plan, context))
         if inner and step.flow.foreach is not None:
@@ -189,7 +189,7 @@ def _most_paid(step: Step, plan: Plan, context: Mapping[str, JsonValue]) -> floa
     if not judged and all(one == Rates(0.0, 0.0) for one in pricings.values()):
         return 0.0
     size = _opening(step, context)
-    # Nobody knows the size of the results of tools.
+    # The size of tool results is unknown.
     calls = bool(plan.servers) and step.tools != ()
     if judged or size is None or step.flow.foreach is not None or calls:
         return None
@@ -215,7 +215,7 @@ def _of_model(
 
 
 def _asked(alias: str, plan: Plan) -> Iterator[str]:
-    """A model, and those that answer in its stead."""
+    """A model and its fallbacks."""
     waiting, seen = [alias], set[str]()
     while waiting:
         one = waiting.pop(0)
@@ -226,9 +226,9 @@ def _asked(alias: str, plan: Plan) -> Iterator[str]:
 
 
 def _opening(step: PromptStep, context: Mapping[str, JsonValue]) -> int | None:
-    """The bytes of the first request, where they do not wait for other steps."""
+    """The bytes of the first request, as far as they do not depend on other steps."""
     if step.attach or step.continues or not isinstance(step.prompt, Prompt):
-        # What a server says, what is in a file, or what was said before.
+        # Server content, file content, or an earlier conversation.
         return None
     sources = [text for text in (*systems_of(step), step.prompt.user) if text]
     if any(name.split(".")[0] == "steps" for text in sources for name in references(text)):

@@ -1,7 +1,8 @@
-"""Lock files (P8): where one is, reading and writing it, its pins, and differences in words.
+"""Lock files (P8): location, reading and writing, pins, and descriptions of differences.
 
-Pins say what a pipeline declares and a server offers. Differences hold untrusted text; who prints
-them makes it harmless, line by line. Most runs have no lock: what only one needs is imported then.
+Pins record what a pipeline declares and a server offers. Differences contain untrusted text, which
+must be escaped line by line when printed. Most runs have no lock, so code needed only for one is
+imported lazily.
 """
 
 import json
@@ -41,7 +42,7 @@ LIMIT = 16 * 1024 * 1024
 
 
 class LockFileError(UsageError):
-    """A lock file that cannot be used; `problem` has the place in it."""
+    """An unusable lock file; `problem` has the position in it."""
 
     code = "lock_file"
 
@@ -51,15 +52,15 @@ class LockFileError(UsageError):
 
 
 def lock_path(pipeline: Pipeline) -> Path:
-    """Where the pipeline's lock is, or would be: as `lock:` says, or beside the file."""
+    """The path of the pipeline's lock: from `lock:`, or next to the file."""
     return pipeline.lock or pipeline.file.with_name(f"{pipeline.file.stem}.lock.json")
 
 
 def lock_of(pipeline: Pipeline) -> Lock | None:
-    """The pipeline's lock; `None` where there is none and the file names none.
+    """The pipeline's lock; `None` if there is none and the file names none.
 
     Raises:
-        LockFileError: it cannot be used, or the file names one that is not there.
+        LockFileError: it cannot be used, or the file names a missing one.
     """
     path = lock_path(pipeline)
     if pipeline.lock is None and not path.exists() and not path.is_symlink():
@@ -68,7 +69,7 @@ def lock_of(pipeline: Pipeline) -> Lock | None:
 
 
 def is_ignored(found: Difference, pipeline: Pipeline) -> bool:
-    """Whether the file says that such a difference is only to be told."""
+    """Whether the file says that such a difference is only reported."""
     return f"{found.kind}s" in pipeline.lock_ignore
 
 
@@ -104,7 +105,7 @@ def read_lock(path: Path, pipeline: Path) -> Lock:
 
 
 def write_lock(path: Path, lock: Lock) -> None:
-    """Write the lock whole, in the place of an older one.
+    """Write the lock atomically, replacing an older one.
 
     Raises:
         UsageError: it cannot be written, or would be larger than can be read.
@@ -134,7 +135,7 @@ def _problem(path: Path, message: str, hint: str | None) -> Problem:
 
 
 def declared(pipeline: Pipeline, secrets: Secrets) -> Lock:
-    """The pins of what the file says, servers without their tools."""
+    """The pins of the declarations in the file; servers without their tools."""
     prompts = {step.id: _prompt(step) for step in pipeline.steps if isinstance(step, PromptStep)}
     return Lock(
         servers={alias: _server(entry, secrets) for alias, entry in pipeline.servers.items()},
@@ -147,7 +148,7 @@ def declared(pipeline: Pipeline, secrets: Secrets) -> Lock:
 
 
 def with_tools(lock: Lock, tools: Iterable[Tool], secrets: Secrets) -> Lock:
-    """The same with what servers offer."""
+    """The same, with the tools that servers offer."""
     pins: dict[str, dict[str, ToolPin]] = {alias: {} for alias in lock.servers}
     for tool in tools:
         pins[tool.name.server][pinned_name(tool)] = pin_now(tool, secrets)
@@ -159,10 +160,10 @@ def with_tools(lock: Lock, tools: Iterable[Tool], secrets: Secrets) -> Lock:
 
 
 def pin_now(tool: Tool, secrets: Secrets) -> ToolPin:
-    """The pin of a tool as its server has it now.
+    """The pin of a tool as its server currently defines it.
 
-    Secrets in it are masked first: so none is written, a new value of one is no difference, and
-    what a cassette holds has the same hash.
+    Secrets in it are masked first: so none is written, a new value of one is not a difference, and
+    the hash equals that of the cassette.
     """
     definition = secrets.mask_json(definition_of(tool))
     assert isinstance(definition, Mapping)
@@ -171,7 +172,7 @@ def pin_now(tool: Tool, secrets: Secrets) -> ToolPin:
 
 
 def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
-    """The tools that a run would find if nothing has changed, older names of ours included."""
+    """The tools of a run if nothing changed, including older names of built-in tools."""
     found: dict[ToolName, Tool] = {}
     for alias in known_servers(pipeline, lock):
         entry = pipeline.servers[alias]
@@ -185,7 +186,7 @@ def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
 
 
 def known_servers(pipeline: Pipeline, lock: Lock) -> tuple[str, ...]:
-    """The servers of the file that are pinned as they are."""
+    """The servers of the file whose pins are unchanged."""
     now = declared(pipeline, Secrets()).servers
     return tuple(
         alias for alias, pin in lock.servers.items() if alias in now and pin.is_at(now[alias])
@@ -198,20 +199,20 @@ def locked_tool_named(name: ToolName, pipeline: Pipeline, lock: Lock) -> Tool | 
 
 
 def known_tool(name: ToolName, pipeline: Pipeline, lock: Lock | None) -> Tool | None:
-    """A tool as far as it is known before its server was asked: from the lock, or ours."""
+    """A tool as far as it is known without asking its server: from the lock, or built in."""
     locked = None if lock is None else locked_tool_named(name, pipeline, lock)
     return locked or presumed_tool(name, pipeline)
 
 
 def is_wanted(entry: ServerEntry, name: str, older_of: str = "") -> bool:
-    """Whether the entry's `tools` and `exclude` let a tool in, as they do when it is connected."""
+    """Whether the entry's `tools` and `exclude` admit a tool, as when connecting."""
     wanted = not entry.tools or any(matches_word(glob, name) for glob in entry.tools)
     names = filter(None, (name, older_of))
     return wanted and not any(matches_word(glob, one) for one in names for glob in entry.exclude)
 
 
 def names_of(entry: ServerEntry, pin: ServerPin) -> dict[str, str]:
-    """Every name that a locked server's tools can be called by, and the name it is pinned under."""
+    """Every name of a locked server's tools, and the name under which it is pinned."""
     older = OLDER_NAMES if entry.pack else {}
     return {
         **{name: name for name in pin.tools if is_wanted(entry, name)},
@@ -224,7 +225,7 @@ def names_of(entry: ServerEntry, pin: ServerPin) -> dict[str, str]:
 
 
 def everything(tools: Tools, pipeline: Pipeline) -> tuple[Tool, ...]:
-    """What is listed, and what of ours can only be called by an older name (K2)."""
+    """Listed tools, and built-in ones that can only be called by an older name (K2)."""
     listed = tools.listed()
     here = {tool.name for tool in listed}
     packs = [alias for alias, entry in pipeline.servers.items() if entry.pack]
@@ -246,14 +247,14 @@ def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:
 
 
 def _prompt(step: PromptStep) -> str:
-    """The hash of all that a step's author wrote for the model."""
+    """The hash of everything that a step's author wrote for the model."""
     parts: list[JsonValue]
     match step.prompt:
         case Prompt(user=user, system=system):
             parts = [user, system, step.system]
         case ServerPrompt(server=server, name=name, arguments=arguments):
             parts = [{"server": server, "name": name, "arguments": dict(arguments)}, step.system]
-    # A prompt to which nothing is attached keeps the hash that it had before there was `attach`.
+    # A prompt without attachments keeps the hash that it had before `attach` existed.
     parts += [[one.ref, one.server] for one in step.attach]
     return sha256(canonical(parts).encode("ascii")).hexdigest()
 
@@ -264,7 +265,7 @@ _KINDS = {"server": "server ", "model": "model ", "prompt": "prompt of step ", "
 
 
 def summary(found: Difference) -> str:
-    """What differs, on one line: the fields that changed, what a new tool says of itself."""
+    """A difference on one line: the changed fields, or the description of a new tool."""
     name = f"{_KINDS[found.kind]}`{found.name}`"
     if found.change == "removed":
         return f"{name} is pinned but missing"
@@ -278,12 +279,12 @@ def summary(found: Difference) -> str:
 
 
 def named(found: Sequence[Difference]) -> str:
-    """The names of what differs, the first few of many."""
+    """The names of the differences, the first few of many."""
     return first_of([f"{_KINDS[one.kind]}`{one.name}`" for one in found], _MOST_NAMES)
 
 
 def difference_lines(found: Difference) -> Iterator[str]:
-    """A difference whole: each field with the lines that went and came."""
+    """A difference in full: each field with removed and added lines."""
     yield f"{_KINDS[found.kind]}{for_line(found.name)}: {found.change}"
     for field in found.fields:
         if found.kind == "prompt":
@@ -296,7 +297,7 @@ def difference_lines(found: Difference) -> Iterator[str]:
 
 
 def signs_of(values: Sequence[JsonValue]) -> tuple[str, ...]:
-    """What is odd in the texts of these values (P9)."""
+    """Suspicious features in the texts of these values (P9)."""
     from aish.engine.plan.order import texts
 
     return suspicious("\n".join(text for value in values for text in texts(value)))
@@ -323,7 +324,7 @@ def _field_lines(field: FieldChange) -> Iterator[str]:
     before, after = _text(field.before), _text(field.after)
     lines = changed_lines(before, after)
     if sorted(map(for_line, before.split("\n"))) == sorted(map(for_line, after.split("\n"))):
-        # What differs looks alike even where odd characters are spelled out.
+        # The difference is invisible even with special characters escaped.
         lines = changed_lines(json.dumps(before), json.dumps(after))
     for line in lines:
         sign = line[:1]

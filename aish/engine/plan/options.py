@@ -1,4 +1,4 @@
-"""What a command line adds to a file for one run."""
+"""Options of the command line for one run."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -14,15 +14,15 @@ LockMode = Literal["enforce", "warn", "none"]
 
 @frozen
 class RunOptions:
-    """Everything besides the file that decides a run; `environ` is the process environment.
+    """Everything besides the file that affects a run; `environ` is the process environment.
 
     `stdin` is piped text, read only if the file uses it (F9). `timeout` in seconds overrides
     `limits.time`, `max_cost_usd` and `max_turns` the limits of those names. `allow_broad_root` lets
-    a pack have `/` or the home folder as its root (K4). `concurrency` bounds the units of work in
-    flight. `servers_required` holds for servers of which the file does not say (M5). `force` goes
-    on with a run although what it is made of has changed (B3). `key_check` looks at the keys of
-    all items of a step before the first one is run; `surveys` are of the steps, by id, whose keys
-    were looked at already.
+    a pack have `/` or the home folder as its root (K4). `concurrency` limits the units of work in
+    flight. `servers_required` is the default for servers without `required` (M5). `force` resumes a
+    run although its fingerprint has changed (B3). `key_check` checks the keys of all items of a
+    step before the first one is run; `surveys` are of the steps, by id, whose keys were already
+    checked.
     """
 
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)

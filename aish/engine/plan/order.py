@@ -1,6 +1,6 @@
 """The order in which steps run: `needs`, and every `steps.X` in a template (F3).
 
-Also which models judge results (F12), and which models cost nothing under a limit (B8).
+Also which models act as judges (F12), and which models are free under a cost limit (B8).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,13 +56,13 @@ def prompt_sources(step: PromptStep) -> Iterator[str]:
 
 
 def systems_of(step: PromptStep) -> tuple[str, ...]:
-    """The parts of the step's system prompt, as they stand in the file."""
+    """The parts of the step's system prompt, as in the file."""
     own = step.prompt.system if isinstance(step.prompt, Prompt) else None
     return tuple(text for text in (own, step.system) if text is not None)
 
 
 def expressions(step: Step) -> Iterator[str]:
-    """Every expression of a step that says whether and over what it runs."""
+    """Every expression of a step that decides whether and over what it runs."""
     foreach = step.flow.foreach
     of_items = (foreach.expression, foreach.key) if foreach is not None else ()
     found = (step.flow.when, *of_items)
@@ -70,7 +70,7 @@ def expressions(step: Step) -> Iterator[str]:
 
 
 def names_item(step: Step) -> bool:
-    """Whether the step's `when` is about each of its items, and not about the step."""
+    """Whether the step's `when` is evaluated for each item, and not for the step."""
     foreach, when = step.flow.foreach, step.flow.when
     if foreach is None or when is None:
         return False
@@ -79,7 +79,7 @@ def names_item(step: Step) -> bool:
 
 
 def steps_read(pipeline: Pipeline) -> frozenset[str]:
-    """The steps whose results anything reads; all of them where only running it could tell."""
+    """The steps whose results are read anywhere; all of them if that is unknown before running."""
     names = [name for step in pipeline.steps for name in reads(step)]
     names += [name for text in texts(pipeline.outputs or {}) for name in references(text)]
     names += [name for one in pipeline.annotations for name in annotation_reads(one)]
@@ -92,7 +92,7 @@ def annotation_reads(annotation: Annotation) -> Iterator[str]:
     """The places that an annotation's expression and its templates read.
 
     Raises:
-        UsageError: one of them is no template, or no expression.
+        UsageError: a template or expression is invalid.
     """
     if annotation.foreach is not None:
         yield from references_of_expression(annotation.foreach)
@@ -105,7 +105,7 @@ def reads(step: Step) -> Iterator[str]:
     """The places that a step's templates and its expectations read.
 
     Raises:
-        UsageError: one of them is no template, or no expression.
+        UsageError: a template or expression is invalid.
     """
     for source in sources(step):
         yield from references(source)
@@ -118,10 +118,10 @@ def names_expected(step: Step) -> Iterator[str]:
     """The places that a step's expectations read.
 
     Raises:
-        UsageError: one of them is no template, or no expression.
+        UsageError: a template or expression is invalid.
     """
     if step.expect:
-        # Most steps expect nothing, and need not wait for what reads that.
+        # Most steps have no expectations, and avoid this import.
         from aish.engine.expectations.check import all_names_read
 
         yield from all_names_read(step.expect)
@@ -148,10 +148,10 @@ def needs_of(step: Step, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
-    """The steps so that each follows what it needs, otherwise in the order of the file.
+    """The steps in an order in which each follows its needs, otherwise as in the file.
 
     Raises:
-        UsageError: the needs form a circle (F11 reports it with its place before).
+        UsageError: there is a circular dependency (reported earlier with its place, F11).
     """
     waiting = {step.id: step for step in pipeline.steps}
     needs = {id: needs_of(step, waiting) for id, step in waiting.items()}
@@ -180,7 +180,7 @@ def lacks_stdin(pipeline: Pipeline, stdin: str | None) -> bool:
 
 
 def require_stdin(pipeline: Pipeline, stdin: str | None, *, hint: str | None = None) -> None:
-    """Refuse to run on nothing: what should have written it has probably failed.
+    """Refuse to run without required piped text: the command writing it has probably failed.
 
     Raises:
         UsageError: the file reads `stdin`, needs it, and it is empty.
@@ -204,7 +204,7 @@ OPENING: Final = "You judge a text by a rubric."
 
 
 def judges_of(expectations: Iterable[Expectation]) -> Iterator[str]:
-    """The aliases of the judges among what is expected."""
+    """The model aliases of the judges among the expectations."""
     for expectation in expectations:
         if expectation.kind == "judge" and expectation.model is not None:
             yield expectation.model
@@ -214,12 +214,12 @@ MAX_TOKENS = 4096
 
 
 def is_free(entry: ModelEntry) -> bool:
-    """Whether the file says, or it is an embedded model, that it costs nothing."""
+    """Whether it costs nothing, because the file says so or it is an embedded model."""
     return pricing_of(entry) == Rates(0.0, 0.0)
 
 
 def bounded(entry: ModelEntry, limits: Iterable[Limits]) -> ModelEntry:
-    """The entry with a `max_tokens`, where a limit wants one and a free model has none."""
+    """The entry with a `max_tokens`, if a limit requires one and a free model has none."""
     bounds = [one for one in limits if one.tokens is not None or one.cost_usd is not None]
     if not bounds or answer_limit(entry.params) is not None or not is_free(entry):
         return entry

@@ -1,8 +1,8 @@
-"""Everything knowable before I/O: a checked pipeline, the order of its steps, what it will open.
+"""Everything known before I/O: a checked pipeline, step order, resources to open.
 
 Sub-pipelines are loaded and planned like any other file (F2).
 
-Whether a run may stage calls at all: the rest of this room is imported only then.
+Also whether a run may stage calls: the rest of the package is imported only then.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,13 +44,13 @@ def inner_plans(
     options: RunOptions,
     make: Callable[[Pipeline, RunOptions], Made],
 ) -> dict[str, Made]:
-    """What `make` plans of each sub-pipeline, by the id of the step that runs it.
+    """The plans of all sub-pipelines, made by `make`, by the id of the step that runs them.
 
-    What the outer file denies or stages is so in it too (P10), and the limits of the whole run
-    want to know of its models what they want to know of the others (B8).
+    What the outer file denies or stages also applies in it (P10), and the limits of the whole run
+    require the same information about its models as about the others (B8).
 
     Raises:
-        PipelineError: all that is wrong with one.
+        PipelineError: all problems of one.
     """
     own = replace(
         options,
@@ -82,11 +82,11 @@ def inner_plans(
 
 @frozen
 class Plan:
-    """A pipeline that can be run, with what the command line added.
+    """A pipeline that can be run, with the options of the command line.
 
-    `variables` are those that are no secrets: of `env:`, and in the addresses of what is opened.
+    `variables` are those that are not secrets: of `env:`, and in the addresses of resources.
     `inner` are the plans of its sub-pipelines, by the id of the step that runs them. `missing` are
-    variables that are not set, in a plan that is only looked at.
+    variables that are not set, in a plan that is only inspected.
     """
 
     pipeline: Pipeline
@@ -113,12 +113,12 @@ class Plan:
 
     @property
     def has_keys(self) -> bool:
-        """Whether any step, also one of a sub-pipeline, names its items by a key."""
+        """Whether any step, including those of sub-pipelines, defines keys for its items."""
         own = any(step.flow.foreach and step.flow.foreach.key for step in self.steps)
         return own or any(inner.has_keys for inner in self.inner.values())
 
     def answers_in_a_schema(self, step: Step) -> bool:
-        """Whether the step's answer is a JSON value, by itself or in the pipeline that it runs."""
+        """Whether the step's answer is a JSON value, directly or in its sub-pipeline."""
         if isinstance(step, PipelineStep):
             inner = self.inner[step.id]
             ends = inner.steps[-1]
@@ -128,21 +128,21 @@ class Plan:
 
 
 class Played(Protocol):
-    """What a plan has to know of a cassette that is played: `recording.CassetteSession`."""
+    """Properties of a replayed cassette: `recording.CassetteSession`."""
 
     @property
     def replays_models(self) -> bool:
-        """Whether no model is asked, so that none needs a key."""
+        """Whether models are replayed, so that none needs a key."""
         ...
 
     @property
     def replays_servers(self) -> bool:
-        """Whether no server is opened."""
+        """Whether servers are replayed."""
         ...
 
     @property
     def variables(self) -> Mapping[str, str] | None:
-        """The variables that were recorded; `None` where another program recorded it (C6)."""
+        """The recorded variables; `None` if another program recorded the cassette (C6)."""
         ...
 
 
@@ -153,12 +153,12 @@ def load_checked(
     *,
     locked: bool = True,
 ) -> Pipeline:
-    """The pipeline of a file that can be run; `warn` is told what is merely odd.
+    """Load and check the pipeline of a file; `warn` receives warnings.
 
-    `locked=False` does not look at its lock file.
+    `locked=False` ignores its lock file.
 
     Raises:
-        PipelineError: all that is wrong with it, what no schema can say included (F10, F11).
+        PipelineError: all problems, including those not covered by the schema (F10, F11).
     """
     pipeline, found = check_file(path, overrides, locked=locked)
     if pipeline is None or any(not problem.warning for problem in found):
@@ -179,17 +179,18 @@ def make_plan(
     secrets: Secrets | None = None,
     offline: bool = False,
 ) -> Plan:
-    """Resolve `pipeline` for one run; `with_models=False` where none will be asked.
+    """Resolve `pipeline` for one run; `with_models=False` if no model will be asked.
 
-    `offline` nothing will be opened: what is not set is in `Plan.missing`, and no error.
+    If `offline`, nothing will be opened: unset variables are listed in `Plan.missing` without an
+    error.
 
-    `judges` are models that are asked beside those of the steps. A sub-pipeline is given the
-    `secrets` of the whole. What a `session` replays needs no key, and recorded variables are
-    seen (F7, C6).
+    `judges` are models that are asked beside those of the steps. A sub-pipeline shares the
+    `secrets` of the whole run. Resources replayed by a `session` need no key, and recorded
+    variables are visible (F7, C6).
 
     Raises:
         PipelineError: a variable that the file needs is not set, or what a limit needs is missing.
-        UsageError: an option names what the file does not have, or the lock file cannot be used.
+        UsageError: an option names something missing in the file, or the lock file cannot be used.
     """
     default, steps = _asked(pipeline, options)
     judges = tuple(judges)
@@ -234,7 +235,7 @@ def make_plan(
 def _servers(
     pipeline: Pipeline, options: RunOptions, resolver: Resolver
 ) -> Iterator[ResolvedServer]:
-    """The servers, with what the file leaves to who opens them."""
+    """The servers, with defaults for what the file does not specify."""
     for entry in pipeline.servers.values():
         required = options.servers_required if entry.required is None else entry.required
         yield resolve_server(replace(entry, required=required), resolver)
@@ -261,7 +262,7 @@ def _limits(
     default: str | None,
     judges: tuple[str, ...],
 ) -> Limits:
-    """Those of the file, with the command line's over them; models have what they call for."""
+    """Limits of the file, overridden by the command line; models with the values they require."""
     own = pipeline.limits
     limits = replace(
         own,
@@ -280,7 +281,7 @@ def _limits(
 def _resolvers(
     pipeline: Pipeline, options: RunOptions, secrets: Secrets, session: Played | None
 ) -> tuple[Resolver, Resolver]:
-    """What reads variables for the models and for the servers: live, or as they were recorded."""
+    """Readers of variables for models and for servers: live, or as recorded."""
     live = Variables(options.environ)
     held = (
         live
@@ -293,7 +294,7 @@ def _resolvers(
 
 
 def _named(pipeline: Pipeline, options: RunOptions, session: Played | None) -> dict[str, str]:
-    """The variables under `env:` that are set: those of the recording, where one is replayed."""
+    """The variables under `env:` that are set: recorded ones in a replay."""
     environ = options.environ
     if session is not None and (session.replays_models or session.replays_servers):
         environ = environ if session.variables is None else session.variables
@@ -301,7 +302,7 @@ def _named(pipeline: Pipeline, options: RunOptions, session: Played | None) -> d
 
 
 def default_model(pipeline: Pipeline) -> str | None:
-    """The model of steps that name none: `model:`, or the only one there is."""
+    """The model of steps that name none: `model:`, or the only one."""
     if pipeline.model is not None:
         return pipeline.model
     return next(iter(pipeline.models)) if len(pipeline.models) == 1 else None
@@ -313,7 +314,7 @@ def used_models(
     default: str | None,
     judges: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """The aliases the steps and the judges ask, and whatever those fall back to."""
+    """The model aliases of steps and judges, and all their fallbacks."""
     prompts = [step for step in steps if isinstance(step, PromptStep)]
     asked = [step.model or default for step in prompts]
     asked += [step.context.summary_model for step in prompts if step.context.max_tokens]

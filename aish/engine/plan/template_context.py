@@ -1,4 +1,4 @@
-"""What templates see: `inputs`, `env`, `steps`, `stdin` (F6, F7, F14)."""
+"""The template context: `inputs`, `env`, `steps`, `stdin` (F6, F7, F14)."""
 
 from collections.abc import Mapping
 
@@ -18,8 +18,8 @@ def template_context(
 ) -> Mapping[str, JsonValue]:
     """The names a template may use at this point of the run.
 
-    `variables` take the place of the process environment: in a replay, those that were recorded.
-    `more` are the names of an item.
+    `variables` replace the process environment: in a replay, the recorded ones. `more` are the
+    names of an item.
     """
     environ = options.environ if variables is None else variables
     names: dict[str, JsonValue] = {

@@ -1,9 +1,9 @@
-"""Whether what is to be attached is a URI, or the path of a file.
+"""Whether an attachment is a URI or the path of a file.
 
-Whether a URI may come of a server's URI template (RFC 6570, as far as finding a server needs).
+Also whether a URI matches a server's URI template (RFC 6570, as far as finding a server needs).
 
-Templates are a stranger's text: no regular expression is made of one, and each piece of the URI is
-looked at once for each piece of the template.
+Templates are untrusted: they are not converted to regular expressions, and each part of the URI is
+examined once for each part of the template.
 """
 
 from collections.abc import Iterator
@@ -22,17 +22,17 @@ def is_uri(ref: str) -> bool:
 
 @frozen
 class _Gap:
-    """What an expression stands for: some text, with `/` in it where the template says so."""
+    """The value of an expression: some text, with `/` in it if the template allows that."""
 
     slashes: bool
 
     def fits(self, text: str) -> bool:
-        """Whether it can stand for `text`."""
+        """Whether `text` is a possible value."""
         return bool(text) and (self.slashes or "/" not in text)
 
 
 def matches(template: str, uri: str) -> bool:
-    """Whether `uri` is `template` with its expressions filled in; none of them is empty."""
+    """Whether `uri` is `template` with non-empty values for its expressions."""
     parts = list(_parts(template))
     last = parts.pop() if parts and isinstance(parts[-1], str) else ""
     assert isinstance(last, str)
@@ -45,7 +45,7 @@ def matches(template: str, uri: str) -> bool:
         if isinstance(part, _Gap):
             gap = _Gap(part.slashes or (gap is not None and gap.slashes))
             continue
-        # The first place that fits: a later one would only make the gap longer.
+        # The first match: a later one would only make the gap longer.
         before, found, rest = rest.partition(part) if gap is None else _after_one(rest, part)
         if not found or (before if gap is None else not gap.fits(before)):
             return False
@@ -54,13 +54,13 @@ def matches(template: str, uri: str) -> bool:
 
 
 def _after_one(text: str, part: str) -> tuple[str, str, str]:
-    """`text` parted at the first `part` that has something before it."""
+    """`text` split at the first `part` that has something before it."""
     before, found, rest = text[1:].partition(part)
     return text[:1] + before, found, rest
 
 
 def _parts(template: str) -> Iterator[str | _Gap]:
-    """The texts and the expressions of a template; a brace that is never closed is a text."""
+    """The texts and the expressions of a template; an unclosed brace is text."""
     rest = template
     while rest:
         text, brace, inner = rest.partition("{")

@@ -1,1 +1,1 @@
-"""A look at a plan before it is run: what it would do, with which tools, at what cost."""
+"""Previews of a plan: actions, tools and cost."""

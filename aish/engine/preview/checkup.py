@@ -1,4 +1,4 @@
-"""What `aish doctor` looks at: this machine, and what one pipeline needs."""
+"""Checks of `aish doctor`: this machine, and the needs of one pipeline."""
 
 import os
 import platform
@@ -29,7 +29,7 @@ MODEL_HINT = smollm2.INSTALL
 
 @frozen
 class Finding:
-    """One thing looked at: `ok`, `--` (optional and absent), `bad` (needed and missing)."""
+    """A check result: `ok`, `--` (optional and absent), `bad` (needed and missing)."""
 
     subject: str
     state: Literal["ok", "--", "bad"]
@@ -59,7 +59,7 @@ def _embedded_model() -> Finding:
 
 
 async def check_pipeline(file: Path) -> list[Finding]:
-    """The file, its keys, its endpoints and its servers; no model answers anything."""
+    """The file, its keys, its endpoints and its servers; no model is asked for an answer."""
     try:
         pipeline = load_checked(file, ())
         plan = make_plan(pipeline, RunOptions(environ=dict(os.environ)))

@@ -1,4 +1,4 @@
-"""The resolved whole, as `aish plan` prints it: a JSON object made of a plan and its tools."""
+"""The resolved pipeline, as `aish plan` prints it: a JSON object of a plan and its tools."""
 
 import os.path
 from collections.abc import Mapping
@@ -47,10 +47,10 @@ def step_view(
     surveys: Mapping[str, KeySurvey] = MappingProxyType({}),
     within: str = "",
 ) -> JsonValue:
-    """A step as a JSON object; what only an earlier step's result can tell stands as written.
+    """A step as a JSON object; parts that depend on earlier results stay as written.
 
-    `surveys` tell of the keys of items that were looked at, by the ids of the steps; `within` goes
-    before the ids of a sub-pipeline's steps.
+    `surveys` have the keys of surveyed items, by the ids of the steps; `within` precedes the ids of
+    a sub-pipeline's steps.
     """
     known = [other.id for other in plan.steps]
     flow = _flow(step, context, surveys.get(f"{within}{step.id}"))
@@ -68,7 +68,7 @@ def step_view(
             row: Row = {"kind": "pipeline", "pipeline": file}
             inside = inner_context(step, plan, context)
             below = f"{within}{step.id}/"
-            # Its servers are asked when it runs.
+            # Its servers are asked at run time.
             row["steps"] = [
                 step_view(one, inner, inside, (), surveys, below) for one in inner.steps
             ]
@@ -76,7 +76,7 @@ def step_view(
 
 
 def _flow(step: Step, context: Context, keys: KeySurvey | None) -> Row:
-    """When and how often the step runs; only what the file says of it."""
+    """When and how often the step runs, as far as the file specifies it."""
     flow, foreach = step.flow, step.flow.foreach
     row: Row = {}
     if flow.when is not None:
@@ -129,7 +129,7 @@ def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, .
 
 
 def _prompt_shown(prompt: Prompt | ServerPrompt, context: Context) -> JsonValue:
-    """The user's part as far as it is known; of a server's prompt, which one it is."""
+    """The user prompt as far as known; for a server's prompt, its name."""
     if isinstance(prompt, Prompt):
         return _shown(prompt.user, context)
     arguments = _shown(dict(prompt.arguments), context)
@@ -137,7 +137,7 @@ def _prompt_shown(prompt: Prompt | ServerPrompt, context: Context) -> JsonValue:
 
 
 def _attached(step: PromptStep, context: Context) -> Row:
-    """What comes before the prompt, where anything does."""
+    """The attachments before the prompt, if any."""
     row: Row = {}
     if step.continues is not None:
         row["continues"] = step.continues
@@ -152,7 +152,7 @@ def _attached(step: PromptStep, context: Context) -> Row:
 
 
 def _kept_short(settings: Settings) -> Row:
-    """How long the conversation may grow (L19), where there is a bound."""
+    """The limit on the conversation's length (L19), if there is one."""
     if settings.max_tokens is None:
         return {}
     return {
@@ -201,7 +201,7 @@ def _verdict(plan: Plan, tool: Tool, arguments: JsonValue) -> Row:
 
 
 def _shown(source: JsonValue, context: Context) -> JsonValue:
-    """`source` rendered, or as written where it waits for an earlier step."""
+    """`source` rendered, or as written if it depends on an earlier step."""
     if isinstance(source, str):
         if any(name.startswith("steps") for name in references(source)):
             return source
@@ -217,9 +217,9 @@ def _shown(source: JsonValue, context: Context) -> JsonValue:
 
 
 def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject:
-    """Everything a reviewer wants to know before the run; `found` is `None` offline.
+    """Everything a reviewer needs before the run; `found` is `None` offline.
 
-    Without its servers' states where only a lock was looked at.
+    Server states are omitted if only a lock was read.
     """
     pipeline = plan.pipeline
     context = template_context(pipeline, options, {})

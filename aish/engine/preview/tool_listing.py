@@ -1,4 +1,4 @@
-"""Looking without running: what tools a pipeline has and what its rules say of each."""
+"""Lists the tools of a pipeline and the rules' verdict on each, without running it."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -21,7 +21,7 @@ MANY_TOOLS = 128
 
 @frozen
 class ToolView:
-    """A tool and the verdict on a call of it; `conditional` where that depends on arguments."""
+    """A tool and the verdict on a call of it; `conditional` if that depends on arguments."""
 
     tool: Tool
     verdict: Literal["auto", "ask", "deny", "staged"]
@@ -31,10 +31,10 @@ class ToolView:
 
 @frozen
 class Look:
-    """What the servers of a pipeline offer now, and which rules match none of it.
+    """What the servers of a pipeline currently offer, and which rules match none of it.
 
-    `locked` is what the lock, where it is enforced, says of that; `kept_out` are the tools that it
-    keeps out, and how they differ.
+    `locked` is the verdict of an enforced lock; `kept_out` are the tools that it excludes, and how
+    they differ.
     """
 
     tools: tuple[ToolView, ...]
@@ -58,7 +58,7 @@ async def look(plan: Plan, environment: RunEnvironment) -> Look:
 
 
 def look_at_lock(plan: Plan, emit: Emit) -> Look | None:
-    """The tools as they are locked, without asking a server; `None` where nothing is locked."""
+    """The tools as locked, without asking a server; `None` if nothing is locked."""
     if plan.lock is None:
         return None
     from aish.engine.plan.lock import known_servers, locked_tools
@@ -81,7 +81,7 @@ def look_at_lock(plan: Plan, emit: Emit) -> Look | None:
 
 
 def _named(policy: Policy, tools: Tools) -> Iterator[Tool]:
-    """The tools that rules name in full: older names are among them, which no list shows (K2)."""
+    """The tools that rules name in full: includes older names, which no list shows (K2)."""
     for rule in policy.all():
         tool = tools.by_name(ToolName(rule.server, rule.tool)) if rule.exact else None
         if tool is not None:
@@ -89,7 +89,7 @@ def _named(policy: Policy, tools: Tools) -> Iterator[Tool]:
 
 
 def view(policy: Policy, tool: Tool) -> ToolView:
-    """The verdict on a call of `tool` whose arguments are not known yet."""
+    """The verdict on a call of `tool` with unknown arguments."""
     ruling = decide(policy, tool, {})
     depends = any(rule.covers(tool.name) and not rule.unconditional for rule in policy.deciding())
     return ToolView(tool, ruling.verdict, ruling.rule, conditional=depends)

@@ -1,1 +1,1 @@
-"""What a run has open."""
+"""Open resources of a run."""

@@ -1,7 +1,7 @@
-"""The lock of a run: which tools it lets through, and what is not as it was pinned (P8).
+"""The lock of a run: admitted tools, and differences from the pins (P8).
 
-One `LockWatch` stands between the servers and everything that lists or calls tools. What differs
-is said at once, and stays out for the rest of the run, whatever the server says later.
+One `LockWatch` checks everything that lists or calls tools. A difference is reported at once, and
+excluded for the rest of the run, whatever the server sends later.
 """
 
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class LockWatch:
-    """Holds what servers offer against the lock, from the beginning to the end of a run."""
+    """Compares what servers offer with the lock, from the beginning to the end of a run."""
 
     def __init__(self, plan: Plan, lock: Lock, emit: Emit) -> None:
         self._pinned = lock
@@ -52,10 +52,10 @@ class LockWatch:
         self._good: dict[ToolName, Tool] = {}
 
     def begin(self) -> None:
-        """Say what the file alone tells, before any server is started.
+        """Report differences in the file itself, before any server is started.
 
         Raises:
-            LockDiffersError: a server, a model or a prompt is not the one that was pinned, and that
+            LockDiffersError: a server, a model or a prompt differs from its pin, and that
                 is enforced.
         """
         for found in address_differences(self._pinned, self._now):
@@ -72,7 +72,7 @@ class LockWatch:
         self.require()
 
     def hold(self, offering: "Registry") -> None:
-        """Compare what servers offer with the pins; from now on by `look_again` too."""
+        """Compare what servers offer with the pins; `look_again` repeats that."""
         self._offering = offering
         offering.hold_to(self.look_again, self.offers)
         self.look_again()
@@ -93,13 +93,13 @@ class LockWatch:
             self.offers(tool)
 
     def offers(self, tool: Tool) -> bool:
-        """Whether a tool is as it was pinned, and always was in this run."""
+        """Whether a tool matches its pin, and always did in this run."""
         if self._good.get(tool.name) is not tool and not self._is_out(tool.name):
             self._compare(tool)
         return not self._is_out(tool.name)
 
     def withdrawn(self, name: ToolName) -> str | None:
-        """Why a tool may not be called, if so: it is held as its server has it now."""
+        """Why a tool may not be called, if so, after comparing its current definition."""
         tool = self._offering.by_name(name) if self._offering else None
         if tool is not None:
             self.offers(tool)
@@ -113,7 +113,7 @@ class LockWatch:
         )
 
     def error(self) -> AishError | None:
-        """What ends the run with 7: what differs, where the lock is enforced."""
+        """The error that ends the run with 7: the differences, if the lock is enforced."""
         found = self.differences
         if not found or not self._enforced:
             return None
@@ -121,7 +121,7 @@ class LockWatch:
         return self.refusal(f"{named(found)} {verb} from the lock")
 
     def kept_out(self) -> tuple[str, ...]:
-        """The servers and tools that are not offered, and how they differ."""
+        """The excluded servers and tools, and how they differ."""
         return tuple(summary(one) for one in (*self._servers.values(), *self._tools.values()))
 
     def refusal(self, message: str) -> LockDiffersError:
@@ -131,7 +131,7 @@ class LockWatch:
         return LockDiffersError(message, where=str(self._path), hint=hint + without)
 
     def require(self) -> None:
-        """Refuse to go on with what differs.
+        """Refuse to continue with differences.
 
         Raises:
             LockDiffersError: something differs, and the lock is enforced.
@@ -142,14 +142,14 @@ class LockWatch:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """What is not as it was pinned, in the order in which that was found.
+        """All differences, in the order in which they were found.
 
-        Servers and tools are kept out; models and prompts are asked where that is not enforced.
+        Servers and tools are excluded; models and prompts are used unless that is enforced.
         """
         return (*self._servers.values(), *self._asked, *self._tools.values())
 
     def _matters(self, found: Difference) -> bool:
-        """Whether a model that may be asked, or a prompt, is not the one that was pinned."""
+        """Whether a model that may be asked, or a prompt, differs from its pin."""
         if found.change == "removed":
             return False
         return found.kind == "prompt" or (found.kind == "model" and found.name in self._models)
@@ -161,7 +161,7 @@ class LockWatch:
         server, own = tool.name.server, pinned_name(tool)
         pinned = self._pinned.servers.get(server)
         now = pin_now(tool, self._secrets)
-        # A server that the file does not have was connected by a person in this session.
+        # A server that is not in the file was connected by the user in this session.
         before = None if pinned is None else pinned.tools.get(own)
         found = None if pinned is None else tool_difference(server, own, before, now)
         if found is None:
@@ -178,7 +178,7 @@ class LockWatch:
 
 
 def begun_watch(plan: Plan, lock: Lock, emit: Emit) -> LockWatch:
-    """The watch over a plan's lock.
+    """The `LockWatch` of a plan's lock.
 
     Raises:
         LockDiffersError: a server, a model or a prompt is not the one that was pinned, and that is

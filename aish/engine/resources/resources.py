@@ -1,6 +1,6 @@
-"""From a plan to open clients: the composition root, on one exit stack.
+"""Opens the clients of a plan: the composition root, on one exit stack.
 
-Rooms that many runs do not need (servers, embedded models) are imported by those that do.
+Packages that many runs do not need (servers, embedded models) are imported on use.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -43,9 +43,9 @@ OpenServers = Callable[[Plan, RunEnvironment, Reaper], AbstractAsyncContextManag
 
 @frozen
 class Toolbox:
-    """Open servers behind one gate; enough for one direct call.
+    """Open servers behind one gate; sufficient for one direct call.
 
-    `servers` is how they were when the box was opened.
+    `servers` is their state when the box was opened.
     """
 
     tools: AllTools
@@ -56,7 +56,7 @@ class Toolbox:
 
 @frozen
 class Resources:
-    """What a run holds open; closed in reverse order, however the run ends."""
+    """Open resources of a run; closed in reverse order, however the run ends."""
 
     models: Mapping[str, Model]
     tools: AllTools
@@ -74,9 +74,8 @@ async def open_toolbox(
 ) -> AsyncGenerator[Toolbox]:
     """Open the servers, all at once (M5); no model.
 
-    `servers` opens them in another way, also where the plan has none. A server that does not come
-    up is in `Toolbox.servers` with its reason; `require_servers` says whether one may go on without
-    it.
+    `servers` overrides how they are opened, even if the plan has none. A server that fails to start
+    is in `Toolbox.servers` with its reason; `require_servers` decides whether that is an error.
 
     Raises:
         UsageError: two tools share a name, or a pack's root is not allowed.
@@ -110,10 +109,10 @@ async def open_resources(
     throttles: Throttles | None = None,
     servers: OpenServers | None = None,
 ) -> AsyncGenerator[Resources]:
-    """Open the servers and then the models; what they are asked is counted by `meter`.
+    """Open the servers and then the models; `meter` counts the requests.
 
-    Also those of sub-pipelines: what is missing is known before anything is paid for (M5). All
-    share the `throttles` of their endpoints. `servers` opens those of the plan in another way.
+    Includes those of sub-pipelines: what is missing is known before anything is paid for (M5). All
+    share the `throttles` of their endpoints. `servers` overrides how they are opened.
 
     Raises:
         UnavailableError: an embedded model could not be started.
@@ -133,7 +132,7 @@ async def open_resources(
 
 
 def parts(plan: Plan, resources: Resources) -> Iterator[tuple[Plan, Resources]]:
-    """The run itself, and its sub-pipelines as far as they are open."""
+    """The run itself, and its open sub-pipelines."""
     yield plan, resources
     for id, opened in resources.inner.items():
         yield from parts(plan.inner[id], opened)
@@ -148,13 +147,13 @@ def all_servers(resources: Resources, prefix: str = "") -> tuple[ServerInfo, ...
 
 
 def missing_server(plan: Plan, servers: tuple[ServerInfo, ...]) -> ServerInfo | None:
-    """The first required server that did not come up."""
+    """The first required server that did not start."""
     required = {server.entry.alias for server in plan.servers if server.entry.required}
     return next((s for s in servers if s.state == "failed" and s.alias in required), None)
 
 
 def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
-    """Refuse to go on without a required server (M5).
+    """Refuse to continue without a required server (M5).
 
     Raises:
         UnavailableError: names the first that failed, with its reason.
@@ -169,13 +168,13 @@ def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
 
 
 def lock_errors(tools: AllTools | None) -> tuple[AishError, ...]:
-    """What a lock that is enforced says of the tools, now (P8)."""
+    """The current differences by an enforced lock (P8)."""
     error = tools.watch.error() if tools is not None and tools.watch is not None else None
     return () if error is None else (error,)
 
 
 def require_lock(tools: AllTools) -> None:
-    """Refuse to go on with tools that are not as they were locked.
+    """Refuse to continue with tools that differ from the lock.
 
     Raises:
         LockDiffersError: says which.
@@ -206,7 +205,7 @@ def _runtime(
         masked = plan.secrets.mask_json(value) if problems else value
         if masked == value:
             return problems
-        # Problems show the beginning of a value, and half a secret would not be known for one.
+        # Problems show the beginning of a value, and a truncated secret would not be recognized.
         return await check_any(schema, masked, worker) or (_UNFIT,)
 
     return AgentRuntime(
@@ -239,7 +238,7 @@ async def open_models(
     throttles: Throttles,
     stack: AsyncExitStack,
 ) -> Mapping[str, Model]:
-    """The models of a plan by alias, each with what it falls back to; closed by the stack.
+    """The models of a plan by alias, each with its fallbacks; closed by the stack.
 
     Raises:
         UnavailableError: an embedded model could not be started.

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 async def open_servers(
     plan: Plan, environment: RunEnvironment, reaper: Reaper
 ) -> AsyncGenerator[Registry]:
-    """Connect to the servers, all at once (M5); where they are replayed, to none of them (C6).
+    """Connect to the servers, all at once (M5); replayed ones are not contacted (C6).
 
     Raises:
         UsageError: two tools share a name, or a pack's root is not allowed.
-        CassetteMissError: the cassette does not hold what a server was asked.
+        CassetteMissError: the cassette does not hold a request to a server.
     """
     adapter = None if environment.tape is None else environment.tape.server_adapter()
     replayed = adapter is not None and adapter.replays
@@ -56,7 +56,7 @@ async def open_servers(
 
 @frozen
 class LiveServers:
-    """The servers of a session; whoever opens them begins with those of the plan."""
+    """The servers of a session; initially those of the plan."""
 
     dynamic_registry: "DynamicRegistry"
     plan: Plan
@@ -64,7 +64,7 @@ class LiveServers:
     adapter: "CassetteAdapter | None"
 
     def connection(self, server: ResolvedServer) -> ServerConnection:
-        """How to reach a server; its registry lets go of what that opens.
+        """A connector to the server; its registry closes what it opens.
 
         Raises:
             UsageError: a pack's root is not allowed.
@@ -80,7 +80,7 @@ async def open_live_servers(
     elicit: Elicit | None,
     on_settled: "OnSettled",
 ) -> AsyncGenerator[LiveServers]:
-    """A registry without servers yet; those it has in the end are let go when the block ends."""
+    """A registry without servers; those added later are closed when the block ends."""
     adapter = None if environment.tape is None else environment.tape.server_adapter()
     from aish.mcp.client.dynamic_registry import open_dynamic_registry
 
@@ -107,7 +107,7 @@ def _connection(
 ) -> ServerConnection:
     found = ServerConnection(entry=server.entry, token=server.token)
     if adapter is not None and adapter.replays:
-        # A pack of a server that is only replayed would touch the disk.
+        # A pack of a server that is only replayed would access the disk.
         return found
     pack: Pack | None = None
     if server.entry.pack:

@@ -36,12 +36,12 @@ def ended(exit_code: int, stdout: str, stderr: str) -> ToolResult:
 
 
 def not_started(why: str) -> ToolResult:
-    """The result of a command that did not run."""
+    """The result of a command that was not started."""
     return ToolResult("handler_error", why)
 
 
-# A command that prints without end or never ends is stopped here (X6); a run's own limit is
-# usually tighter.
+# A command with unlimited output or duration is stopped here (X6); a run's own limit is usually
+# tighter.
 OUTPUT_LIMIT = 16 * 1024 * 1024
 TIME_LIMIT = 24 * 3600.0
 
@@ -64,12 +64,12 @@ SHELL_RUN = Tool(
 
 
 def command_arguments(run: Sequence[str] | str) -> JsonObject:
-    """What the gate sees of a command: the words of an argv, or the text for `sh`."""
+    """The arguments for the gate: the words of an argv, or the text for `sh`."""
     return {"command": run} if isinstance(run, str) else {"argv": list(run)}
 
 
 class Listener(Protocol):
-    """Hears what a command prints while it runs, as far as it is kept."""
+    """Receives the output of a running command, as far as it is kept."""
 
     def printed(self, stream: Stream, data: bytes) -> None:
         """Some bytes of it."""
@@ -82,11 +82,11 @@ class Listener(Protocol):
 
 @frozen
 class LocalCommands:
-    """Runs what `shell__run` was approved for; `step` is the step that a cassette names.
+    """Runs approved `shell__run` calls; `step` is the step named in the cassette.
 
-    `environ` is what the small environment of a command is taken from; `environment` takes its
-    place where a command gets another. `shell` are the words before a command line: where they are
-    not the platform's, the command is recorded as the argv that it is.
+    `environ` is the source of the small environment of a command; `environment` replaces it for
+    some commands. `shell` are the words before a command line: if they are not the platform's, the
+    command is recorded as its argv.
     """
 
     cwd: Path
@@ -99,11 +99,11 @@ class LocalCommands:
     listener: Listener | None = None
 
     def of_step(self, step: str) -> "LocalCommands":
-        """The same, run by a step."""
+        """The same, for a step."""
         return replace(self, step=step)
 
     async def run(self, arguments: JsonObject) -> ToolResult:
-        """The command's end as a tool result; `structured` is `{exit_code, stdout, stderr}`.
+        """Run the command; returns a result with `structured` of `{exit_code, stdout, stderr}`.
 
         Raises:
             CassetteMissError: a replay met a command that the cassette does not hold.
@@ -138,7 +138,7 @@ class LocalCommands:
 
 
 def argv_of(arguments: JsonObject) -> tuple[str, ...]:
-    """The argv that `arguments` stand for."""
+    """The argv that `arguments` describe."""
     command = arguments.get("command")
     if isinstance(command, str):
         return (*PLATFORM_SHELL, command)
@@ -153,23 +153,23 @@ if TYPE_CHECKING:
 
 
 class Offers(Protocol):
-    """What servers offer beside tools (M12)."""
+    """Resources and prompts of servers (M12)."""
 
     async def declaring(self, capability: Capability) -> tuple[str, ...]:
-        """The servers that say that they have `resources`, or `prompts`."""
+        """The servers that declare `resources`, or `prompts`."""
         ...
 
     async def resources(self) -> tuple[Resource, ...]:
-        """The resources of all servers that have any, templates among them."""
+        """The resources of all servers that have any, including templates."""
         ...
 
     async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
-        """What is in a resource.
+        """The content of a resource.
 
         Raises:
             UsageError: there is no such server.
-            UnavailableError: the server is out of reach.
-            StepFailedError: the server refused, or what it sent cannot be used.
+            UnavailableError: the server is unreachable.
+            StepFailedError: the server refused, or its response is invalid.
         """
         ...
 
@@ -188,7 +188,7 @@ class Offers(Protocol):
 class AllTools:
     """`core.protocols.Tools` and `Offers` over the servers, if there are any, and local commands.
 
-    What `watch` keeps out is not listed, has no name, and is not called (P8).
+    What `watch` excludes is not listed, has no name, and is not called (P8).
     """
 
     servers: "Registry | None"
@@ -215,14 +215,14 @@ class AllTools:
         return self._offered(self.servers.by_name(name) if self.servers else None)
 
     def withdrawn(self, tool: Tool) -> str | None:
-        """Why a tool that was offered is not any more, as the reply to a call of it."""
+        """Why a tool that was offered no longer is, as the reply to a call of it."""
         if self.watch is None or tool.name == SHELL_RUN.name:
             return None
         reason = self.watch.withdrawn(tool.name)
         return reason and f"[aish] tool call denied: {tool.name}: {reason}"
 
     def require(self, name: ToolName) -> None:
-        """Say of a tool that is not there that the lock or its server keeps it out, if so.
+        """Raise if a missing tool is excluded by the lock or its server.
 
         Raises:
             LockDiffersError: the lock does.
@@ -247,22 +247,22 @@ class AllTools:
         if tool.name == SHELL_RUN.name:
             return await self.local.run(arguments)
         assert self.servers is not None, "a tool of a server comes from a server"
-        # Once more: it may have changed while the call was decided on (P6).
+        # Checked again: it may have changed while the call was being approved (P6).
         denied = self.withdrawn(tool)
         if denied is not None:
             return ToolResult("denied", denied)
         return await self.servers.call(tool, arguments, on_progress, sample)
 
     async def declaring(self, capability: Capability) -> tuple[str, ...]:
-        """The servers that say that they have `resources`, or `prompts`."""
+        """The servers that declare `resources`, or `prompts`."""
         return await self.servers.declaring(capability) if self.servers else ()
 
     async def resources(self) -> tuple[Resource, ...]:
-        """The resources of all servers that have any, templates among them."""
+        """The resources of all servers that have any, including templates."""
         return await self.servers.resources() if self.servers else ()
 
     async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
-        """What is in a resource; fails as `Offers.read_resource` does."""
+        """The content of a resource; fails as `Offers.read_resource` does."""
         return await self._server(server).read_resource(server, uri)
 
     async def prompts(self) -> tuple[ServerPromptInfo, ...]:

@@ -1,4 +1,4 @@
-"""What stands before a prompt's own text: files of the project, and resources of servers (M12)."""
+"""Attachments before a prompt's own text: files of the project, and server resources (M12)."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,7 +23,7 @@ _SIGNATURES = (
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
 )
-# What models know by name; anything else is plain text.
+# Formats that models know by name; anything else is plain text.
 _KINDS = {
     ".csv": "text/csv",
     ".html": "text/html",
@@ -37,7 +37,7 @@ _KINDS = {
 
 @frozen
 class Attached:
-    """What a user turn begins with: text, and the pictures that it names."""
+    """The start of a user turn: text, and the images that it names."""
 
     text: str
     media: tuple[Media, ...] = ()
@@ -51,12 +51,12 @@ async def attachment(
     *,
     sees_images: bool,
 ) -> Attached:
-    """A file of `folder`, or a resource, as a model is shown it; `wanted.ref` is no template here.
+    """A file of `folder`, or a resource, as shown to a model; `wanted.ref` is not a template here.
 
     Raises:
-        StepFailedError: it is not there, cannot be shown, or has more than `limit` bytes of text;
+        StepFailedError: it is missing, cannot be shown, or has more than `limit` bytes of text;
             or which server has it is not clear.
-        UnavailableError: its server is out of reach.
+        UnavailableError: its server is unreachable.
     """
     if wanted.server is None and not is_uri(wanted.ref):
         parts: tuple[Part, ...] = (_file(folder, wanted.ref),)
@@ -67,7 +67,7 @@ async def attachment(
 
 
 def joined(pieces: Iterable[Attached], text: str) -> Attached:
-    """A user turn: what is attached, then its own text."""
+    """A user turn: the attachments, then its own text."""
     pieces = tuple(pieces)
     return Attached(
         "\n\n".join(part for part in (*(piece.text for piece in pieces), text) if part),
@@ -76,7 +76,7 @@ def joined(pieces: Iterable[Attached], text: str) -> Attached:
 
 
 def refuse_long(what: str, texts: Iterable[str], limit: int) -> None:
-    """Nothing that a file or a person asks for is cut behind their back.
+    """Refuse long content: what a file or user requests is never truncated silently.
 
     Raises:
         StepFailedError: the texts have more than `limit` bytes.
@@ -89,10 +89,10 @@ def refuse_long(what: str, texts: Iterable[str], limit: int) -> None:
 
 
 def file_data(folder: Path, name: str) -> bytes:
-    """What is in a file that is attached.
+    """The content of an attached file.
 
     Raises:
-        StepFailedError: it cannot be read, or stands outside of `folder`.
+        StepFailedError: it cannot be read, or is outside of `folder`.
     """
     try:
         return project_file(folder, name, _LARGEST)
@@ -116,7 +116,7 @@ def _file(folder: Path, name: str) -> Part:
 
 
 def _picture(data: bytes) -> str | None:
-    """The kind of a picture, by what it begins with and not by its name."""
+    """The type of an image, by its first bytes and not by its name."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _SIGNATURES if data.startswith(start)), None)
@@ -136,7 +136,7 @@ async def _resource(wanted: Attachment, servers: Offers | None) -> tuple[Part, .
 
 
 async def _server_of(uri: str, servers: Offers) -> str:
-    """The server that has a resource: who lists it, whose template it fits, or the only one."""
+    """The server of a resource: one that lists it, whose template it matches, or the only one."""
     able = await servers.declaring("resources")
     if not able:
         raise StepFailedError(f"no server offers resources, so none has `{uri}`")
@@ -158,10 +158,10 @@ async def _server_of(uri: str, servers: Offers) -> str:
 
 
 def _shown(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> Attached:
-    """Each part between two lines that say where it comes from.
+    """Each part between two lines that name its source.
 
-    What its server calls it is shown whole or not at all: of a secret in it that is cut in two, no
-    half would be masked.
+    The server's name for it is shown completely or not at all: a truncated secret in it would not
+    be masked.
     """
     blocks: list[str] = []
     media: list[Media] = []

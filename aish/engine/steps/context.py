@@ -1,4 +1,4 @@
-"""What every kind of step is given: the plan, the open resources, and what came before."""
+"""The context of every step: plan, open resources, and earlier results."""
 
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {
 
 @frozen
 class ItemScope:
-    """The item that is being worked on: its key, and what templates call it."""
+    """The current item: its key, and its template names."""
 
     key: str
     names: Mapping[str, JsonValue]
@@ -44,14 +44,14 @@ class ItemScope:
 
 @slotted
 class StepContext:
-    """A run in progress; `records` grows as steps finish, `ends` is when its time is over.
+    """A run in progress; `records` grows as steps finish, `ends` is the deadline.
 
-    `slots` bounds how many units of work are in flight in the whole run. `item` is set while the
-    step runs for an item, `turn` counts the requests that earlier attempts made. `prefix` goes
-    before the ids of a sub-pipeline's steps, `within` is the outer item that it runs for, and
-    `inner` runs one. `carrier` runs items elsewhere, where that is wanted. `needed` are the steps
-    whose items anything reads later; `ended` has those of each step that have ended so far.
-    `resume` are the words of the command that continues the run, where one can.
+    `slots` limits the units of work in flight in the whole run. `item` is set while the step runs
+    for an item, `turn` counts the requests of earlier attempts. `prefix` precedes the ids of a
+    sub-pipeline's steps, `within` is the outer item that it runs for, and `inner` runs one.
+    `carrier` runs items on workers, if requested. `needed` are the steps whose items are read
+    later; `ended` has the ended ones of each step. `resume` is the command that continues the run,
+    if possible.
     """
 
     plan: Plan
@@ -64,7 +64,7 @@ class StepContext:
     spending: Spending = field(default_factory=Spending)
     resume_state: "ResumeState | None" = None
     replayed: bool = False
-    chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - no secret
+    chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - not a secret
     needed: frozenset[str] = frozenset()
     resume: tuple[str, ...] = ()
     ended: dict[Place, list[ItemRecord]] = field(default_factory=dict)
@@ -80,20 +80,20 @@ class StepContext:
         return self.prefix + step.id
 
     def place(self, step: Step) -> Place:
-        """Where the step's events happen."""
+        """The place of the step's events."""
         own = None if self.item is None else self.item.key
         keys = [key for key in (self.within, own) if key is not None]
         return Place(self.prefix + step.id, "/".join(keys) or None)
 
     def context(self) -> Mapping[str, JsonValue]:
-        """What templates see now."""
+        """The current template context."""
         more = self.item.names if self.item is not None else None
         return template_context(
             self.plan.pipeline, self.options, self.records, self.plan.variables, more
         )
 
     def runtime(self, limits: LoopLimits, on_denied: OnDenied) -> AgentRuntime:
-        """The resources as the loop takes them, under a step's own limits."""
+        """The resources for the tool loop, under a step's own limits."""
         return replace(self.resources.runtime, limits=limits, on_denied=on_denied)
 
 
@@ -103,9 +103,9 @@ Inner = Callable[[PipelineStep, StepContext], Awaitable[StepRecord]]
 
 @slotted
 class RemoteItem:
-    """An item that is run elsewhere: `begin` is called once when it is begun, `end` when it ends.
+    """An item run on a worker: `begin` is called once at its start, `end` at its end.
 
-    One that has not `ended` in the end is not done.
+    An item that has not `ended` is incomplete.
     """
 
     stage: StepContext
@@ -116,16 +116,16 @@ class RemoteItem:
 
 
 class Carrier(Protocol):
-    """Runs items on workers (B7): a `Dispatcher` of the cluster, which most runs do not import."""
+    """Runs items on workers (B7): a `Dispatcher` of the cluster, imported only if used."""
 
     def size(self, step: Step, stage: StepContext) -> int:
-        """How many items of the step are handed over together now."""
+        """The number of items of the step to hand over together now."""
         ...
 
     async def carry(
         self, step: Step, items: Sequence[RemoteItem], wanted: Callable[[], bool]
     ) -> None:
-        """Run items one after the other on a worker, if they still are `wanted` when it is free."""
+        """Run items one after the other on a worker, if still `wanted` when it is free."""
         ...
 
 

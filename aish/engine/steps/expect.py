@@ -1,4 +1,4 @@
-"""What a step expects of itself (F4, F12): checked when it has succeeded, else it has failed.
+"""Expectations of a step (F4, F12): checked on success; the step fails if one is not met.
 
 A model may judge the result by a rubric.
 """
@@ -37,9 +37,9 @@ from aish.engine.steps.structured_output import answer
 
 
 async def held_to(step: Step, record: StepRecord, stage: StepContext) -> StepRecord:
-    """The record of a step that succeeded, or the same as failed by what it expects.
+    """The record of a successful step, changed to failed if an expectation is not met.
 
-    Everything is checked, so that one run shows all that does not hold.
+    All are checked, so that one run shows every violation.
 
     Raises:
         AishError: a judge could not be asked, or gave no verdict.
@@ -59,7 +59,7 @@ async def held_to(step: Step, record: StepRecord, stage: StepContext) -> StepRec
 
 
 def grader(stage: StepContext, place: Place) -> Grade:
-    """Asks the models that judge; most runs have none, and load nothing for them."""
+    """Asks the judge models; most runs have none, and import nothing for them."""
 
     async def ask(expectation: Expectation, text: str) -> tuple[bool, str]:
 
@@ -69,7 +69,7 @@ def grader(stage: StepContext, place: Place) -> Grade:
 
 
 def _said(unmet: Sequence[Checked]) -> str:
-    """The first of them in one line, and how many more there are."""
+    """The first of them in one line, and the number of others."""
     first = unmet[0].message.splitlines()[0].removesuffix(":")
     return first if len(unmet) == 1 else f"{first} (and {len(unmet) - 1} more)"
 
@@ -102,7 +102,7 @@ async def grade(
     Raises:
         BudgetError: a limit does not allow for its request.
         StepFailedError: it gives no verdict.
-        UnavailableError: its endpoint stayed out of reach.
+        UnavailableError: its endpoint is unreachable.
     """
     alias = expectation.model or ""
     model = stage.resources.models[alias]
@@ -130,7 +130,7 @@ async def grade(
 
 def _opening(rubric: str, text: str, model: Model, heard: Heard | None) -> History:
     text = safe_utf8(text)
-    # Nobody can write a text that has its own hash in it, so none can end itself early.
+    # A text cannot contain its own hash, so it cannot forge the end marker.
     mark = sha256(text.encode()).hexdigest()[:16]
     asked = f"The rubric:\n{rubric}\n\nThe text:\nBEGIN-{mark}\n{text}\nEND-{mark}"
     if not model.enforces_schema:
@@ -142,7 +142,7 @@ def _opening(rubric: str, text: str, model: Model, heard: Heard | None) -> Histo
 
 
 def _aside(emit: Callable[[Event], None]) -> Callable[[Event], None]:
-    """The judge's turns are told as such; its words as they come are nobody's answer."""
+    """The judge's turns are marked as such; its text deltas are not emitted."""
 
     def tell(event: Event) -> None:
         if isinstance(event, TurnStarted | TurnFinished):

@@ -1,4 +1,4 @@
-"""A `prompt` step: a model with the tool loop; `continues` takes up an earlier conversation."""
+"""A `prompt` step: a model with the tool loop; `continues` resumes an earlier conversation."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 def continued(step: Step) -> str | None:
-    """The step whose conversation this one goes on with, if it does."""
+    """The step whose conversation this one continues, if any."""
     return step.continues if isinstance(step, PromptStep) else None
 
 
 def is_continued(step: Step, steps: Iterable[Step]) -> bool:
-    """Whether one of the steps goes on with this one's conversation."""
+    """Whether another step continues the conversation of this one."""
     return any(isinstance(one, PromptStep) and one.continues == step.id for one in steps)
 
 
 def nothing_to_continue(step: Step, records: Mapping[str, StepRecord]) -> Failure | None:
-    """Why the step cannot go on with a conversation, where it wants to; its needs have ended."""
+    """Why the step cannot continue a conversation, if it is to; its needs have ended."""
     wanted = continued(step)
     if wanted is None or records[wanted].status == "ok":
         return None
@@ -47,10 +47,10 @@ def nothing_to_continue(step: Step, records: Mapping[str, StepRecord]) -> Failur
 
 
 def beginning(step: PromptStep, stage: StepContext) -> History:
-    """The turns that the step's conversation begins with: its own copy, so also of an attempt.
+    """The initial turns of the step's conversation: a copy for each attempt.
 
     Raises:
-        StepFailedError: an earlier part of the run did not write them down.
+        StepFailedError: an earlier part of the run did not record them.
     """
     if step.continues is None:
         return History()
@@ -62,9 +62,9 @@ def beginning(step: PromptStep, stage: StepContext) -> History:
 
 
 def conversation_recorder(step: PromptStep, stage: StepContext) -> Heard | None:
-    """Who writes the conversation down: all of it where a resumed run may have to continue it.
+    """The recorder of the conversation: all of it if a resumed run may have to continue it.
 
-    What belongs to an item is done again with it.
+    Conversations within an item are repeated with it.
     """
     runtime, place = stage.resources.runtime, stage.place(step)
     if place.item is not None or not is_continued(step, stage.plan.steps):
@@ -76,7 +76,7 @@ async def run_prompt(step: PromptStep, stage: StepContext) -> StepRecord:
     """Ask the step's model until it answers without a tool call.
 
     Raises:
-        UnavailableError: the model stayed out of reach, or a server that was asked for something.
+        UnavailableError: the model or a server is unreachable.
         StepFailedError: the endpoint refused, a template cannot be rendered, or what the prompt
             takes from elsewhere cannot be had.
     """
@@ -108,7 +108,7 @@ async def run_prompt(step: PromptStep, stage: StepContext) -> StepRecord:
 
 
 def _bound(step: PromptStep, stage: StepContext) -> "Window | None":
-    """What keeps the conversation from growing without end, where the file wants that (L19)."""
+    """The limit on the conversation's length, if the file sets one (L19)."""
     if step.context.max_tokens is None:
         return None
     from aish.agent.compaction import Window
@@ -142,7 +142,7 @@ async def opening(
 
 
 def visible_tools(step: PromptStep, listed: tuple[Tool, ...]) -> tuple[Tool, ...]:
-    """What the step's model is shown: all tools, or those its globs match."""
+    """The tools shown to the step's model: all, or those its globs match."""
     if step.tools is None:
         return listed
     globs = step.tools
@@ -150,7 +150,7 @@ def visible_tools(step: PromptStep, listed: tuple[Tool, ...]) -> tuple[Tool, ...
 
 
 def _require_named(step: PromptStep, tools: AllTools) -> None:
-    """See that no tool which the step names is one that its server lists twice.
+    """Raise if a tool named by the step is listed twice by its server.
 
     Raises:
         StepFailedError: one is.
@@ -163,7 +163,7 @@ def _require_named(step: PromptStep, tools: AllTools) -> None:
 
 
 def wire_choice(choice: str, tools: AllTools) -> str:
-    """`tool_choice` as the wire has it: a tool's name becomes its wire name."""
+    """`tool_choice` as sent: a tool's name becomes its wire name."""
     if "__" not in choice:
         return choice
     server, _, name = choice.partition("__")

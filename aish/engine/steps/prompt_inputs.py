@@ -1,4 +1,4 @@
-"""The turns that a prompt step opens with, where servers or files have a part in them (M12)."""
+"""The opening turns of a prompt step, if they use servers or files (M12)."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -47,7 +47,7 @@ async def prompt_turns(
 
 
 def _turn(message: PromptMessage, *, sees_images: bool) -> UserTurn | AssistantTurn:
-    """A message as a turn; pictures in it that are not sent are named."""
+    """A message as a turn; images that are not sent are named."""
     user = message.role == "user"
     media = [one for one in message.media if user and sees_images and can_be_attached(one)]
     lines = [safe_utf8(message.text)]
@@ -57,7 +57,7 @@ def _turn(message: PromptMessage, *, sees_images: bool) -> UserTurn | AssistantT
 
 
 def _joined(turns: Iterable[UserTurn | AssistantTurn]) -> Turns:
-    """Turns of one role in a row as one, and none that says nothing."""
+    """Consecutive turns of one role merged, and empty ones removed."""
     found: list[UserTurn | AssistantTurn] = []
     for turn in turns:
         if not turn.text:
@@ -77,11 +77,11 @@ def _joined(turns: Iterable[UserTurn | AssistantTurn]) -> Turns:
 async def opening_turns(
     step: PromptStep, stage: StepContext, *, sees_images: bool
 ) -> tuple[Turns, UserTurn]:
-    """What is said first, and the user's turn to be answered, with what is attached before it.
+    """The system prompt, and the user turn with its attachments first.
 
     Raises:
         StepFailedError: something cannot be had, or is too long.
-        UnavailableError: a server is out of reach.
+        UnavailableError: a server is unreachable.
     """
     context, servers = stage.context(), stage.resources.tools.servers
     limit = step.limits.result_limit
@@ -93,7 +93,7 @@ async def opening_turns(
             filled = {name: render(text, context) for name, text in arguments.items()}
             kept = replace(step.prompt, arguments=filled)
             turns = await prompt_turns(kept, servers, limit, sees_images=sees_images)
-    # One after the other, so that a recording has them in the order of the file.
+    # Sequentially, so that a recording has them in the order of the file.
     pieces = [
         await attachment(
             replace(one, ref=render(one.ref, context)),

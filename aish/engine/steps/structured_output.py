@@ -1,7 +1,7 @@
-"""An answer in a JSON Schema: asked for, judged, and asked for again until it fits (B9).
+"""Structured answers: requested, validated, and requested again until valid (B9).
 
-One conversation throughout: what is wrong is said in a user turn, and the bounds of the tool loop
-hold for all of it.
+One conversation throughout: problems are reported in a user turn, and the limits of the tool loop
+apply to all of it.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ _NOW_ALONE = "the answer is requested with its schema, in a turn without tools"
 
 @frozen
 class Answered:
-    """`outcome` is of everything that was asked and said; `failure` is about the last answer."""
+    """`outcome` covers the whole conversation; `failure` is about the last answer."""
 
     outcome: Outcome
     output: JsonValue = None
@@ -31,13 +31,13 @@ class Answered:
 
 
 async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRuntime) -> Answered:
-    """Ask for an answer that fits `schema`, at most `attempts` times.
+    """Request an answer that matches `schema`, at most `attempts` times.
 
-    Where the endpoint takes no schema beside tools, the answer of a turn with tools is no attempt:
-    the model was not told of the schema yet, which a turn without tools then does.
+    If the endpoint does not support a schema beside tools, the answer of a turn with tools is not
+    an attempt: the model receives the schema in a turn without tools.
 
     Raises:
-        UnavailableError: the model's endpoint stayed out of reach, or refused the credentials.
+        UnavailableError: the model's endpoint is unreachable, or refused the credentials.
         StepFailedError: the endpoint refused the request, or its answer is unusable.
     """
     first = ask.place.turn or 0
@@ -52,7 +52,7 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRu
         if not judged.why:
             return Answered(said, judged.value)
         here = replace(ask.place, turn=first + said.turns)
-        # Every turn but the last was one with calls.
+        # Every turn but the last had tool calls.
         ask = replace(ask, place=here, rounds=ask.rounds + now.turns - 1)
         if _is_apart(ask):
             runtime.emit(Notice(here, "info", "schema_asked", _NOW_ALONE))
@@ -63,18 +63,18 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRu
             ask = _asked_again(ask, correction_request(judged))
             attempt += 1
         else:
-            # What was rejected is no output: only the text tells of it.
+            # A rejected answer is not output: it is only in the text.
             return Answered(said, None, _failure(judged, attempt))
 
 
 def _is_apart(ask: Ask) -> bool:
-    """Whether the schema did not go out because tools did; known only once it was tried."""
+    """Whether the schema was not sent because of tools; known only after the first request."""
     model = ask.model
     return bool(ask.tools) and model.enforces_schema and not model.schema_with_tools
 
 
 def _asked_again(ask: Ask, text: str) -> Ask:
-    """The same conversation with one more user turn; to insist on a tool was for its beginning."""
+    """The same conversation with one more user turn; a required tool applied only to its start."""
     add_user(ask.history, text, heard=ask.heard)
     return replace(ask, tool_choice="none" if ask.tool_choice == "none" else "auto")
 

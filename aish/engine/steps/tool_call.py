@@ -40,7 +40,7 @@ async def run_call(step: CallStep, stage: StepContext) -> StepRecord:
     """Call the step's tool with its rendered arguments.
 
     Raises:
-        LockDiffersError: the lock keeps the tool out.
+        LockDiffersError: the lock excludes the tool.
         StepFailedError: no server offers the tool, or a template cannot be rendered.
     """
     server, _, name = step.call.partition("__")
@@ -80,15 +80,15 @@ async def run_command_step(step: RunStep, stage: StepContext) -> StepRecord:
 def tool_record(
     id: str, kind: StepKind, used: UsedCall, *, on_denied: str, output: JsonValue
 ) -> StepRecord:
-    """What a single tool call means for its step."""
+    """The step record of a single tool call."""
     status, code = MEANING[used.kind]
     if used.kind == "denied" and on_denied == "continue":
-        # Nothing ran, and the file says to go on: shown as denied, and the run is not failed by it.
+        # Nothing ran, and the file says to continue: shown as denied, without failing the run.
         code = ExitCode.OK
     failure = None
     if status != "ok":
         failure = Failure(used.kind, _why(used), used.hint)
-    # What we tell a model about a call that reached no tool is nobody's result.
+    # The reply to a model about a call that reached no tool is not a result.
     answered = used.kind in {"ok", "handler_error"} and used.verdict != "staged"
     return StepRecord(
         id=id,
@@ -113,7 +113,7 @@ def output_of(used: UsedCall) -> JsonValue:
 
 
 def _text(used: UsedCall) -> str | None:
-    """A command's text is what it printed (F14), and nothing where it could not be started."""
+    """A command's text is its output (F14), empty if it could not be started."""
     if used.tool != str(SHELL_RUN.name):
         return used.whole
     return str(used.structured["stdout"]) if isinstance(used.structured, dict) else None
@@ -135,7 +135,7 @@ async def direct_call(
     Raises:
         UsageError: no such tool, or the arguments do not fit its schema.
         UnavailableError: a required server is missing.
-        LockDiffersError: something is not as it was locked.
+        LockDiffersError: something differs from the lock.
     """
     async with open_toolbox(plan, environment) as box:
         require_servers(plan, box.servers)
@@ -149,7 +149,7 @@ async def direct_call(
                 where=name,
                 hint="`aish tools FILE --json` shows the schema",
             )
-        # A person asked for the result, so nothing is cut out of it.
+        # The user asked for the result, so it is not truncated.
         whole = replace(box.runtime, limits=replace(box.runtime.limits, result_limit=maxsize))
         return await call_tool(tool, arguments, whole, Place(step="call", call="call-1"))
 

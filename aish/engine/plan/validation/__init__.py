@@ -1,1 +1,1 @@
-"""What no schema can say of a file."""
+"""Checks of a file that a schema cannot express."""

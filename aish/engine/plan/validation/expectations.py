@@ -1,4 +1,4 @@
-"""Expectations and tests: what can be known before anything runs (F11, F12, C12)."""
+"""Checks of expectations and tests before anything runs (F11, F12, C12)."""
 
 import re
 import warnings
@@ -40,7 +40,7 @@ _SNAPSHOT_OF_ALL = "put the snapshot into a test, for the `outputs` of all items
 
 
 def expect_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """About the expectations of steps, about tests and cassettes."""
+    """Problems in the expectations of steps, in tests and cassettes."""
     for step in pipeline.steps:
         seen = (*OF_STEP, *item_names(step))
         for expectation in step.expect:
@@ -85,11 +85,11 @@ def _case(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
 
 
 def _last(pipeline: Pipeline) -> Step | None:
-    """The step whose `output` is that of the run, where it is one value."""
+    """The step whose `output` is that of the run, if it is a single value."""
     try:
         steps = in_order(pipeline)
     except UsageError:
-        return None  # a template is broken, or they go round in a circle: complained of elsewhere
+        return None  # an invalid template or circular dependency is reported elsewhere
     return steps[-1] if steps and steps[-1].flow.foreach is None else None
 
 
@@ -101,7 +101,7 @@ def _plain_name(settings: CassetteSettings, path: str, pipeline: Pipeline) -> It
 
 
 def _plain_case(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
-    """Without `foreach` there is no row, and the texts of a case are what they are."""
+    """Without `foreach` there is no row, and the texts of a case are literal."""
     if case.cassette is not None:
         yield from _plain_name(case.cassette, f"{case.where}.cassette", pipeline)
     of_row = ("item", "index", "key")
@@ -115,7 +115,7 @@ def _plain_case(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
 
 
 def _read(source: str) -> frozenset[str]:
-    """What a text would read if it were a template; nothing where it cannot be one."""
+    """The places that a text would read as a template; none if it is not a valid one."""
     try:
         return references(source)
     except UsageError:
@@ -123,7 +123,7 @@ def _read(source: str) -> frozenset[str]:
 
 
 def _row_templates(case: Case, names: Sequence[str]) -> Iterator[Issue]:
-    """About the templates of a test with `foreach`; what they give is seen when rows are read."""
+    """Problems in templates of a test with `foreach`; their values are checked with the rows."""
     cassette = None if case.cassette is None else case.cassette.name
     texts = (
         ("name", case.name),
@@ -160,7 +160,7 @@ def _lacks_stdin(case: Case, pipeline: Pipeline) -> bool:
     try:
         return lacks_stdin(pipeline, case.stdin)
     except UsageError:
-        # A template is broken, and that is complained of where templates are looked at.
+        # An invalid template is reported by the check of templates.
         return False
 
 
@@ -217,7 +217,7 @@ def _expectation(
     if expectation.kind == "matches" and not is_template(str(expectation.value)):
         yield from _regex(str(expectation.value), _part(where, "regex", pipeline))
     elif expectation.kind == "schema" and isinstance(expectation.value, dict):
-        # The path of a schema in a longer form is given only with a path into the result.
+        # The longer form of a schema path is used only with a path into the result.
         path = where if expectation.path is None else _part(where, "schema", pipeline)
         if expectation.file is not None:
             yield from _unrendered(expectation.value, path)
@@ -286,7 +286,7 @@ def _unrendered(schema: JsonValue, path: str) -> Iterator[Issue]:
 
 
 def _asserted(schema: JsonValue) -> Iterator[str]:
-    """The texts in a schema, without those that only say something to people."""
+    """The texts in a schema, without annotations such as descriptions."""
     if isinstance(schema, str):
         yield schema
     elif isinstance(schema, Mapping):
@@ -331,7 +331,7 @@ _MOST = 5
 
 
 def row_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """About rows that make no case, and columns that are not there."""
+    """Problems in rows that define no valid case, and in missing columns."""
     for case in pipeline.tests:
         if case.rows is not None:
             yield from _of_case(case, pipeline)

@@ -1,4 +1,4 @@
-"""What a check has to say, before it is known where that stands in the file."""
+"""A validation problem before its position in the file is resolved."""
 
 from collections.abc import Iterable
 
@@ -13,11 +13,11 @@ _INDEX = lazy_pattern(r"\[\d+\]\Z")
 
 @frozen
 class Issue:
-    """`path` is the path in the file; the nearest thing that stands there gives the position.
+    """`path` is the path in the file; the closest existing element gives the position.
 
-    `by` are the parts of the file that it is true by, such as `models` of an unknown model; `[]`
-    stands for any index, and `**` at the end for all within. Where one of them is broken, nothing
-    is said.
+    `by` are the parts of the file that the problem depends on, such as `models` for an unknown
+    model; `[]` stands for any index, and `**` at the end for everything below. If one of them is
+    invalid, the problem is not reported.
     """
 
     path: str
@@ -28,7 +28,7 @@ class Issue:
 
 
 def is_spoilt(issue: Issue, broken: Iterable[str]) -> bool:
-    """Whether a complaint may be due to something that could not be read."""
+    """Whether a problem may be caused by something that could not be read."""
     return any(
         is_within(issue.path, path)
         or (_INDEX.sub("", path) == issue.path and path.endswith("]"))
@@ -38,15 +38,15 @@ def is_spoilt(issue: Issue, broken: Iterable[str]) -> bool:
 
 
 def is_within(path: str, outer: str) -> bool:
-    """Whether a path is `outer`, or leads to something in it."""
+    """Whether a path is `outer`, or below it."""
     return path == outer or (path.startswith(outer) and path[len(outer)] in ".[")
 
 
 def _spoils(broken: str, part: str) -> bool:
-    """Whether what stands broken is a part, holds it, or is one that it needs all of."""
+    """Whether the invalid element is a part, contains it, or belongs to one needed completely."""
     shape = _INDICES.sub("[]", broken)
     if shape.endswith(_UNREADABLE):
-        # A mapping of which it is not known what it has.
+        # A mapping whose keys are unknown.
         shape = shape.removesuffix(_UNREADABLE)
         return not shape or is_within(part.removesuffix("**"), shape)
     if part.endswith("**"):
@@ -59,10 +59,10 @@ STEPS = ("steps[]", "steps[].id")
 
 
 def step_path(index: int, *, listed: bool) -> str:
-    """Where the step of that number stands: a file of one step has it at the top."""
+    """The path of the step with that number: the root in a file of one step."""
     return f"steps[{index}]" if listed else ""
 
 
 def within(path: str, key: str) -> str:
-    """The path of a key of what stands at `path`."""
+    """The path of a key of the element at `path`."""
     return f"{path}.{key}" if path else key

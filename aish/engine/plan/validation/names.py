@@ -1,4 +1,4 @@
-"""Names of models and steps, and what goes round in circles (F11, F14, M4)."""
+"""Names of models and steps, and circular dependencies (F11, F14, M4)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ RESERVED = "shell"
 
 
 def name_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """About models, steps, and the names under `env` and `secrets`."""
+    """Problems in models, steps, and the names under `env` and `secrets`."""
     yield from alias_issues(pipeline.models, "models")
     yield from _models(pipeline)
     yield from _variables(pipeline)
@@ -25,7 +25,7 @@ def name_issues(pipeline: Pipeline) -> Iterator[Issue]:
 
 
 def alias_issues(aliases: Iterable[str], path: str) -> Iterator[Issue]:
-    """About aliases that M4 does not allow."""
+    """Aliases that M4 does not allow."""
     for alias in aliases:
         if "__" in alias:
             message = f"the alias `{alias}` contains `__`, which separates server and tool"
@@ -52,9 +52,9 @@ def _models(pipeline: Pipeline) -> Iterator[Issue]:
 
 
 def _endpoint(entry: ModelEntry) -> Iterator[Issue]:
-    """What no endpoint takes, as far as it stands in the file and not in the environment."""
+    """Settings that no endpoint accepts, as far as they are in the file."""
     if entry.base_url is None and entry.embedded is None:
-        return  # complained of where the file is read
+        return  # reported when the file is read
     if malformed(entry.base_url or "") is not None:
         return  # the same
     said = {name: value for name, value in entry.headers.items() if not variables(value)}
@@ -104,7 +104,7 @@ def _steps(pipeline: Pipeline) -> Iterator[Issue]:
 
 def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
     if step.model is not None:
-        # At the top of a file of one step this is the file's own default.
+        # At the root of a file of one step this is the file's own default.
         if path:
             yield from _known_model(step.model, pipeline, within(path, "model"))
     elif pipeline.model is None and len(pipeline.models) != 1:
@@ -119,7 +119,7 @@ def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue
 
 
 def _summary_models(pipeline: Pipeline) -> Iterator[Issue]:
-    """About the models under `context`, a step's own or the file's (L19)."""
+    """Problems in the models under `context`, of a step or the file (L19)."""
     listed = "steps" in pipeline.data
     at_top = "context.summary_model"
     seen: set[str] = set()
@@ -147,7 +147,7 @@ def _step_circles(pipeline: Pipeline) -> Iterator[Issue]:
             own = (step.id,) if step.id in step.needs else ()
             graph.setdefault(step.id, (*needs_of(step, known), *own))
         except UsageError:
-            # A template that cannot be read; it is complained of where templates are looked at.
+            # An invalid template is reported by the check of templates.
             graph.setdefault(step.id, step.needs)
     for circle in circles(graph):
         index = known.index(circle[0])
@@ -159,7 +159,7 @@ def _step_circles(pipeline: Pipeline) -> Iterator[Issue]:
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
-    """The circles of a graph, one for each that a walk from the first name meets."""
+    """The circles of a graph, one for each that is reached from the first name."""
     found: list[tuple[str, ...]] = []
     done: set[str] = set()
     for start in graph:

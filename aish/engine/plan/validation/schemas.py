@@ -1,4 +1,4 @@
-"""JSON Schemas in the file, sub-pipelines and what they get, and what prompts open with (F11)."""
+"""Checks of JSON Schemas, sub-pipelines and their inputs, and prompt openings (F11)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from aish.templates.values import is_template
 
 
 def schema_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """About the schemas of inputs, answers and rules."""
+    """Problems in the schemas of inputs, answers and rules."""
     for name, schema in pipeline.inputs.items():
         broken = list(broken_schema(schema, f"inputs.{name}", "the input's schema"))
         yield from broken
@@ -36,7 +36,7 @@ def schema_issues(pipeline: Pipeline) -> Iterator[Issue]:
 
 
 def broken_schema(schema: JsonObject, path: str, what: str) -> Iterator[Issue]:
-    """A schema that is none; `what` names it in the message."""
+    """Problems of an invalid schema; `what` names it in the message."""
     for found in check_schema(schema):
         place = _place(path, found)
         name = _type_at(schema, found.path)
@@ -53,7 +53,7 @@ def _place(path: str, found: SchemaProblem) -> str:
 
 
 def _type_at(schema: JsonValue, path: Sequence[str | int]) -> str | None:
-    """The misspelt type that a path leads to, if it is one."""
+    """The misspelt type that a path leads to, if there is one."""
     if not path or path[-1] != "type":
         return None
     value = schema
@@ -66,7 +66,7 @@ def _type_at(schema: JsonValue, path: Sequence[str | int]) -> str | None:
 
 
 def circle_issue(step: PipelineStep, path: str, trail: tuple[Path, ...]) -> Issue | None:
-    """About a file that runs itself, maybe by way of others."""
+    """A file that runs itself, directly or through others."""
     file = step.file.resolve()
     if file not in trail:
         return None
@@ -78,7 +78,7 @@ def circle_issue(step: PipelineStep, path: str, trail: tuple[Path, ...]) -> Issu
 def inner_issues(
     step: PipelineStep, path: str, inner: Pipeline, outer: Pipeline
 ) -> Iterator[Issue]:
-    """About the inputs of a sub-pipeline, and what of it cannot be reached from outside."""
+    """Problems in inputs of a sub-pipeline, and its parts that are unreachable from outside."""
     given = within(path, "with")
     for name, value in step.inputs.items():
         if name not in inner.inputs:
@@ -106,7 +106,7 @@ def inner_issues(
 
 
 def opening_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """About servers that steps name, and conversations that go on."""
+    """Problems in servers that steps name, and in continued conversations."""
     for name, prompt in pipeline.prompts.items():
         yield from _prompt(prompt, f"prompts.{name}", pipeline)
     listed = "steps" in pipeline.data
@@ -143,7 +143,7 @@ def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue
 
 
 def _server(alias: str, path: str, what: str, pipeline: Pipeline) -> Iterator[Issue]:
-    """About the name of a server that has to have `what`."""
+    """A problem in the name of a server that must provide `what`."""
     entry = pipeline.servers.get(alias)
     if entry is None:
         known = backticked(pipeline.servers)
@@ -155,7 +155,7 @@ def _server(alias: str, path: str, what: str, pipeline: Pipeline) -> Iterator[Is
 
 
 def _continued(step: PromptStep, wanted: str, path: str, pipeline: Pipeline) -> Iterator[Issue]:
-    """About the step whose conversation is to go on, and what cannot be said anew."""
+    """Problems in the step whose conversation is continued, and in what cannot be changed then."""
     place = within(path, "continues")
     steps = {one.id: one for one in pipeline.steps}
     before = steps.get(wanted)

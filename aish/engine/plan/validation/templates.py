@@ -1,4 +1,4 @@
-"""Templates and expressions: do they parse, and is everything they read there (F11, F5, B11)."""
+"""Checks of templates and expressions: syntax, and whether all names exist (F11, F5, B11)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ from aish.templates.values import is_template
 ROOTS = ("inputs", "env", "steps", "stdin")
 STEP_FIELDS = ("status", "text", "output", "tool_calls", "usage")
 RUN_FIELDS = ("exit_code", "stdout", "stderr")
-# What has to be known in full for a name to be known for none.
+# Must be known completely for a name to be reported as unknown.
 _NAMED: Mapping[str, tuple[str, ...]] = {
     "inputs": ("inputs",),
     "env": ("env[]",),
@@ -40,11 +40,11 @@ _NAMED: Mapping[str, tuple[str, ...]] = {
 }
 _ITEMS = tuple(f"{of}{key}" for of in ("", "steps[].", "tests[].") for key in ("foreach**", "as"))
 _SCHEMAS = ("output**", "steps[].output**")
-# Words by which a value may have keys that `properties` does not name.
+# Keywords that allow keys not listed in `properties`.
 _BEYOND = frozenset(
     {"anyOf", "oneOf", "allOf", "if", "patternProperties", "dependentSchemas", "prefixItems"}
 )
-# What Jinja2 itself has under these names.
+# Defined by Jinja2 itself.
 _GIVEN = frozenset({"range", "dict", "namespace"})
 # `inputs.items()` calls a method and names no input.
 METHODS = frozenset(dir(dict))
@@ -57,9 +57,9 @@ def undefined(
     more: Sequence[str] = (),
     own: Step | None = None,
 ) -> Iterator[Issue]:
-    """About a dotted name without a value; `more` are known beside those of templates.
+    """Problem of a dotted name without a value; `more` names are known in addition.
 
-    `own` is the step that `output` is of, where that is one of them.
+    `own` is the step that `output` belongs to, if any.
     """
     root, *rest = name.split(".")
     if root == "output" and root in more and own is not None:
@@ -118,9 +118,9 @@ def _step_field(step: Step, fields: Sequence[str], path: str) -> Iterator[Issue]
 
 
 def unknown_output(step: Step, keys: Sequence[str | int], name: str, path: str) -> Iterator[Issue]:
-    """About keys below a step's `output`, called `name`, that its schema does not have.
+    """Problems of keys below a step's `output`, called `name`, that its schema does not define.
 
-    An error where the schema allows no others, and odd where it only has none of that name.
+    An error if the schema allows no others, otherwise a warning.
     """
     schema = _schema_of(step)
     here: JsonValue = schema
@@ -145,7 +145,7 @@ def unknown_output(step: Step, keys: Sequence[str | int], name: str, path: str) 
 
 
 def _schema_of(step: Step) -> JsonObject:
-    """What is known of a step's `output`."""
+    """The schema of a step's `output`, as far as known."""
     if isinstance(step, RunStep):
         return {"properties": dict.fromkeys(RUN_FIELDS, True), "additionalProperties": False}
     if isinstance(step, PromptStep) and step.output is not None:
@@ -190,7 +190,7 @@ def _near(name: str, known: Iterable[str], before: str = "") -> str | None:
 
 
 def _item(name: str, more: Sequence[str]) -> str | None:
-    """The usual name of an item, where it has another one or where there is none."""
+    """The usual name of an item, if it has another one or if there is none."""
     if name != "item":
         return None
     own = [known for known in more if known != "index"]
@@ -198,7 +198,7 @@ def _item(name: str, more: Sequence[str]) -> str | None:
 
 
 def _anywhere(name: str, pipeline: Pipeline) -> str | None:
-    """A bare name that is right behind `inputs.` or `steps.`."""
+    """A bare name that exists as `inputs.` or `steps.`."""
     for root, known in (
         ("inputs", list(pipeline.inputs)),
         ("steps", [step.id for step in pipeline.steps]),
@@ -212,7 +212,7 @@ def _anywhere(name: str, pipeline: Pipeline) -> str | None:
 def expression_issues(
     expression: str, path: str, pipeline: Pipeline, names: Sequence[str] = ()
 ) -> Iterator[Issue]:
-    """About an expression at `path`; `names` are known beside those of templates."""
+    """Problems of the expression at `path`; `names` are known in addition."""
     try:
         read = references_of_expression(expression)
     except UsageError as error:
@@ -223,16 +223,16 @@ def expression_issues(
 
 
 def no_expression(expression: str, path: str, error: UsageError) -> Issue:
-    """About what is no expression at all."""
+    """Problems of an invalid expression."""
     said = "an expression is written without braces" if "{{" in expression else error.hint
-    # The engine was given the expression in braces.
+    # The engine received the expression in braces.
     early = "end of print statement" in error.message
     why = "unexpected end" if early else error.message
     return Issue(path, f"not an expression: {why}", said)
 
 
 def template_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """About what templates say, and about inputs that none of them reads."""
+    """Problems of templates, and of inputs that none of them reads."""
     used: set[str] = set()
     broken = False
     for path, source, more in sources_with_paths(pipeline):
@@ -253,14 +253,14 @@ def template_issues(pipeline: Pipeline) -> Iterator[Issue]:
         read += [one.foreach for one in pipeline.annotations if one.foreach is not None]
         used.update(name for one in read for name in references_of_expression(one))
     except UsageError:
-        # Complained of where expectations are looked at.
+        # Reported by the check of expectations.
         broken = True
     if not broken:
         yield from _unused(pipeline, used)
 
 
 def sources_with_paths(pipeline: Pipeline) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Every template of the file, with where it stands and the names of items it may read."""
+    """Every template of the file, with its path and the item names available to it."""
     for name, prompt in pipeline.prompts.items():
         more = _known_to(name, pipeline)
         for path, source in _of_prompt(prompt, f"prompts.{name}", pipeline):
@@ -281,17 +281,17 @@ def sources_with_paths(pipeline: Pipeline) -> Iterator[tuple[str, str, Sequence[
 
 
 def annotation_names(annotation: Annotation) -> tuple[str, ...]:
-    """What the templates of an annotation see beside the others."""
+    """Additional template names of an annotation."""
     return () if annotation.foreach is None else (annotation.name, "index")
 
 
 def item_names(step: Step) -> tuple[str, ...]:
-    """What the templates of a `foreach` step see beside the others."""
+    """Additional template names of a `foreach` step."""
     return () if step.flow.foreach is None else (step.flow.foreach.name, "index")
 
 
 def _known_to(prompt: str, pipeline: Pipeline) -> Sequence[str]:
-    """The names of items that each step with this prompt has."""
+    """The item names of each step with this prompt."""
     users = [
         set(item_names(step))
         for step in pipeline.steps
@@ -351,7 +351,7 @@ def _of_prompt(
 
 
 def sources_in(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
-    """Every text in a value, with its place."""
+    """Every text in a value, with its path."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
@@ -364,7 +364,8 @@ def sources_in(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
 
 def _unused(pipeline: Pipeline, used: Iterable[str]) -> Iterator[Issue]:
     if not pipeline.steps or pipeline.broken:
-        # What runs is typed, and not in the file; or it may stand in what could not be read.
+        # It is typed at run time, and not in the file; or it may be in a part that could not be
+        # read.
         return
     whole = {".".join(name.split(".")[:2]) for name in used}
     if "inputs" in whole or any(name.removeprefix("inputs.") in METHODS for name in whole):
@@ -381,7 +382,7 @@ _FILE_NAME = lazy_pattern(r"(?:\.{0,2}/)?[\w./-]+\.(?:csv|tsv|jsonl?|ndjson|xlsx
 def foreach_issues(
     foreach: Foreach, path: str, names: tuple[str, ...], pipeline: Pipeline
 ) -> Iterator[Issue]:
-    """About the `foreach` of the step at `path`, whose templates see `names`."""
+    """Problems of the `foreach` of the step at `path`, with `names` in its templates."""
     where, said = within(path, "foreach"), foreach.expression
     if said is not None and _names_file(said):
         hint = f"`foreach: {{file: {said}}}`"
@@ -411,12 +412,12 @@ _LEVELS = get_args(AnnotationLevel)
 
 
 def annotation_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """About `annotations`; their templates are looked at with all others."""
+    """Problems of `annotations`; their templates are checked with all others."""
     for one in pipeline.annotations:
         if one.foreach is not None:
             where = within(one.where, "foreach") if one.fields else one.where
             yield from expression_issues(one.foreach, where, pipeline)
-        # What a template gives is known only when it is rendered.
+        # The value of a template is known only when it is rendered.
         fixed = {
             key: value
             for key, value in one.fields

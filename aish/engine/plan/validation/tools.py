@@ -1,4 +1,4 @@
-"""Servers, the tools that steps name, the globs of rules, what a lock tells of them, and limits.
+"""Checks of servers, tools named by steps, globs of rules, the lock, and limits.
 
 (F11, M3, M4, P1, P8, B8)
 """
@@ -43,7 +43,7 @@ _CHOICES = ("auto", "required", "none")
 
 
 def tool_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """About servers, rules, and what steps say of tools."""
+    """Problems of servers, rules, and the tools named by steps."""
     yield from alias_issues(pipeline.servers, "mcp.servers")
     for alias, entry in pipeline.servers.items():
         yield from _server(alias, entry)
@@ -102,9 +102,10 @@ def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
 
 
 def wildcard_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """About globs that look as if they approved what calls itself destructive (P5).
+    """Globs that appear to approve tools marked as destructive (P5).
 
-    Only of our own tools that is known here. `repo__*` is about them all, and meant for the others.
+    Only for built-in tools, where that is known. `repo__*` matches them all, but is meant for the
+    others.
     """
     rules = pipeline.rules
     elsewhere = (*rules.deny, *rules.ask, *rules.stage)
@@ -144,7 +145,7 @@ def _covers(rule: RuleEntry, name: ToolName) -> bool:
 
 
 def glob_issues(glob: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Issue]:
-    """A glob that is none, or that no declared server can ever match."""
+    """An invalid glob, or one that no declared server can ever match."""
     try:
         server, _ = split_glob(glob)
     except UsageError as error:
@@ -158,7 +159,7 @@ def glob_issues(glob: str, path: str, pipeline: Pipeline, *, local: bool) -> Ite
 
 
 def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Issue]:
-    """A tool named in full; its server has to be declared."""
+    """A tool with its full name; its server has to be declared."""
     try:
         server, _ = split_glob(tool)
     except UsageError as error:
@@ -206,13 +207,13 @@ _KEYS = frozenset({"required", "additionalProperties"})
 
 @frozen
 class _PinnedTools:
-    """Servers that are pinned as they are, and the names of their tools."""
+    """Servers with unchanged pins, and the names of their tools."""
 
     servers: frozenset[str]
     names: frozenset[ToolName]
 
     def lacks(self, name: ToolName) -> bool:
-        """Whether there certainly is no such tool."""
+        """Whether the tool certainly does not exist."""
         return name.server in self.servers and name not in self.names
 
     def matches_none(self, glob: str) -> bool:
@@ -223,12 +224,12 @@ class _PinnedTools:
         return not any(matches_tool(glob, name) for name in self.names)
 
     def near(self, name: str) -> str | None:
-        """The hint with the nearest known tool."""
+        """The hint with the closest known tool."""
         return did_you_mean(name, map(str, sorted(self.names, key=str)))
 
 
 def locked_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
-    """What cannot work with the tools that are locked: steps that name others, or misuse them."""
+    """Errors with the locked tools: steps that name others, or misuse them."""
     pinned = _pinned(pipeline, lock)
     for index, step in enumerate(pipeline.steps):
         path = step_path(index, listed="steps" in pipeline.data)
@@ -245,7 +246,7 @@ def locked_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
 
 
 def stale_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
-    """What is merely odd: rules and globs that match no locked tool, pins the file has outgrown."""
+    """Warnings: rules and globs that match no locked tool, outdated pins."""
     pinned = _pinned(pipeline, lock)
     everything = pinned.servers >= set(pipeline.servers)
     globs = [(rule.tool, rule.path) for rule in pipeline.rules.all]
@@ -263,7 +264,7 @@ def stale_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
 
 
 def _let_in(pipeline: Pipeline, lock: Lock, pinned: _PinnedTools) -> Iterator[Issue]:
-    """What the `tools` of a server let in now and the lock does not have."""
+    """Tools that the `tools` of a server now admit and the lock does not contain."""
     for alias in sorted(pinned.servers):
         entry, pins = pipeline.servers[alias], lock.servers[alias].tools
         names = {*pins, *(old for old, own in OLDER_NAMES.items() if entry.pack and own in pins)}
@@ -276,7 +277,7 @@ def _let_in(pipeline: Pipeline, lock: Lock, pinned: _PinnedTools) -> Iterator[Is
 
 
 def locked_misfits(tool: Tool | None, arguments: JsonObject) -> list[str]:
-    """In what arguments do not fit the schema of a locked tool, as far as that is told here."""
+    """How arguments violate the schema of a locked tool, as far as known before the run."""
     from aish.system.schema.check import check, is_simple
 
     if tool is None or not is_simple(tool.input_schema):
@@ -285,7 +286,7 @@ def locked_misfits(tool: Tool | None, arguments: JsonObject) -> list[str]:
 
 
 def _outgrown(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
-    """What the file says now and did not say when it was locked."""
+    """Differences between the current file and the file when it was locked."""
     now = declared(pipeline, Secrets())
     prompts = {
         step.id: within(step_path(index, listed="steps" in pipeline.data), "prompt")
@@ -323,7 +324,7 @@ def _pinned(pipeline: Pipeline, lock: Lock) -> _PinnedTools:
 def _arguments(
     step: CallStep, name: ToolName, path: str, pipeline: Pipeline, lock: Lock
 ) -> Iterator[Issue]:
-    """What is wrong with arguments that are written out; templates may become anything."""
+    """Problems of literal arguments; templates may become anything."""
     from aish.system.schema.check import check, is_simple
 
     tool = locked_tool_named(name, pipeline, lock)
@@ -339,7 +340,7 @@ def _arguments(
 
 
 def _is_certain(problem: SchemaProblem, open_: Iterable[Path]) -> bool:
-    """Whether a problem has nothing to do with what a template will become."""
+    """Whether a problem is independent of what a template will become."""
     here = problem.path
     for place in open_:
         inside = here[: len(place)] == place
@@ -350,7 +351,7 @@ def _is_certain(problem: SchemaProblem, open_: Iterable[Path]) -> bool:
 
 
 def _templates(value: JsonValue, path: Path) -> Iterator[Path]:
-    """The places of templates in arguments."""
+    """The paths of templates in arguments."""
     if isinstance(value, str):
         if is_template(value):
             yield path
@@ -372,7 +373,7 @@ _LIST = "`pip install 'aish-pipelines[prices]'` brings a price list"
 
 @frozen
 class _Use:
-    """A model that a step asks, with the parameters of that step over its own."""
+    """A model used by a step, with the parameters of that step over its own."""
 
     alias: str
     params: Mapping[str, JsonValue]
@@ -385,7 +386,7 @@ def limit_issues(
     default: str | None = None,
     judges: Iterable[str] | None = None,
 ) -> Iterator[Issue]:
-    """About models that a limit needs to know more of.
+    """Problems of models with settings that a limit requires.
 
     `limits`, `steps`, the `default` model and the `judges` beside those of steps are those of the
     file, if a run has no others.
@@ -437,7 +438,7 @@ def _of_uses(
 
 
 def _uses(step: Step, models: Mapping[str, ModelEntry], default: str | None) -> Iterator[_Use]:
-    """What a step may ask: its model, who answers in its stead, its judges, who sums up."""
+    """The models a step may use: its own, fallbacks, judges, summarizers."""
     aside: list[str | None] = list(judges_of(step.expect))
     if isinstance(step, PromptStep):
         for alias in _with_fallbacks((step.model or default,), models):
@@ -453,7 +454,7 @@ def _with_fallbacks(
     waiting, seen = [alias for alias in aliases if alias], set[str]()
     while waiting:
         alias = waiting.pop(0)
-        # One that is not there is complained of elsewhere.
+        # A missing one is reported elsewhere.
         if alias in models and alias not in seen:
             seen.add(alias)
             yield alias

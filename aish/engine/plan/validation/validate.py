@@ -1,6 +1,6 @@
-"""What no schema can say (F11): names, circles, globs, templates, schemas. Nothing is contacted.
+"""Validation beyond the schema (F11): names, circles, globs, templates, schemas. No I/O to servers.
 
-Each `check_*` module yields complaints about one part; here they get their places and their order.
+Each `check_*` module yields the problems of one part; here they get positions and order.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from aish.engine.plan.validation.tools import tool_issues, wildcard_issues
 
 
 def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """Everything that is wrong or odd with a pipeline that fits the schema, in file order."""
+    """All errors and warnings of a pipeline that matches the schema, in file order."""
     issues = (
         *name_issues(pipeline),
         *tool_issues(pipeline),
@@ -34,7 +34,7 @@ def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
 
 
 def _openings(pipeline: Pipeline) -> Iterable[Issue]:
-    """Most files take nothing from elsewhere, and need not wait for who looks at that."""
+    """Most files need no such check, and avoid its import."""
     prompts = [step for step in pipeline.steps if isinstance(step, PromptStep)]
     asked = (*pipeline.prompts.values(), *(step.prompt for step in prompts))
     more = any(step.attach or step.continues is not None for step in prompts)
@@ -46,7 +46,7 @@ def _openings(pipeline: Pipeline) -> Iterable[Issue]:
 
 
 def _expectations(pipeline: Pipeline) -> Iterable[Issue]:
-    """Most files expect nothing, and need not wait for who looks at that."""
+    """Most files have no expectations, and avoid this import."""
     expects = any(step.expect for step in pipeline.steps)
     if not (expects or pipeline.tests or pipeline.cassette):
         return ()
@@ -56,7 +56,7 @@ def _expectations(pipeline: Pipeline) -> Iterable[Issue]:
 
 
 def _annotations(pipeline: Pipeline) -> Iterable[Issue]:
-    """Most files annotate nothing, and need not wait for who looks at that."""
+    """Most files have no annotations, and avoid this import."""
     if not pipeline.annotations:
         return ()
     from aish.engine.plan.validation.templates import annotation_issues
@@ -65,7 +65,7 @@ def _annotations(pipeline: Pipeline) -> Iterable[Issue]:
 
 
 def _limits(pipeline: Pipeline) -> Iterable[Issue]:
-    """Most files bound neither tokens nor money, and need not wait for who looks at that."""
+    """Most files limit neither tokens nor cost, and avoid this import."""
     bounds = (pipeline.limits, *(step.flow.limits for step in pipeline.steps))
     if all(one.tokens is None and one.cost_usd is None for one in bounds):
         return ()
@@ -81,14 +81,14 @@ def limit_check(
     default: str | None = None,
     judges: Iterable[str] | None = None,
 ) -> tuple[Problem, ...]:
-    """What limits that are not the file's own, or other models, lack in it (B8)."""
+    """Problems of the file with limits or models that come from outside (B8)."""
     from aish.engine.plan.validation.tools import limit_issues
 
     return _placed(pipeline, limit_issues(pipeline, limits, steps, default, judges))
 
 
 def _placed(pipeline: Pipeline, issues: Iterable[Issue]) -> tuple[Problem, ...]:
-    """Complaints with their places, in the order of the file."""
+    """Problems with positions, in file order."""
     problems = (
         Problem(lookup_position(pipeline, c.path), c.path, c.message, c.hint, c.warning)
         for c in issues
@@ -98,7 +98,7 @@ def _placed(pipeline: Pipeline, issues: Iterable[Issue]) -> tuple[Problem, ...]:
 
 
 def no_step(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """What is wrong with a file that is to be run and has nothing to run."""
+    """The problem of a file that is to be run and has no steps."""
     if pipeline.steps:
         return ()
     hint = "give `steps`, or one of `prompt`, `call` and `run` at the top"
@@ -106,17 +106,17 @@ def no_step(pipeline: Pipeline) -> tuple[Problem, ...]:
 
 
 def require_steps(pipeline: Pipeline) -> None:
-    """Refuse to run nothing.
+    """Refuse to run a file without steps.
 
     Raises:
-        PipelineError: the file has no step, as one for `aish shell` may.
+        PipelineError: the file has no step, which only `aish shell` allows.
     """
     if problems := no_step(pipeline):
         raise PipelineError(problems)
 
 
 def lock_check(pipeline: Pipeline, *, stale: bool = False) -> tuple[Problem, ...]:
-    """What the pipeline's lock tells of the file (P8); with `stale` what is merely odd."""
+    """Problems found by comparing with the pipeline's lock (P8); with `stale` also warnings."""
     try:
         lock = lock_of(pipeline)
     except LockFileError as error:
@@ -136,11 +136,11 @@ def check_file(
     locked: bool = True,
     above: tuple[Path, ...] = (),
 ) -> tuple[Pipeline | None, tuple[Problem, ...]]:
-    """A file with everything that is wrong with it: what loading finds and what `cross_check` does.
+    """A file with all problems, of loading and of `cross_check`.
 
-    What its lock knows of tools counts too, but for `locked=False`. The pipeline is `None` where
-    too little of it could be read to check more. Its sub-pipelines are checked too; `above` are the
-    files that this one is run by.
+    Locked tools are checked too, unless `locked=False`. The pipeline is `None` if too little of it
+    could be read for further checks. Its sub-pipelines are checked too; `above` are the files that
+    run this one.
     """
     reading = read_pipeline(path, overrides=overrides)
     if reading.pipeline is None:
@@ -160,12 +160,12 @@ def is_wrong(pipeline: Pipeline, parts: Iterable[str], problems: Iterable[Proble
 
 
 def wildcard_check(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """Globs of rules that do not approve what they look as if they did (P5)."""
+    """Globs of rules that do not approve what they appear to (P5)."""
     return _placed(pipeline, wildcard_issues(pipeline))
 
 
 def row_check(pipeline: Pipeline) -> list[Problem]:
-    """What is wrong with the rows that the tests of a file are made of, which are read for that."""
+    """Problems in the rows of a file's tests, which are read for that."""
     if all(case.rows is None for case in pipeline.tests):
         return []
     from aish.engine.plan.validation.expectations import row_issues
@@ -174,7 +174,7 @@ def row_check(pipeline: Pipeline) -> list[Problem]:
 
 
 def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tuple[Problem, ...]:
-    """What is wrong with sub-pipelines, and with what they are given (F2)."""
+    """Problems of sub-pipelines and their inputs (F2)."""
     from aish.engine.plan.validation.schemas import circle_issue, inner_issues
 
     trail = (*above, pipeline.file.resolve())
