@@ -75,8 +75,6 @@ SAME_NAME = {
     "session": "a session of `features/recording/`, and one of `features/testing/`",
     "transport": "`models/` sends requests to endpoints, `mcp/transports/` messages to servers",
 }
-# Today's leftovers, to be merged or renamed.
-TO_PART = frozenset({"results"})
 # Modules that one module imports, of the same folder, and no other; and why they are files.
 ALONE = {
     "a row of the table that imports it": """
@@ -189,6 +187,7 @@ def test_every_room_has_its_libraries_named() -> None:
     rooms = {f"{path.name}/" for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
 
     assert rooms - set(ALLOWED) <= {"wire/"}
+    assert [room for room in ALLOWED if not (PACKAGE / room).exists()] == [], "stale: gone"
 
 
 def test_imports_are_absolute() -> None:
@@ -219,8 +218,8 @@ def test_no_file_name_stands_twice_on_a_floor() -> None:
             found.setdefault((floor_of(path), path.stem), []).append(name_of(path))
     twice = {stem: names for (_, stem), names in found.items() if len(names) > 1}
 
-    right = SAME_NAME.keys() | TO_PART
-    assert {stem: names for stem, names in twice.items() if stem not in right} == {}
+    assert {stem: names for stem, names in twice.items() if stem not in SAME_NAME} == {}
+    assert SAME_NAME.keys() - twice.keys() == set(), "stale: these names stand once"
 
 
 def test_no_module_is_imported_by_its_neighbour_alone() -> None:
@@ -230,6 +229,7 @@ def test_no_module_is_imported_by_its_neighbour_alone() -> None:
     assert {name: by for name, by in alone.items() if name not in listed} == {}, (
         "put it into the module that imports it, or say in ALONE why it is a file of its own"
     )
+    assert listed - alone.keys() == set(), "stale: take these out of ALONE"
 
 
 def imported_by_a_neighbour_alone() -> Iterator[tuple[str, str]]:
@@ -294,14 +294,16 @@ def test_names_are_of_the_words_that_the_field_has() -> None:
 
 def names() -> Iterator[tuple[str, str]]:
     """The names of modules, of classes, and of functions and methods that are public."""
-    for path in modules():
-        yield name_of(path), path.stem
+    support = ROOT / "tests" / "support"
+    yield from ((path.name, path.stem) for path in (ROOT / "tests").rglob("test_*.py"))
+    for path in (*modules(), *sorted(support.glob("*.py"))):
+        yield path.relative_to(ROOT).as_posix(), path.stem
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ClassDef) or (
                 isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
                 and not node.name.startswith("_")
             ):
-                yield name_of(path), node.name
+                yield path.relative_to(ROOT).as_posix(), node.name
 
 
 def is_denied(name: str) -> bool:

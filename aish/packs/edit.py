@@ -3,7 +3,7 @@
 from itertools import islice
 
 from aish.packs.framework.pack import Marks, tool_of
-from aish.packs.results import Answer, PackError
+from aish.packs.tool_results import Answer, PackError
 from aish.packs.workspace.file_change import edited, finish, in_thread
 from aish.packs.workspace.file_text import Spelling, check_fits, in_lines_of, plain_text
 from aish.packs.workspace.workspace import Workspace

@@ -14,7 +14,7 @@ import anyio.to_thread
 from aish.core.json import JsonValue
 from aish.core.text import for_line
 from aish.packs.framework.pack import READS, Marks, tool_of
-from aish.packs.results import Answer, PackError
+from aish.packs.tool_results import Answer, PackError
 from aish.packs.workspace.atomic_write import (
     check_unchanged,
     read_original,

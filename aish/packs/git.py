@@ -9,7 +9,7 @@ from typing import Any
 from aish.core.json import JsonValue
 from aish.core.text import for_line
 from aish.packs.framework.pack import READS, tool_of
-from aish.packs.results import Answer, PackError
+from aish.packs.tool_results import Answer, PackError
 from aish.packs.workspace.confined_path import not_found, segments_of
 from aish.packs.workspace.deny_list import is_denied
 from aish.packs.workspace.file_text import ROOM

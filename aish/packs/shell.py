@@ -4,7 +4,7 @@ import os
 
 from aish.core.json import JsonValue
 from aish.packs.framework.pack import Marks, tool_of
-from aish.packs.results import TEXT_LIMIT, Answer, PackError
+from aish.packs.tool_results import TEXT_LIMIT, Answer, PackError
 from aish.packs.workspace.workspace import Workspace
 from aish.system.process.child import CommandResult, child_environment, run_command
 

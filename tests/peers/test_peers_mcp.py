@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_dynamic_registry import DynamicScene, dynamic_registry
 from mcp_peers import free_port, listening, npm_server, python_server
-from mcp_rosters import RosterScene, dynamic_registry
 from mcp_scenes import Scene, command, http, play, registry
 
 from aish.core.errors import StepFailedError
@@ -165,7 +165,7 @@ def test_a_server_made_with_the_official_sdk(flags: tuple[str, ...], protocol: A
 DYNAMIC = "demo://resource/dynamic"
 
 
-async def offers(s: RosterScene) -> None:
+async def offers(s: DynamicScene) -> None:
     """What `server-everything` offers beside tools."""
     listed = {one.uri: one for one in await s.registry.resources()}
     assert listed[f"{DYNAMIC}/text/{{resourceId}}"].template
@@ -182,7 +182,7 @@ async def offers(s: RosterScene) -> None:
         await s.registry.read_resource("all", "demo://nothing/here")
 
 
-async def prompts(s: RosterScene) -> None:
+async def prompts(s: DynamicScene) -> None:
     """Its prompts, with arguments and without."""
     listed = {one.name: one for one in await s.registry.prompts()}
     city, state = listed["args-prompt"].arguments

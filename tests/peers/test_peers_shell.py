@@ -8,7 +8,7 @@ from cli_process import Aish
 from e2e_project import Project
 from mcp_peers import free_port, listening, npm_server
 from model_endpoint import ModelEndpoint
-from shell_scene import obedient, piped, told
+from shell_scene import obedient, piped, sent_messages
 from shell_terminal import at_prompt, leave, sitting
 from terminal_window import Window
 
@@ -44,7 +44,7 @@ def test_all_that_a_real_server_offers_is_used_from_a_session(
         _says(window, ":mcp disconnect all", "all is disconnected")
         assert leave(window) == 0
 
-    ((_, asked),) = told(endpoint.requests[0].json)
+    ((_, asked),) = sent_messages(endpoint.requests[0].json)
     assert resource in asked
     assert "Basel" in asked
     assert asked.endswith("look at it")

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-import mcp_offers
+import mcp_offered_resources
 import mcp_tools
 from model_endpoint import ModelEndpoint, Part, Recorded, Reply, json_reply
 
@@ -125,11 +125,11 @@ class Legacy:
 
     def offered(self, request: Recorded) -> Reply | None:
         """The answer for a resource or a prompt, if this server has them."""
-        if not self.capabilities.keys() & mcp_offers.CAPABILITIES.keys():
+        if not self.capabilities.keys() & mcp_offered_resources.CAPABILITIES.keys():
             return None
         message = request.json
         try:
-            found = mcp_offers.result_of(message["method"], message.get("params") or {})
+            found = mcp_offered_resources.result_of(message["method"], message.get("params") or {})
         except LookupError as missing:
             return error(request, -32602, str(missing.args[0]))
         return None if found is None else result(request, {**self.kind, **found})

@@ -14,7 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-import mcp_offers
+import mcp_offered_resources
 import mcp_tools
 
 REASONS = {200: "OK", 202: "Accepted", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--watch-stdin", action="store_true")
     arguments = parser.parse_args()
     if arguments.offers:
-        mcp_tools.CAPABILITIES.update(mcp_offers.CAPABILITIES)
+        mcp_tools.CAPABILITIES.update(mcp_offered_resources.CAPABILITIES)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(arguments))
 

@@ -18,7 +18,7 @@ from aish.mcp.transports.adapter import CassetteAdapter
 from aish.mcp.transports.settings import ServerConnection
 from aish.packs.framework.pack import PackTool
 from aish.packs.framework.server import Pack
-from aish.packs.results import Answer
+from aish.packs.tool_results import Answer
 from aish.system.process.child import child_environment
 from aish.system.process.reaper import Reaper
 

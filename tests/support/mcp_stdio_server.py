@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import mcp_offers
+import mcp_offered_resources
 import mcp_tools
 
 LOCK = threading.Lock()
@@ -203,7 +203,7 @@ def main() -> None:
     if arguments.asks:
         mcp_tools.TOOLS.extend(ASKING_TOOLS)
     if arguments.offers:
-        mcp_tools.CAPABILITIES.update(mcp_offers.CAPABILITIES)
+        mcp_tools.CAPABILITIES.update(mcp_offered_resources.CAPABILITIES)
     serving = Serving(arguments)
     for raw in sys.stdin.buffer:
         if raw.strip():

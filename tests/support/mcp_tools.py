@@ -7,14 +7,14 @@ spoken: `initialize` and the stateless 2026-07-28.
 import base64
 from typing import Any
 
-import mcp_offers
+import mcp_offered_resources
 
 Message = dict[str, Any]
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 CAPABILITIES: Message = {"tools": {"listChanged": False}}
-"""What a server declares; with those of `mcp_offers` it offers resources and prompts too."""
+"""What a server declares; with those of `mcp_offered_resources`, resources and prompts too."""
 SERVER_INFO = {"name": "aish-test-server", "version": "1.0.0"}
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -139,9 +139,9 @@ def result_of(message: Message, era: str) -> Message:
     if method == "tools/call":
         extra = {"resultType": "complete"} if version else {}
         return {**extra, **call(str(params.get("name")), params.get("arguments") or {})}
-    if CAPABILITIES.keys() >= mcp_offers.CAPABILITIES.keys():
+    if CAPABILITIES.keys() >= mcp_offered_resources.CAPABILITIES.keys():
         try:
-            found = mcp_offers.result_of(str(method), params)
+            found = mcp_offered_resources.result_of(str(method), params)
         except LookupError as error:
             raise RpcFaultError(-32602, str(error.args[0])) from error
         if found is not None:

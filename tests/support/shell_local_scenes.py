@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
-from loop_twins import Person, Ticks, check_here
+from agent_fakes import Person, Ticks, check_here
 
 from aish.agent.conversation import Buffer
 from aish.agent.runtime import AgentRuntime
@@ -28,7 +28,7 @@ ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LAN
 
 
 @dataclass
-class Desk:
+class ScriptedPerson:
     """A person who answers from a script: an edit is the word and the new text."""
 
     script: list[Reaction] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Scene:
     auto: tuple[RuleEntry, ...] = ()
     ask: tuple[RuleEntry, ...] = ()
     deny: tuple[RuleEntry, ...] = ()
-    desk: Desk | None = None
+    scripted_person: ScriptedPerson | None = None
     person: Person = field(default_factory=Person)
     limit: int = 32 * 1024
     environment: Mapping[str, str] = field(default_factory=lambda: dict(ENVIRON))
@@ -104,7 +104,7 @@ class Scene:
             said,
             self.buffer,
             environment=lambda: self.environment,
-            asking=self.desk,
+            asking=self.scripted_person,
             cmd_lines=self.cmd_lines,
         )
 
@@ -121,13 +121,13 @@ class Scene:
 
     def output(self, stream: str = "stdout") -> str:
         """What was told of a stream while it came."""
-        found = (event for event in self.told(ToolOutput) if event.stream == stream)
+        found = (event for event in self.events_of(ToolOutput) if event.stream == stream)
         return "".join(event.text for event in found)
 
     def decisions(self) -> list[tuple[str, str]]:
-        return [(event.verdict, event.rule) for event in self.told(ToolDecided)]
+        return [(event.verdict, event.rule) for event in self.events_of(ToolDecided)]
 
-    def told(self, kind: type[T]) -> Sequence[T]:
+    def events_of(self, kind: type[T]) -> Sequence[T]:
         return [event for event in self.events if isinstance(event, kind)]
 
     def waiting(self) -> str:

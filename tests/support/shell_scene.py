@@ -43,7 +43,7 @@ def _text(message: Any) -> str:
     return "\n".join(part.get("text", "") for part in content)
 
 
-def told(body: Any) -> list[tuple[str, str]]:
+def sent_messages(body: Any) -> list[tuple[str, str]]:
     """What a model was told, as role and text, without the system prompt."""
     return [(one["role"], _text(one)) for one in body["messages"] if one["role"] != "system"]
 

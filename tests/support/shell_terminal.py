@@ -94,7 +94,7 @@ def session_journal(project: Project) -> list[Any]:
         return list(reading)
 
 
-def told(body: Any) -> list[tuple[str, str]]:
+def sent_messages(body: Any) -> list[tuple[str, str]]:
     """The messages of a request as role and text, after the system prompt; they are legal."""
     require_legal(body["messages"])
     return [(one["role"], _text(one)) for one in body["messages"] if one["role"] != "system"]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.packs.results import Answer
+from aish.packs.tool_results import Answer
 
 _TYPES: dict[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _ARGUMENT = re.compile(r"^    (\w+):\s+(.*)$")

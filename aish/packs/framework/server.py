@@ -13,7 +13,7 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonObject, JsonValue
 from aish.packs.catalogue import NEEDS, OLDER_NAMES, PACKS
 from aish.packs.framework.pack import PackTool
-from aish.packs.results import PackError, failure, success
+from aish.packs.tool_results import PackError, failure, success
 from aish.packs.workspace.confined_path import Folder
 from aish.packs.workspace.workspace import Workspace
 from aish.system.process.reaper import Reaper

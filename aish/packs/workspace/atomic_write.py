@@ -12,7 +12,7 @@ from functools import cache
 from typing import Protocol
 
 from aish.core.frozen import frozen
-from aish.packs.results import PackError
+from aish.packs.tool_results import PackError
 
 _NO_REPLACE = 1
 _UNKNOWN = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP})

@@ -9,7 +9,7 @@ import pytest
 from e2e_project import Project, http_server, of_type, stdio
 from mcp_emulators import Legacy, McpEndpoint, accepted, event
 from model_endpoint import Gate, ModelEndpoint, Recorded, Reply, json_reply, text_reply
-from shell_scene import obedient, piped, told, with_servers
+from shell_scene import obedient, piped, sent_messages, with_servers
 from shell_terminal import answered, leave, session_journal, sitting
 
 from aish.core.json import JsonValue
@@ -65,7 +65,7 @@ def test_the_conversation_goes_on_with_another_model(scene: Project, model: Mode
     done = piped(scene, "one", ":model other", "two", ":model", ":cost")
 
     assert [request.json["model"] for request in model.requests] == ["first", "second"]
-    assert told(model.requests[1].json) == [
+    assert sent_messages(model.requests[1].json) == [
         ("user", "one"),
         ("assistant", "<2: one>"),
         ("user", "two"),
@@ -105,7 +105,7 @@ def test_limits_in_money_hold_by_the_price_of_the_model_that_was_switched_to(
     done = piped(project, "one", ":model dear", "two", ":model cheap", "three", ":cost")
 
     assert [request.json["model"] for request in model.requests] == ["a", "a"]
-    assert told(model.requests[1].json)[-1] == ("user", "three"), "the other is taken back"
+    assert sent_messages(model.requests[1].json)[-1] == ("user", "three"), "the other is taken back"
     assert "14 tokens in, 6 out" in done.stdout
     assert done.code == 4
 
@@ -406,7 +406,9 @@ def test_what_was_approved_of_a_lost_server_is_not_approved_of_another_that_take
     assert "mcp server `web` is missing (`:mcp connect web` tries again)" in done.stderr
     assert done.stdout.count("web is connected: 8 tools") == 2
     assert "your approvals for it are withdrawn (1 rule)" in done.stdout
-    assert told(model.requests[-1].json)[-1][1].startswith("[aish] tool call denied: no rule")
+    assert sent_messages(model.requests[-1].json)[-1][1].startswith(
+        "[aish] tool call denied: no rule"
+    )
 
 
 def test_a_required_server_that_is_let_go_is_not_asked_for_any_more(
@@ -417,7 +419,7 @@ def test_a_required_server_that_is_let_go_is_not_asked_for_any_more(
     done = piped(project, "one", ":mcp disconnect dead", "two")
 
     assert "hint: `:mcp disconnect dead` continues without it" in done.stderr
-    assert [text for _, text in told(model.requests[0].json)] == ["two"]
+    assert [text for _, text in sent_messages(model.requests[0].json)] == ["two"]
 
 
 def test_every_way_a_connection_fails_changes_nothing(
@@ -511,7 +513,7 @@ def test_rules_of_the_session_decide_at_once_and_deny_beats(
     assert "kid__big: ask all the same (kid__big)" in done.stdout
     assert "kid__crash: deny all the same (kid__crash)" in done.stdout
     assert "<4: one>" in done.stdout
-    denied = told(model.requests[-1].json)[-1]
+    denied = sent_messages(model.requests[-1].json)[-1]
     assert denied == ("tool", "[aish] tool call denied by rule kid__echo (this session)")
     rows = [line.split() for line in done.stdout.splitlines()[-7:]]
     assert ["auto_approve", "kid__*", "(this", "session)"] in rows
@@ -584,7 +586,9 @@ def test_a_pipeline_runs_in_a_session_with_a_folder_of_its_own(
 
     assert done.stdout == "<2: a question>\n<1: hello Bob B>\n<4: another>\n"
     assert len(scene.run_folders) == 1
-    assert told(model.requests[2].json)[0] == ("user", "a question"), "the run is no part of it"
+    assert sent_messages(model.requests[2].json)[0] == ("user", "a question"), (
+        "the run is no part of it"
+    )
     assert re.search(r"\bok, 1 step, 7 in / 3 out tokens,.*/runs/", done.stderr)
     assert done.code == 0, done.stderr
 
@@ -677,7 +681,7 @@ def test_a_summary_takes_the_place_of_the_conversation(
         ":context",
     )
 
-    summed = told(model.requests[-1].json)
+    summed = sent_messages(model.requests[-1].json)
     assert [role for role, _ in summed] == ["user", "assistant", "user"]
     assert summed[0][1].startswith("first\n\n[aish] ")
     assert "a summary by model `m`" in summed[0][1]
@@ -692,7 +696,7 @@ def test_clear_drops_all_that_was_to_go_out(scene: Project, model: ModelEndpoint
     )
 
     assert "is sent with the next line: data/note.txt, output of 1 local command" in done.stdout
-    assert told(model.requests[-1].json) == [("user", "new")]
+    assert sent_messages(model.requests[-1].json) == [("user", "new")]
 
 
 def test_questions_are_taken_back_one_after_the_other(scene: Project, model: ModelEndpoint) -> None:
@@ -710,12 +714,12 @@ def test_questions_are_taken_back_one_after_the_other(scene: Project, model: Mod
         "begin",
     )
 
-    assert told(model.requests[-2].json) == [
+    assert sent_messages(model.requests[-2].json) == [
         ("user", "one"),
         ("assistant", "<2: one>"),
         ("user", "two"),
     ]
-    assert told(model.requests[-1].json) == [("user", "begin")]
+    assert sent_messages(model.requests[-1].json) == [("user", "begin")]
     assert done.stdout.count("left out, with its answer: ") == 4
     assert "no question in this conversation" in done.stderr
 
@@ -733,12 +737,12 @@ def test_retry_asks_again_with_all_that_went_out(scene: Project, model: ModelEnd
         "after",
     )
 
-    first, second, third = (told(one.json) for one in model.requests[1:4])
+    first, second, third = (sent_messages(one.json) for one in model.requests[1:4])
     assert first == second == third
     assert "printed" in first[-1][1]
     assert "hello" in first[-1][1]
     assert first[-1][1].endswith("look")
-    last = told(model.requests[-1].json)
+    last = sent_messages(model.requests[-1].json)
     assert [role for role, _ in last] == ["user", "assistant", "user", "assistant", "user"]
     assert "printed" not in last[-1][1]
     assert done.code == 0
@@ -753,7 +757,7 @@ def test_what_is_given_back_goes_out_before_what_has_come_since(
 
     piped(scene, *first, *second, "!echo third", ":undo", ":undo", "all")
 
-    ((_, text),) = told(model.requests[-1].json)
+    ((_, text),) = sent_messages(model.requests[-1].json)
     parts = ("hello", "second file", "first output", "second output", "third", "all")
     places = [text.index(one) for one in parts]
     assert places == sorted(places)
@@ -765,7 +769,7 @@ def test_retry_after_an_undo_is_about_the_question_that_is_still_there(
 ) -> None:
     piped(scene, "one", "two", ":undo", ":retry")
 
-    assert told(model.requests[-1].json) == [("user", "one")]
+    assert sent_messages(model.requests[-1].json) == [("user", "one")]
 
 
 def test_a_session_that_is_gone_on_with_knows_what_was_asked(
@@ -776,8 +780,8 @@ def test_a_session_that_is_gone_on_with_knows_what_was_asked(
 
     done = piped(scene, ":retry", ":undo", ":undo", "other", args=("--resume", folder.name))
 
-    again, other = (told(one.json) for one in model.requests[2:])
-    assert again == told(model.requests[1].json)
+    again, other = (sent_messages(one.json) for one in model.requests[2:])
+    assert again == sent_messages(model.requests[1].json)
     assert "printed" in again[-1][1]
     assert [text for role, text in other if role == "user"][-1].endswith("other")
     assert len(other) == 1
@@ -797,7 +801,7 @@ def test_a_question_that_failed_is_asked_again(
     done = piped(project, ":attach note.txt", "a question", ":retry")
 
     assert done.stdout.endswith("now it works\n")
-    first, second = (told(one.json) for one in endpoint.requests)
+    first, second = (sent_messages(one.json) for one in endpoint.requests)
     assert first == second
     assert "in a file" in first[0][1]
 
@@ -806,7 +810,7 @@ def test_nobody_can_edit_where_nobody_is(scene: Project, model: ModelEndpoint) -
     done = piped(scene, "one", ":edit", "two")
 
     assert "it can be edited only at a terminal" in done.stderr
-    assert len(told(model.requests[-1].json)) == 3
+    assert len(sent_messages(model.requests[-1].json)) == 3
 
 
 # --- :attach ---------------------------------------------------------------------------------
@@ -832,7 +836,7 @@ def test_files_resources_and_prompts_go_out_with_the_next_line(
         env={"HOME": str(scene.folder / "home")},
     )
 
-    ((_, text),) = told(model.requests[-1].json)
+    ((_, text),) = sent_messages(model.requests[-1].json)
     places = [
         text.index(one) for one in ("blank", "home", "# Guide", "page 7", "Review a b, sharply")
     ]
@@ -857,7 +861,7 @@ def test_what_is_attached_can_be_dropped(scene: Project, model: ModelEndpoint) -
     done = piped(scene, ":attach data/note.txt", ":attach off", "plain")
 
     assert "1 attachment dropped" in done.stdout
-    assert told(model.requests[-1].json) == [("user", "plain")]
+    assert sent_messages(model.requests[-1].json) == [("user", "plain")]
 
 
 @pytest.mark.parametrize("vision", [True, False])
@@ -887,7 +891,7 @@ def test_a_file_that_is_too_long_is_not_attached(scene: Project, model: ModelEnd
 
     assert "has 200,000 bytes of text" in done.stderr
     assert "hint: shorten it" in done.stderr
-    assert told(model.requests[-1].json) == [("user", "nothing with it")]
+    assert sent_messages(model.requests[-1].json) == [("user", "nothing with it")]
 
 
 def test_a_resource_of_two_servers_is_named_with_its_server(scene: Project) -> None:

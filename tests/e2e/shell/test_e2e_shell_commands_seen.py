@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from e2e_project import REPO, Project, http_server
 from model_endpoint import Gate, ModelEndpoint, Reply, text_reply
-from shell_scene import THREE_MODELS, obedient, piped, told, with_servers
+from shell_scene import THREE_MODELS, obedient, piped, sent_messages, with_servers
 from shell_terminal import CTRL_C, at_prompt, leave, sitting
 from syrupy.assertion import SnapshotAssertion
 from terminal_window import Window
@@ -193,7 +193,7 @@ def test_the_last_question_is_edited_and_asked_in_its_place(
         window.wait_for("nothing was changed")
         do(window, "next")
 
-    edited, after = (told(one.json) for one in model.requests[1:])
+    edited, after = (sent_messages(one.json) for one in model.requests[1:])
     assert [role for role, _ in edited] == ["user"]
     assert "printed" in edited[0][1]
     assert edited[0][1].endswith("what is this")

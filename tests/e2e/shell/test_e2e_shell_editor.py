@@ -22,7 +22,7 @@ PASTE_OFF = b"\x1b[?2004l"
 pytestmark = pytest.mark.requirement("S1")
 
 
-class Desk:
+class EditorScene:
     """Starts the editor in terminals, and gives it commands from the side."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
@@ -47,17 +47,17 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, empty_home: Path) -> Iterator[Desk]:
+def editor_scene(tmp_path: Path, empty_home: Path) -> Iterator[EditorScene]:
     env = {"TERM": "xterm-256color", "PYTHONPATH": str(DRIVER.parents[2]), "LANG": "C.UTF-8"}
-    desk = Desk(tmp_path, clean_environment(empty_home) | env)
-    yield desk
-    for window in desk.windows:
+    editor_scene = EditorScene(tmp_path, clean_environment(empty_home) | env)
+    yield editor_scene
+    for window in editor_scene.windows:
         window.child.close(force=True)
-    os.close(desk.commands)
+    os.close(editor_scene.commands)
 
 
-def test_what_is_typed_arrives_under_the_name_of_the_model(desk: Desk) -> None:
-    window = desk.open()
+def test_what_is_typed_arrives_under_the_name_of_the_model(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type("what is this?\r")
     window.wait_for('local> what is this?\ngot: "what is this?"\nlocal>')
     window.type("\r  \r:quit\r")
@@ -65,51 +65,51 @@ def test_what_is_typed_arrives_under_the_name_of_the_model(desk: Desk) -> None:
     assert "left\nended None sane=True" in window.text
 
 
-def test_the_prompt_and_the_toolbar_change_while_a_line_is_typed(desk: Desk) -> None:
-    window = desk.open()
+def test_the_prompt_and_the_toolbar_change_while_a_line_is_typed(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type("half a ")
-    desk.command("toolbar docs: connecting")
+    editor_scene.command("toolbar docs: connecting")
     window.wait_for("local> half a\ndocs: connecting")
     window.type("line")
-    desk.command("toolbar docs: ready · \x1b[31m\u202e")
+    editor_scene.command("toolbar docs: ready · \x1b[31m\u202e")
     window.wait_for("local> half a line\ndocs: ready · \\x1b[31m\\u202e")
-    desk.command("prompt large")
+    editor_scene.command("prompt large")
     window.wait_for("large> half a line")
-    desk.command("toolbar")
+    editor_scene.command("toolbar")
     window.wait_for(lambda: "docs" not in window.text)
 
 
-def test_notices_appear_above_the_line_and_leave_it_whole(desk: Desk) -> None:
-    window = desk.open()
+def test_notices_appear_above_the_line_and_leave_it_whole(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type("half a line" + LEFT * 4)
     window.wait_for(lambda: window.cursor == (0, 14))
-    desk.command("above server docs failed")
+    editor_scene.command("above server docs failed")
     window.wait_for("server docs failed\nlocal> half a line")
-    desk.command("from-thread server notes failed")
+    editor_scene.command("from-thread server notes failed")
     window.wait_for("server notes failed\nlocal> half a line")
     window.type("X\r")
     window.wait_for('got: "half a Xline"')
 
 
-def test_half_a_line_waits_until_the_editing_is_done(desk: Desk) -> None:
-    window = desk.open()
+def test_half_a_line_waits_until_the_editing_is_done(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type("half")
-    desk.command("begin not yet")
-    desk.command("above told")
+    editor_scene.command("begin not yet")
+    editor_scene.command("above told")
     window.wait_for("not yet\ntold\nlocal> half")
-    desk.command("begin the rest")
-    desk.command("toolbar state")
+    editor_scene.command("begin the rest")
+    editor_scene.command("toolbar state")
     window.wait_for("state")
     assert "the rest" not in window.text
     window.type("\r")
     window.wait_for("the rest")
 
 
-def test_a_question_takes_the_line_away_and_gives_it_back(desk: Desk) -> None:
-    window = desk.open()
+def test_a_question_takes_the_line_away_and_gives_it_back(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type("half")
     window.wait_for("local> half")
-    desk.command("ask")
+    editor_scene.command("ask")
     window.wait_for("sure?")
     assert window.echoes
     window.type("yes\r")
@@ -119,14 +119,16 @@ def test_a_question_takes_the_line_away_and_gives_it_back(desk: Desk) -> None:
     window.wait_for('got: "half a line"')
 
 
-def test_several_lines_are_one_message(desk: Desk) -> None:
-    window = desk.open()
+def test_several_lines_are_one_message(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type(f"one{ESC_ENTER}two\\\rthree\\\\\r")
     window.wait_for(f"got: {json.dumps(chr(10).join(['one', 'two', 'three' + chr(92) * 2]))}")
 
 
-def test_ctrl_c_discards_the_line_and_ctrl_d_leaves_on_an_empty_one_only(desk: Desk) -> None:
-    window = desk.open()
+def test_ctrl_c_discards_the_line_and_ctrl_d_leaves_on_an_empty_one_only(
+    editor_scene: EditorScene,
+) -> None:
+    window = editor_scene.open()
     window.type("never mind" + CTRL_C)
     window.wait_for("local> never mind\nlocal>")
     window.type(f"xkept{CTRL_A}{CTRL_D}\r")
@@ -136,8 +138,8 @@ def test_ctrl_c_discards_the_line_and_ctrl_d_leaves_on_an_empty_one_only(desk: D
     assert "never mind" not in "".join(line for line in window.lines if "got" in line)
 
 
-def test_a_paste_of_5000_lines_is_one_message(desk: Desk) -> None:
-    window = desk.open()
+def test_a_paste_of_5000_lines_is_one_message(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     text = "".join(f"line {number} of a long text that was copied\r" for number in range(5000))
     window.type(f"{PASTE}{text}{PASTED}")
     window.wait_for("line 4999 of")
@@ -148,28 +150,30 @@ def test_a_paste_of_5000_lines_is_one_message(desk: Desk) -> None:
     window.wait_for('got: "next"')
 
 
-def test_a_paste_while_busy_is_one_message_too(desk: Desk) -> None:
-    window = desk.open()
+def test_a_paste_while_busy_is_one_message_too(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type(":busy\r")
     window.wait_for("\nbusy")
     text = "".join(f"line {number}\r" for number in range(5000))
     window.type(f"{PASTE}{text}{PASTED}\rsecond\r")
-    desk.command("done")
+    editor_scene.command("done")
     window.wait_for('got: "second"')
     assert f"got: {len(text)} characters, 5001 lines" in window.text
 
 
-def test_history_goes_on_in_the_next_session_without_what_is_private(desk: Desk) -> None:
-    window = desk.open()
+def test_history_goes_on_in_the_next_session_without_what_is_private(
+    editor_scene: EditorScene,
+) -> None:
+    window = editor_scene.open()
     window.type("first line\r my secret\rtoken s3cret\rfirst line\rfirst line\r")
     window.wait_for(lambda: window.text.count('got: "first line"') == 3)
     window.type(CTRL_D)
     assert window.finish() == 0
-    file = desk.folder / "history"
+    file = editor_scene.folder / "history"
     assert file.read_text() == '"first line"\n"token ***"\n"first line"\n'
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
-    again = desk.open()
+    again = editor_scene.open()
     again.type(UP + UP)
     again.wait_for("local> token ***")
     again.type(CTRL_C)
@@ -180,21 +184,23 @@ def test_history_goes_on_in_the_next_session_without_what_is_private(desk: Desk)
     again.wait_for('got: "first line"')
 
 
-def test_a_history_that_cannot_be_kept_is_told_and_no_more(desk: Desk) -> None:
-    (desk.folder / "elsewhere").write_text("")
-    (desk.folder / "history").symlink_to("elsewhere")
-    window = desk.open()
+def test_a_history_that_cannot_be_kept_is_told_and_no_more(editor_scene: EditorScene) -> None:
+    (editor_scene.folder / "elsewhere").write_text("")
+    (editor_scene.folder / "history").symlink_to("elsewhere")
+    window = editor_scene.open()
     window.type("one\rtwo\r")
     window.wait_for('got: "two"')
     window.wait_for("notice: lines are not stored in")
     window.type(UP)
     window.wait_for("local> two")
     assert window.raw.count(b"notice:") == 1
-    assert (desk.folder / "elsewhere").stat().st_size == 0
+    assert (editor_scene.folder / "elsewhere").stat().st_size == 0
 
 
-def test_commands_and_arguments_are_completed_while_they_are_typed(desk: Desk) -> None:
-    window = desk.open()
+def test_commands_and_arguments_are_completed_while_they_are_typed(
+    editor_scene: EditorScene,
+) -> None:
+    window = editor_scene.open()
     window.type(":m")
     window.wait_for("shows or switches the model")
     assert "attach" not in window.text
@@ -204,10 +210,10 @@ def test_commands_and_arguments_are_completed_while_they_are_typed(desk: Desk) -
     window.wait_for('got: ":model local"')
 
 
-def test_tools_and_paths_are_completed_on_tab(desk: Desk) -> None:
-    (desk.folder / "a folder").mkdir()
-    (desk.folder / "a folder" / "notes.txt").touch()
-    window = desk.open()
+def test_tools_and_paths_are_completed_on_tab(editor_scene: EditorScene) -> None:
+    (editor_scene.folder / "a folder").mkdir()
+    (editor_scene.folder / "a folder" / "notes.txt").touch()
+    window = editor_scene.open()
     window.type("use repo")
     window.wait_for("use repo")
     assert "repo__file_read" not in window.text
@@ -229,21 +235,25 @@ def test_tools_and_paths_are_completed_on_tab(desk: Desk) -> None:
     window.wait_for("cat a\\ folder/notes.txt")
 
 
-def test_while_busy_nothing_is_echoed_and_lines_wait_for_the_prompt(desk: Desk) -> None:
-    window = desk.open()
+def test_while_busy_nothing_is_echoed_and_lines_wait_for_the_prompt(
+    editor_scene: EditorScene,
+) -> None:
+    window = editor_scene.open()
     window.type(":busy\r")
     window.wait_for("\nbusy")
     assert not window.echoes
     window.type("typed ahead\rhalf a")
-    desk.command("above part of the answer")
+    editor_scene.command("above part of the answer")
     window.wait_for("part of the answer")
     assert "typed" not in window.text
-    desk.command("done")
+    editor_scene.command("done")
     window.wait_for('free\nlocal> typed ahead\ngot: "typed ahead"\nlocal> half a')
 
 
-def test_ctrl_c_while_busy_is_a_signal_and_drops_what_was_typed_ahead(desk: Desk) -> None:
-    window = desk.open()
+def test_ctrl_c_while_busy_is_a_signal_and_drops_what_was_typed_ahead(
+    editor_scene: EditorScene,
+) -> None:
+    window = editor_scene.open()
     window.type(":busy\r")
     window.wait_for("\nbusy")
     window.type("typed ahead\r")
@@ -255,8 +265,8 @@ def test_ctrl_c_while_busy_is_a_signal_and_drops_what_was_typed_ahead(desk: Desk
 
 
 @pytest.mark.parametrize("key", [" ", UP, f"{PASTE}{'text ' * 2000}{PASTED}"])
-def test_any_key_halts_and_is_not_kept(desk: Desk, key: str) -> None:
-    window = desk.open()
+def test_any_key_halts_and_is_not_kept(editor_scene: EditorScene, key: str) -> None:
+    window = editor_scene.open()
     window.type(":halt\r")
     window.wait_for("\nbusy")
     window.type(key)
@@ -271,12 +281,12 @@ def test_any_key_halts_and_is_not_kept(desk: Desk, key: str) -> None:
 
 
 @pytest.mark.requirement("P2")
-def test_what_was_typed_before_a_question_is_thrown_away(desk: Desk) -> None:
-    window = desk.open()
+def test_what_was_typed_before_a_question_is_thrown_away(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type(":busy\r")
     window.wait_for("\nbusy")
     window.type(":ask\rtyped ahead\r")
-    desk.command("done")
+    editor_scene.command("done")
     window.wait_for("sure?")
     window.wait_for(lambda: window.echoes)
     window.type("no\r")
@@ -287,12 +297,12 @@ def test_what_was_typed_before_a_question_is_thrown_away(desk: Desk) -> None:
     assert window.raw.count(b"got:") == 1
 
 
-def test_a_text_is_edited_and_typing_ahead_does_not_accept_it(desk: Desk) -> None:
-    window = desk.open()
+def test_a_text_is_edited_and_typing_ahead_does_not_accept_it(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type(":busy\r")
     window.wait_for("\nbusy")
     window.type(":edit rm -r build\rtyped ahead\r")
-    desk.command("done")
+    editor_scene.command("done")
     window.wait_for("edit: rm -r build")
     window.type("-tmp\r")
     window.wait_for('edited: "rm -r build-tmp"')
@@ -303,11 +313,11 @@ def test_a_text_is_edited_and_typing_ahead_does_not_accept_it(desk: Desk) -> Non
     window.wait_for("edited: null")
     window.type(CTRL_D)
     window.finish()
-    assert "build-tmp" not in (desk.folder / "history").read_text()
+    assert "build-tmp" not in (editor_scene.folder / "history").read_text()
 
 
-def test_what_is_pasted_is_data_and_does_not_steer_the_terminal(desk: Desk) -> None:
-    window = desk.open()
+def test_what_is_pasted_is_data_and_does_not_steer_the_terminal(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type(f"{PASTE}a\0b\x1b[2Jc\u202ed\te{PASTED}")
     window.wait_for("local> a\\x00b\\x1b[2Jc\\u202ed    e")
     window.type("f\r")
@@ -317,16 +327,16 @@ def test_what_is_pasted_is_data_and_does_not_steer_the_terminal(desk: Desk) -> N
     assert json.dumps("a\0b\x1b[2Jc\u202ed\tef") in window.text
 
 
-def test_typing_that_is_not_utf8_is_replaced_and_told(desk: Desk) -> None:
-    window = desk.open()
+def test_typing_that_is_not_utf8_is_replaced_and_told(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type(b"caf\xe9 \xff\r")
     window.wait_for('got: "caf\\ufffd \\ufffd"')
     assert "notice: the input is not valid UTF-8" in window.text
 
 
-def test_the_terminal_is_never_asked_anything(desk: Desk) -> None:
-    window = desk.open()
-    desk.command("toolbar some state")
+def test_the_terminal_is_never_asked_anything(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
+    editor_scene.command("toolbar some state")
     window.wait_for("some state")
     # An answer to somebody else's question is no typing.
     window.type("a\x1b[24;80Rb\r")
@@ -338,8 +348,8 @@ def test_the_terminal_is_never_asked_anything(desk: Desk) -> None:
     assert b"WARNING" not in window.raw
 
 
-def test_without_colour_none_is_used(desk: Desk) -> None:
-    window = desk.open(NO_COLOR="1")
+def test_without_colour_none_is_used(editor_scene: EditorScene) -> None:
+    window = editor_scene.open(NO_COLOR="1")
     window.type(f"{PASTE}odd \x1b{PASTED}")
     window.wait_for("odd \\x1b")
     window.type(CTRL_C)
@@ -348,21 +358,21 @@ def test_without_colour_none_is_used(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 20])
-def test_a_narrow_terminal_shows_the_whole_line(desk: Desk, columns: int) -> None:
-    window = desk.open(columns=columns, rows=10)
-    desk.command("toolbar docs: connecting, notes: connecting, repo: ready")
+def test_a_narrow_terminal_shows_the_whole_line(editor_scene: EditorScene, columns: int) -> None:
+    window = editor_scene.open(columns=columns, rows=10)
+    editor_scene.command("toolbar docs: connecting, notes: connecting, repo: ready")
     text = "a line that is far longer than the terminal is wide"
     window.type(text)
     window.wait_for(lambda: f"local> {text}" in "".join(window.lines))
-    desk.command("prompt a-model-with-a-very-long-name")
+    editor_scene.command("prompt a-model-with-a-very-long-name")
     window.wait_for(lambda: "a-model-" in window.text)
     window.type("\r")
     window.wait_for(lambda: f'got: "{text}"' in "".join(window.lines))
 
 
-def test_a_terminal_of_three_rows_is_enough(desk: Desk) -> None:
-    window = desk.open(rows=3, columns=20)
-    desk.command("toolbar state")
+def test_a_terminal_of_three_rows_is_enough(editor_scene: EditorScene) -> None:
+    window = editor_scene.open(rows=3, columns=20)
+    editor_scene.command("toolbar state")
     window.type(":mod")
     window.wait_for("local> :mod")
     assert "too small" not in window.text
@@ -370,9 +380,9 @@ def test_a_terminal_of_three_rows_is_enough(desk: Desk) -> None:
     window.wait_for('got: ":model"')
 
 
-def test_resizing_keeps_what_is_typed(desk: Desk) -> None:
-    window = desk.open()
-    desk.command("toolbar state")
+def test_resizing_keeps_what_is_typed(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
+    editor_scene.command("toolbar state")
     window.type("a line that will not fit into twenty columns")
     window.wait_for("columns\nstate")
     drawn = len(window.raw)
@@ -385,12 +395,12 @@ def test_resizing_keeps_what_is_typed(desk: Desk) -> None:
     window.wait_for('got: "a line that will not fit into twenty columns!"')
 
 
-def test_resizing_while_busy_is_seen_by_the_next_prompt(desk: Desk) -> None:
-    window = desk.open()
+def test_resizing_while_busy_is_seen_by_the_next_prompt(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
     window.type(":busy\r")
     window.wait_for("\nbusy")
     window.resize(10, 20)
-    desk.command("done")
+    editor_scene.command("done")
     window.wait_for("free\nlocal>")
     window.type("more than twenty columns of text")
     window.wait_for(lambda: "local> more than twenty columns of text" in "".join(window.lines))
@@ -399,9 +409,9 @@ def test_resizing_while_busy_is_seen_by_the_next_prompt(desk: Desk) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("state", ["editing", "busy"])
 def test_a_signal_leaves_the_terminal_as_it_was(
-    desk: Desk, number: signal.Signals, state: str
+    editor_scene: EditorScene, number: signal.Signals, state: str
 ) -> None:
-    window = desk.open()
+    window = editor_scene.open()
     before = window.echoes
     if state == "busy" and number is not signal.SIGINT:
         window.type(":busy\r")
@@ -413,8 +423,10 @@ def test_a_signal_leaves_the_terminal_as_it_was(
     assert window.raw.rfind(PASTE_OFF) > window.raw.rfind(b"\x1b[?2004h")
 
 
-def test_a_signal_before_the_session_leaves_the_terminal_as_it_was(desk: Desk) -> None:
-    window = desk.open(wanted="starting", STARTING="1")
+def test_a_signal_before_the_session_leaves_the_terminal_as_it_was(
+    editor_scene: EditorScene,
+) -> None:
+    window = editor_scene.open(wanted="starting", STARTING="1")
     assert not window.echoes
     window.send_signal(signal.SIGTERM)
     assert window.finish() == -signal.SIGTERM
@@ -422,18 +434,18 @@ def test_a_signal_before_the_session_leaves_the_terminal_as_it_was(desk: Desk) -
 
 
 @pytest.mark.parametrize("state", ["editing", "busy"])
-def test_a_window_that_is_closed_ends_it(desk: Desk, state: str) -> None:
-    window = desk.open()
+def test_a_window_that_is_closed_ends_it(editor_scene: EditorScene, state: str) -> None:
+    window = editor_scene.open()
     if state == "busy":
         window.type(":busy\r")
         window.wait_for("\nbusy")
     assert window.hang_up() in {0, 143}
 
 
-def test_it_is_stopped_and_goes_on_under_a_shell(desk: Desk) -> None:
+def test_it_is_stopped_and_goes_on_under_a_shell(editor_scene: EditorScene) -> None:
     argv = ["/bin/bash", "--norc", "--noprofile", "-i"]
-    window = Window(argv, cwd=desk.folder, env={**desk.env, "PS1": "shell$ "})
-    desk.windows.append(window)
+    window = Window(argv, cwd=editor_scene.folder, env={**editor_scene.env, "PS1": "shell$ "})
+    editor_scene.windows.append(window)
     window.wait_for("shell$")
     window.type(f"{sys.executable} {DRIVER} - commands\r")
     window.wait_for("local>")
@@ -450,7 +462,7 @@ def test_it_is_stopped_and_goes_on_under_a_shell(desk: Desk) -> None:
     window.type("fg\r")
     window.wait_for(lambda: not window.echoes)
     window.type("ahead\r")
-    desk.command("done")
+    editor_scene.command("done")
     window.wait_for('got: "ahead"')
     window.type(CTRL_D)
     window.wait_for("sane=True")
@@ -459,12 +471,12 @@ def test_it_is_stopped_and_goes_on_under_a_shell(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("state", [":crash\r", "bug in the toolbar"])
-def test_a_bug_leaves_the_terminal_as_it_was(desk: Desk, state: str) -> None:
-    window = desk.open()
+def test_a_bug_leaves_the_terminal_as_it_was(editor_scene: EditorScene, state: str) -> None:
+    window = editor_scene.open()
     if state == ":crash\r":
         window.type(state)
     else:
-        desk.command("toolbar bug")
+        editor_scene.command("toolbar bug")
     assert window.finish() == 1
     assert b"RuntimeError: a bug" in window.raw
     assert window.echoes

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from e2e_project import ModelEndpoints, Project, http_server, stdio
-from mcp_offers import PICTURE
+from mcp_offered_resources import PICTURE
 from mcp_scenes import STDIO_SERVER
 from model_endpoint import (
     Gate,

@@ -16,9 +16,9 @@ from shell_terminal import (
     at_prompt,
     leave,
     left_alone,
+    sent_messages,
     session_journal,
     sitting,
-    told,
 )
 from terminal_window import Window
 
@@ -70,7 +70,9 @@ def test_ctrl_c_stops_what_runs_and_the_next_question_is_answered(
         answered(window, "next", "next answer")
         assert leave(window) == 0
         assert "Traceback" not in window.text
-    assert [told(body) for body in endpoint.asked[asked:]] == [[*BEFORE[name], ("user", "next")]]
+    assert [sent_messages(body) for body in endpoint.asked[asked:]] == [
+        [*BEFORE[name], ("user", "next")]
+    ]
     (end,) = of_type(session_journal(project), "run.finished")
     assert (end["status"], end["exit"]["code"]) == ("ok", 0)
 
@@ -165,7 +167,7 @@ def test_an_interrupted_command_is_killed_with_its_children_and_told_of(
         window.type(CTRL_C)
         wait_gone(pid)
         answered(window, "next", "next answer")
-        (message,) = told(endpoint.asked[0])
+        (message,) = sent_messages(endpoint.asked[0])
         assert message[1].endswith("\nbegun\n[aish] interrupted\n\nnext")
         assert os.fspath(project.folder / "pid") not in window.text
 
@@ -188,7 +190,7 @@ def test_a_question_that_waits_for_a_server_says_so_and_can_be_given_up(
         ask(window, ":mcp disconnect s")
         answered(window, ":retry", "next answer")
         assert leave(window) == 0
-    assert told(endpoint.asked[0]) == [("user", "hello")]
+    assert sent_messages(endpoint.asked[0]) == [("user", "hello")]
 
 
 @pytest.mark.requirement("S1", "B12")
@@ -307,7 +309,7 @@ def test_ctrl_c_behind_the_first_question_stops_it_while_the_session_is_being_op
         answered(window, "next", "next answer")
         assert leave(window) == 0
         assert window.echoes
-    assert told(endpoint.asked[-1])[-1] == ("user", "next")
+    assert sent_messages(endpoint.asked[-1])[-1] == ("user", "next")
 
 
 @pytest.mark.requirement("S1")

@@ -25,9 +25,9 @@ from shell_terminal import (
     ask,
     at_prompt,
     leave,
+    sent_messages,
     session_journal,
     sitting,
-    told,
 )
 from terminal_window import Window
 
@@ -85,7 +85,7 @@ def test_a_server_that_dies_is_started_once_more_and_then_missed(
     assert kinds == ["transport_error", "ok", "transport_error", "transport_error", "ok"]
     offered = ["tools" in body for body in endpoint.asked]
     assert offered == [True] * 7 + [False, True, True]
-    told(endpoint.asked[-1])
+    sent_messages(endpoint.asked[-1])
 
 
 @pytest.mark.requirement("S7", "M10")
@@ -136,7 +136,7 @@ def test_a_required_server_is_waited_for_with_every_question(
         ask(window, ":mcp disconnect s")
         answered(window, ":retry", "one")
         assert leave(window) == 0
-    assert told(endpoint.asked[0]) == [("user", "1")]
+    assert sent_messages(endpoint.asked[0]) == [("user", "1")]
 
 
 @pytest.mark.requirement("S4", "X6")
@@ -154,7 +154,7 @@ def test_nothing_of_a_hostile_server_steers_the_terminal(
         assert leave(window) == 0
         assert len(window.raw) < 100_000
         require_tame(window)
-    told(endpoint.asked[-1])
+    sent_messages(endpoint.asked[-1])
     assert len(endpoint.asked[-1]["messages"][-1]["content"]) < 1 << 20
 
 
@@ -183,7 +183,7 @@ def test_nothing_of_a_hostile_model_steers_the_terminal(
         answered(window, "go on", "fine")
         assert leave(window) == 0
         require_tame(window)
-    told(endpoint.asked[-1])
+    sent_messages(endpoint.asked[-1])
     assert not (project.folder / "ran").exists()
     assert not (project.folder / "fenced").exists()
 
@@ -229,7 +229,7 @@ def test_a_line_of_five_megabytes_arrives_whole(
         window.wait_for("fine")
         assert leave(window) == 0
         assert window.raw.count(b"y") < 7 << 20
-    assert [len(text) for _, text in told(endpoint.asked[-1])] == [2, (5 << 20) + 4, 2]
+    assert [len(text) for _, text in sent_messages(endpoint.asked[-1])] == [2, (5 << 20) + 4, 2]
 
 
 @pytest.mark.requirement("S1", "L9", "B1")
@@ -261,7 +261,7 @@ def test_an_endpoint_that_refuses_is_told_in_red_and_the_question_is_taken_back(
         answered(window, "two", "fine")
         assert leave(window) == 0
         require_tame(window)
-    assert told(endpoint.asked[-1]) == [("user", "two")]
+    assert sent_messages(endpoint.asked[-1]) == [("user", "two")]
 
 
 @pytest.mark.requirement("S1", "L9")
@@ -300,7 +300,7 @@ def test_an_answer_that_breaks_off_for_good_keeps_what_was_said(
         answered(window, "one", "✗ model `m`: ")
         answered(window, "two", "fine")
         assert leave(window) == 0
-    assert told(endpoint.asked[-1])[-1] == ("user", "two")
+    assert sent_messages(endpoint.asked[-1])[-1] == ("user", "two")
 
 
 TWICE = tool_reply([("c1", "s__echo", '{"text": "a"}'), ("c2", "s__echo", '{"text": "b"}')])
@@ -337,7 +337,7 @@ def test_a_limit_that_is_reached_is_told_and_the_prompt_comes_back(
         answered(window, "two", said)
         assert leave(window) == 0
     for body in endpoint.asked:
-        told(body)
+        sent_messages(body)
     ends = of_type(session_journal(project), "step.finished")
     assert {end["status"] for end in ends} <= {"budget", "failed"}
 
@@ -358,7 +358,7 @@ def test_a_no_is_told_to_the_model_who_goes_on_unless_the_file_says_otherwise(
         answered(window, "and now?", "very well")
         assert leave(window) == 0
     assert len(endpoint.asked) == 3 - (not goes_on)
-    assert told(endpoint.asked[-1])[-1] == ("user", "and now?")
+    assert sent_messages(endpoint.asked[-1])[-1] == ("user", "and now?")
 
 
 @pytest.mark.requirement("M5", "S1")

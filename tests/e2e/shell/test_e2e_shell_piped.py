@@ -11,7 +11,7 @@ import pytest
 from cli_process import heeding_modes
 from e2e_project import REPO, ModelEndpoints, Project, of_type, stdio, wait_file
 from model_endpoint import Gate, Reply, hanging_reply, json_reply, text_reply, tool_reply
-from shell_terminal import answered, ask, session_journal, sitting, told
+from shell_terminal import answered, ask, sent_messages, session_journal, sitting
 
 TOOLS_SERVER = REPO / "tests" / "support" / "mcp_changing_server.py"
 DENIED = "[aish] tool call denied: no rule approves s__fail"
@@ -68,7 +68,7 @@ def test_what_needs_asking_is_denied_and_the_session_goes_on(
         assert (done.code, done.stdout) == (0, "gone on\ntwo\n")
         assert "tool s__fail {}: ask-no (nobody to ask)" in done.stderr
     talk = [("user", "one"), ("assistant", ""), ("tool", DENIED), ("assistant", "gone on")]
-    assert told(endpoint.asked[-1]) == [*talk, ("user", "two")]
+    assert sent_messages(endpoint.asked[-1]) == [*talk, ("user", "two")]
     (end,) = of_type(session_journal(project), "run.finished")
     assert (end["status"], end["denials"]) == ("ok", ["s__fail"])
 
@@ -86,7 +86,7 @@ def test_a_denial_that_is_a_failure_ends_the_answer_and_decides_the_exit_code(
     assert "exit 3 (denied): step `line-1`: tool call denied: no rule approves" in done.stderr
     said = "[aish] stopped: tool call denied: no rule approves s__fail"
     talk = [("user", "one"), ("assistant", ""), ("tool", DENIED), ("assistant", said)]
-    assert told(endpoint.asked[-1]) == [*talk, ("user", "three")]
+    assert sent_messages(endpoint.asked[-1]) == [*talk, ("user", "three")]
 
 
 @pytest.mark.requirement("S2", "P10")
@@ -100,7 +100,7 @@ def test_proposed_commands_run_only_where_a_rule_approves_them(
     done = project.aish("shell", "p.yaml", stdin="one\ntwo\n")
     assert (done.code, done.stdout) == (3 * fails, "CMD: echo hi\nCMD: touch ran\nhi\ntwo\n")
     assert not (project.folder / "ran").exists()
-    ((_, text),) = told(endpoint.asked[-1])[-1:]
+    ((_, text),) = sent_messages(endpoint.asked[-1])[-1:]
     assert text == (
         "[local command: echo hi]\nhi\n[exit code 0]\n\n[local command: touch ran]\n"
         "[aish] tool call denied: no rule approves shell__run\n\ntwo"

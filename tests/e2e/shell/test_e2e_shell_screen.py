@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio
 from model_endpoint import Gate, Reply, delta, json_reply, sse, stream_reply, text_reply, tool_reply
-from shell_terminal import CTRL_C, answered, ask, at_prompt, leave, session_journal, sitting, told
+from shell_terminal import (
+    CTRL_C,
+    answered,
+    ask,
+    at_prompt,
+    leave,
+    sent_messages,
+    session_journal,
+    sitting,
+)
 
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"
 ANSWER = """# Release notes
@@ -146,7 +155,7 @@ def test_a_terminal_that_is_resized_in_mid_answer_goes_on(
         # Nothing is said twice, and nothing is lost.
         words = (b"before", b"meanwhile", b"after")
         assert [window.raw.count(word) for word in words] == [30] * 3
-    assert told(endpoint.asked[-1])[1] == ("assistant", "".join(pieces) + "the end")
+    assert sent_messages(endpoint.asked[-1])[1] == ("assistant", "".join(pieces) + "the end")
 
 
 @pytest.mark.requirement("S1")
@@ -164,7 +173,7 @@ def test_a_paste_of_5000_lines_reaches_the_model_whole(
         window.type("\r")
         window.wait_for("I have read it")
     (asked,) = endpoint.asked
-    assert told(asked) == [("user", "\n".join(["look:", *lines]))]
+    assert sent_messages(asked) == [("user", "\n".join(["look:", *lines]))]
 
 
 @pytest.mark.requirement("S1")
@@ -184,7 +193,7 @@ def test_lines_that_are_typed_ahead_are_taken_one_after_the_other(
         gate.open()
         window.wait_for("third")
         assert leave(window) == 0
-    questions = [text for role, text in told(endpoint.asked[-1]) if role == "user"]
+    questions = [text for role, text in sent_messages(endpoint.asked[-1]) if role == "user"]
     assert questions == ["one", "two", "three"]
 
 
@@ -210,7 +219,7 @@ def test_what_was_typed_ahead_does_not_answer_a_question(
         assert leave(window) == 0
     (decided,) = of_type(session_journal(project), "tool.decided")
     assert decided["verdict"] == "ask-no"
-    assert [text for role, text in told(endpoint.asked[-1]) if role == "user"] == ["add"]
+    assert [text for role, text in sent_messages(endpoint.asked[-1]) if role == "user"] == ["add"]
 
 
 @pytest.mark.requirement("S4")

@@ -3,9 +3,9 @@ from dataclasses import dataclass
 
 import anyio
 import pytest
+from agent_fakes import Answer, Talker, Ticks, asked, says
 from hypothesis import given
 from hypothesis import strategies as st
-from loop_twins import Answer, Talker, Ticks, asked, says
 
 from aish.agent.assemble import Assembled, Assembly, assemble
 from aish.core.errors import StepFailedError, UnavailableError

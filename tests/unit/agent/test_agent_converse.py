@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from loop_twins import (
+from agent_fakes import (
     Answer,
     Box,
     Kit,
@@ -111,14 +111,14 @@ def test_calls_are_replied_to_until_an_answer_has_none() -> None:
     assert [len(turns) for turns in model.seen] == [1, 3, 5]
     for turns in model.seen:
         assert_legal(turns)
-    assert kit.told(TurnStarted)[2] == TurnStarted(Place("one", None, 3), "twin", 5)
+    assert kit.events_of(TurnStarted)[2] == TurnStarted(Place("one", None, 3), "twin", 5)
 
 
 @pytest.mark.requirement("L15")
 def test_a_turn_tells_what_was_asked_for() -> None:
     kit = kit_of()
     talk(kit, asks(wants("box__look", "{", "c1"), wants("nope", "{}", "c1")))
-    finished = kit.told(TurnFinished)[0]
+    finished = kit.events_of(TurnFinished)[0]
     assert isinstance(finished, TurnFinished)
     first, second = finished.calls
     assert first == Asked("c1", "box__look", "{")
@@ -139,7 +139,7 @@ def test_at_the_depth_limit_one_more_request_is_made_and_its_calls_are_not() -> 
     assert len(model.requests) == 3
     assert len(kit.box.called) == 2
     assert replies(history)[-2:] == ["[aish] tool-call depth limit reached"] * 2
-    assert len(kit.told(ToolDecided)) == 2
+    assert len(kit.events_of(ToolDecided)) == 2
 
 
 @pytest.mark.requirement("L15")
@@ -289,7 +289,7 @@ def test_unknown_fields_go_onto_the_turn_with_the_name_of_who_sent_them() -> Non
 def test_the_turn_says_which_model_answered() -> None:
     kit = kit_of()
     talk(kit, [[TextPiece("Hi"), Finish("stop", Usage(), model="spare")]])
-    finished = kit.told(TurnFinished)[0]
+    finished = kit.events_of(TurnFinished)[0]
     assert isinstance(finished, TurnFinished)
     assert finished.model == "spare"
 
@@ -347,7 +347,7 @@ def test_an_answer_cut_off_is_good_text_with_a_notice() -> None:
     kit = kit_of()
     got, _, _ = talk(kit, says("Once upon a", "length"))
     assert (got.status, got.text, got.finish) == ("ok", "Once upon a", "length")
-    (notice,) = kit.told(Notice)
+    (notice,) = kit.events_of(Notice)
     assert isinstance(notice, Notice)
     assert notice.code == "truncated"
 
@@ -384,7 +384,7 @@ def test_an_empty_answer_is_told_and_leaves_a_legal_history() -> None:
     got, _, history = talk(kit, asks(wants("box__look"), text="Looking."), says(""))
     assert (got.status, got.text) == ("ok", "")
     assert isinstance(history.turns[-1], AssistantTurn)
-    assert [notice.code for notice in kit.told(Notice) if isinstance(notice, Notice)] == [
+    assert [notice.code for notice in kit.events_of(Notice) if isinstance(notice, Notice)] == [
         "empty_answer"
     ]
 
@@ -405,7 +405,7 @@ def test_tokens_are_added_up_and_unknown_stays_unknown() -> None:
 def test_turns_are_numbered_on_from_where_the_caller_is() -> None:
     kit = kit_of()
     outcome(kit, replace(ask_of(Talker([])), place=Place("one", "row 1", 4)))
-    assert [event.place for event in kit.told(TurnStarted)] == [Place("one", "row 1", 5)]
+    assert [event.place for event in kit.events_of(TurnStarted)] == [Place("one", "row 1", 5)]
 
 
 @pytest.mark.parametrize("error", [UnavailableError("gone"), StepFailedError("400")])
@@ -417,7 +417,7 @@ def test_a_model_that_fails_leaves_a_legal_history(error: Exception) -> None:
     assert_legal(ask.history.turns)
     assert len(ask.history.turns) == 3
     assert isinstance(kit.events[-1], TextWithdrawn)
-    assert len(kit.told(TurnFinished)) == 1
+    assert len(kit.events_of(TurnFinished)) == 1
 
 
 @pytest.mark.requirement("L10")
@@ -466,7 +466,7 @@ def test_an_interrupted_round_leaves_a_legal_history() -> None:
     anyio.run(main)
     assert_legal(ask.history.turns)
     assert len(replies(ask.history)) == 2
-    assert kit.told(ToolFinished) == []
+    assert kit.events_of(ToolFinished) == []
 
 
 @pytest.mark.requirement("M7")

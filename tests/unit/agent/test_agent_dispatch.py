@@ -3,7 +3,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from loop_twins import Box, Kit, Person, gives, tool
+from agent_fakes import Box, Kit, Person, gives, tool
 
 from aish.agent.dispatch import Approved, call_tool, dispatch, propose
 from aish.agent.result_limit import can_be_attached
@@ -67,7 +67,7 @@ def test_the_decision_is_told_before_the_tool_hears_anything() -> None:
 
     async def handler(arguments: JsonObject) -> ToolResult:
         await anyio.lowlevel.checkpoint()
-        told_before.append(len(subject.told(ToolDecided)))
+        told_before.append(len(subject.events_of(ToolDecided)))
         return ToolResult("ok", "seen")
 
     subject.box.handlers["look"] = handler
@@ -207,7 +207,7 @@ def test_a_full_disk_costs_the_file_and_not_the_call() -> None:
     subject.disk = OSError(errno.ENOSPC, "No space left on device")
     got = used(subject)
     assert (got.full, "left out here" in got.content) == (None, True)
-    notice = subject.told(Notice)[0]
+    notice = subject.events_of(Notice)[0]
     assert isinstance(notice, Notice)
     assert "No space left on device" in notice.text
 
@@ -297,7 +297,7 @@ def test_every_failure_is_a_reply_as_it_is(kind: ResultKind, content: str) -> No
 def test_a_json_rpc_error_draws_a_status_line() -> None:
     subject = kit(ToolResult("rpc_error", "[aish] tool dispatch failed: Unknown tool"))
     used(subject)
-    assert subject.told(Notice) == [
+    assert subject.events_of(Notice) == [
         Notice(
             PLACE,
             "warning",
@@ -330,7 +330,7 @@ def test_progress_is_told_as_it_comes() -> None:
     subject = kit()
     subject.box.reports = (Progress(1, 2, "half"), Progress(2, 2))
     used(subject)
-    assert subject.told(ToolProgress) == [
+    assert subject.events_of(ToolProgress) == [
         ToolProgress(PLACE, "box__look", 1, 2, "half"),
         ToolProgress(PLACE, "box__look", 2, 2, None),
     ]
@@ -340,14 +340,14 @@ def test_endless_progress_is_not_told_without_end() -> None:
     subject = kit()
     subject.box.reports = (Progress(1),) * 5000
     used(subject)
-    assert len(subject.told(ToolProgress)) == 1000
+    assert len(subject.events_of(ToolProgress)) == 1000
 
 
 def test_what_a_server_reports_after_the_end_is_not_told() -> None:
     subject = kit()
     used(subject)
     subject.box.report_late(Progress(1))
-    assert subject.told(ToolProgress) == []
+    assert subject.events_of(ToolProgress) == []
 
 
 def test_a_cancelled_call_is_not_told_as_finished() -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import anyio
 import pytest
+from agent_fakes import Answer, Box, Kit, Person, Talker, asked, assert_legal, tool
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop_twins import Answer, Box, Kit, Person, Talker, asked, assert_legal, tool
 
 from aish.agent.converse import Ask, Outcome, converse
 from aish.config.model import LoopLimits

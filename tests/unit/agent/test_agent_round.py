@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 
 import anyio
 import pytest
-from loop_twins import Box, Kit, Person, gives, tool, wants
+from agent_fakes import Box, Kit, Person, gives, tool, wants
 
 from aish.agent.tool_round import Round, make_legal
 from aish.core.events import Event, Place, ToolDecided, ToolFinished, ToolStarted
@@ -118,7 +118,7 @@ def test_replies_stand_in_the_models_order_whoever_ends_first() -> None:
         kit = Kit(Box(TOOLS, {"a": first, "b": second}), parallel=("box__*",))
         subject = round_of(kit, wants("box__a", id="x"), wants("box__b", id="y"))
         await subject.run()
-        finished = [event.place.call for event in kit.told(ToolFinished)]
+        finished = [event.place.call for event in kit.events_of(ToolFinished)]
         assert finished == ["y", "x"]
         assert [used.tool for used in subject.used] == ["box__a", "box__b"]
         return list(subject.replies())
@@ -156,7 +156,7 @@ def test_an_unknown_name_gets_the_nearest_right_one_and_nothing_runs() -> None:
     assert second.startswith("[aish] no such tool: file_read; did you mean box__file_read")
     assert third.startswith("[aish] no such tool: box__file_read<|x|>; did you mean box__file_read")
     assert kit.box.called == []
-    assert kit.told(ToolDecided) == []
+    assert kit.events_of(ToolDecided) == []
 
 
 @pytest.mark.requirement("L17")
@@ -237,7 +237,7 @@ def test_an_interrupted_round_still_has_a_reply_for_each_call() -> None:
         subject = round_of(kit, wants("box__a"), wants("box__b"), wants("box__c"))
         with scope:
             await subject.run()
-        assert [event.place.call for event in kit.told(ToolFinished)] == [
+        assert [event.place.call for event in kit.events_of(ToolFinished)] == [
             next(subject.replies()).call_id
         ]
         return [turn.content for turn in subject.replies()]

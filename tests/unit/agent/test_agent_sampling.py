@@ -2,7 +2,7 @@ import base64
 
 import anyio
 import pytest
-from loop_twins import Box, Kit, Talker, Ticks, asked, asks, says, tool, wants
+from agent_fakes import Box, Kit, Talker, Ticks, asked, asks, says, tool, wants
 
 from aish.agent.converse import Ask, Outcome, converse
 from aish.agent.sampling import MAX_REQUESTS, Sampling
@@ -160,10 +160,10 @@ def test_a_tool_may_ask_the_steps_model_and_the_step_pays() -> None:
     assert (got.status, got.text) == ("ok", "Seen.")
     assert got.usage == Usage(3, 3)
     assert kit.box.samples[0]["content"] == {"type": "text", "text": "Paris."}
-    assert [event.text for event in kit.told(TextDelta) if isinstance(event, TextDelta)] == [
+    assert [event.text for event in kit.events_of(TextDelta) if isinstance(event, TextDelta)] == [
         "Seen."
     ]
-    started = [event for event in kit.told(TurnStarted) if isinstance(event, TurnStarted)]
+    started = [event for event in kit.events_of(TurnStarted) if isinstance(event, TurnStarted)]
     assert [(event.purpose, event.place.turn) for event in started] == [
         ("answer", 1),
         ("sampling", 1),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 import pytest
-from loop_twins import Box, Kit, Person, gives, tool
+from agent_fakes import Box, Kit, Person, gives, tool
 
 from aish.agent.dispatch import call_tool
 from aish.agent.runtime import AgentRuntime, UsedCall
@@ -20,7 +20,7 @@ LOOK = tool("look", {"type": "object", "required": ["path"]})
 
 
 @dataclass
-class Shelf:
+class StagingQueue:
     """Puts down what it hears of, as the sink of a run does, unless its disk is full."""
 
     full: bool = False
@@ -38,21 +38,21 @@ class Shelf:
         return digest in self.heard and not self.full
 
 
-def scene(kit: Kit, shelf: Shelf) -> AgentRuntime:
+def scene(kit: Kit, staging_queue: StagingQueue) -> AgentRuntime:
     """The kit, with a rule that stages everything."""
     policy = compile_policy(RuleLists(stage=(RuleEntry("*__*"),)))
 
     def emit(event: Event) -> None:
         kit.events.append(event)
         if isinstance(event, ToolDecided):
-            shelf.heard.append(event.digest)
+            staging_queue.heard.append(event.digest)
 
-    gate = Gate(policy, Person(), "run", staging=shelf)
+    gate = Gate(policy, Person(), "run", staging=staging_queue)
     return replace(kit.runtime(), gate=gate, emit=emit)
 
 
-def used(kit: Kit, shelf: Shelf, arguments: JsonObject) -> UsedCall:
-    return anyio.run(call_tool, LOOK, arguments, scene(kit, shelf), PLACE)
+def used(kit: Kit, staging_queue: StagingQueue, arguments: JsonObject) -> UsedCall:
+    return anyio.run(call_tool, LOOK, arguments, scene(kit, staging_queue), PLACE)
 
 
 def a_kit() -> Kit:
@@ -62,7 +62,7 @@ def a_kit() -> Kit:
 @pytest.mark.requirement("B16", "P7")
 def test_a_staged_call_reaches_no_tool_and_the_model_is_told_so() -> None:
     kit = a_kit()
-    got = used(kit, Shelf(), {"path": "a"})
+    got = used(kit, StagingQueue(), {"path": "a"})
     decided, finished = kit.events
     assert isinstance(decided, ToolDecided)
     assert (decided.verdict, decided.rule, decided.definition) == ("staged", "*__*", "d" * 64)
@@ -75,7 +75,7 @@ def test_a_staged_call_reaches_no_tool_and_the_model_is_told_so() -> None:
 @pytest.mark.requirement("B16", "L17")
 def test_arguments_are_checked_as_those_of_a_real_call() -> None:
     kit = a_kit()
-    got = used(kit, Shelf(), {})
+    got = used(kit, StagingQueue(), {})
     assert (got.kind, got.verdict) == ("bad_arguments", None)
     assert [type(event) for event in kit.events] == [ToolFinished]
 
@@ -83,6 +83,6 @@ def test_arguments_are_checked_as_those_of_a_real_call() -> None:
 @pytest.mark.requirement("B16")
 def test_a_call_that_could_not_be_put_down_is_not_called_staged() -> None:
     kit = a_kit()
-    got = used(kit, Shelf(full=True), {"path": "a"})
+    got = used(kit, StagingQueue(full=True), {"path": "a"})
     assert (got.kind, got.content) == ("transport_error", NOT_KEPT)
     assert not kit.box.called

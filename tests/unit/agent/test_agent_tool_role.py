@@ -6,9 +6,9 @@ from typing import Any
 
 import anyio
 import pytest
+from agent_fakes import Answer, Box, Kit, asked, asks, gives, says, tool, wants
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop_twins import Answer, Box, Kit, asked, asks, gives, says, tool, wants
 
 from aish.agent.conversation import Buffer, add_system, add_user
 from aish.agent.converse import Ask, converse

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import httpx
 import pytest
 from cassette_exchanges import HEAD
-from cassette_tapes import (
+from cassette_recorders import (
     END,
     EVENTS,
     OK,
@@ -21,8 +21,8 @@ from cassette_tapes import (
     json_answer,
     nothing,
     pieces_of,
+    recorder,
     send,
-    tape,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +44,9 @@ URL = "http://127.0.0.1:9/v1/chat/completions"
 
 
 async def replayed(*kept: Interaction, url: str = URL, paced: bool = False) -> httpx.Response:
-    return await send(cassette_transport(tape("replay", *kept, paced=paced), "model", nothing), url)
+    return await send(
+        cassette_transport(recorder("replay", *kept, paced=paced), "model", nothing), url
+    )
 
 
 def recorded(response: Response) -> Interaction:
@@ -54,7 +56,7 @@ def recorded(response: Response) -> Interaction:
 @pytest.mark.requirement("C2", "C3")
 async def test_bytes_reach_the_caller_as_they_arrive_and_come_again_as_they_were_cut() -> None:
     more = anyio.Event()
-    recording = tape("record")
+    recording = recorder("record")
     script: list[Step] = [OK, chunk(b"one"), more, chunk(b"two"), chunk(b"three") + END]
     async with endpoint(script) as served:
         transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
@@ -91,7 +93,7 @@ def test_however_a_body_is_cut_it_is_played_in_the_same_pieces(pieces: list[byte
                 yield piece
 
     async def main() -> None:
-        recording = tape("record")
+        recording = recorder("record")
         live = await pieces_of(await send(cassette_transport(recording, "model", Scripted), URL))
         again = await pieces_of(await replayed(*recording.finish(HEAD)))
         assert live == again == pieces
@@ -130,7 +132,7 @@ async def test_a_replay_opens_no_transport_and_the_body_can_be_read_as_the_model
 
 @pytest.mark.requirement("C2")
 async def test_a_whole_client_of_httpx_can_be_recorded_and_replayed() -> None:
-    recording = tape("record")
+    recording = recorder("record")
     async with (
         endpoint([json_answer(b'{"b": 2}')]) as served,
         httpx.AsyncClient(
@@ -138,7 +140,7 @@ async def test_a_whole_client_of_httpx_can_be_recorded_and_replayed() -> None:
         ) as client,
     ):
         live = (await client.post(served.url, json={"a": 1})).json()
-    transport = cassette_transport(tape("replay", *recording.finish(HEAD)), "model", nothing)
+    transport = cassette_transport(recorder("replay", *recording.finish(HEAD)), "model", nothing)
     async with httpx.AsyncClient(transport=transport) as client:
         again = (await client.post(served.url, json={"a": 1})).json()
 
@@ -147,7 +149,7 @@ async def test_a_whole_client_of_httpx_can_be_recorded_and_replayed() -> None:
 
 @pytest.mark.requirement("C2")
 async def test_two_tapes_at_the_same_time_do_not_mix() -> None:
-    tapes = [tape("record"), tape("record")]
+    tapes = [recorder("record"), recorder("record")]
     async with endpoint([OK, chunk(b"x"), END]) as served, anyio.create_task_group() as tasks:
 
         async def ask(one: CassetteRecorder, name: bytes) -> None:
@@ -169,7 +171,7 @@ async def test_two_tapes_at_the_same_time_do_not_mix() -> None:
 
 @pytest.mark.requirement("C10")
 async def test_interactions_stand_in_the_order_in_which_they_were_asked() -> None:
-    first, recording = anyio.Event(), tape("record")
+    first, recording = anyio.Event(), recorder("record")
     async with (
         endpoint([OK, first, chunk(b"late"), END], [OK, chunk(b"early"), END]) as served,
         anyio.create_task_group() as tasks,
@@ -192,7 +194,7 @@ async def test_interactions_stand_in_the_order_in_which_they_were_asked() -> Non
 
 @pytest.mark.requirement("C3")
 async def test_who_leaves_before_the_end_does_so_again() -> None:
-    recording = tape("record")
+    recording = recorder("record")
     async with endpoint([OK, chunk(b"one"), anyio.Event()]) as served:
         transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         response = await send(transport, served.url)
@@ -211,7 +213,7 @@ async def test_who_leaves_before_the_end_does_so_again() -> None:
 
 @pytest.mark.requirement("C3")
 async def test_who_leaves_before_the_head_does_so_again() -> None:
-    recording = tape("record")
+    recording = recorder("record")
     async with endpoint([anyio.Event()]) as served:
         transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         async with anyio.create_task_group() as tasks:
@@ -246,13 +248,13 @@ async def test_a_model_that_said_everything_has_an_end_whoever_hung_up() -> None
     ids=["no-head", "no-http", "cut-short", "no-chunk", "short-body"],
 )
 async def test_a_connection_that_broke_breaks_the_same_way(script: list[Step]) -> None:
-    recording = tape("record")
+    recording = recorder("record")
     async with endpoint(script) as served:
         transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         pieces, failure = await catch(transport, served.url)
         await transport.aclose()
 
-    transport = cassette_transport(tape("replay", *recording.finish(HEAD)), "model", nothing)
+    transport = cassette_transport(recorder("replay", *recording.finish(HEAD)), "model", nothing)
     again, same = await catch(transport, served.url)
 
     assert (type(same), str(same)) == (type(failure), str(failure))
@@ -263,13 +265,15 @@ async def test_a_connection_that_broke_breaks_the_same_way(script: list[Step]) -
 async def test_an_endpoint_that_is_not_there_is_not_there_again() -> None:
     async with endpoint([]) as served:
         pass
-    recording = tape("record")
+    recording = recorder("record")
     _, failure = await catch(
         cassette_transport(recording, "model", httpx.AsyncHTTPTransport), served.url
     )
     (kept,) = recording.finish(HEAD)
 
-    _, same = await catch(cassette_transport(tape("replay", kept), "model", nothing), served.url)
+    _, same = await catch(
+        cassette_transport(recorder("replay", kept), "model", nothing), served.url
+    )
 
     assert type(failure) is type(same) is httpx.ConnectError
     assert str(same) == str(failure)
@@ -281,7 +285,7 @@ async def test_a_failure_of_another_kind_is_no_part_of_a_recording() -> None:
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
             raise ssl.SSLError("a bug")
 
-    recording = tape("record")
+    recording = recorder("record")
     with pytest.raises(ssl.SSLError):
         await send(cassette_transport(recording, "model", Broken), URL)
 
@@ -296,7 +300,7 @@ async def test_whatever_a_file_says_of_a_failure_is_a_failure_of_a_connection(wo
 
 @pytest.mark.requirement("C5")
 async def test_what_was_not_recorded_is_a_miss_that_nobody_can_swallow() -> None:
-    missing = tape("replay", recorded(Response()))
+    missing = recorder("replay", recorded(Response()))
 
     with pytest.raises(CassetteMissError) as caught:
         await send(cassette_transport(missing, "model", nothing), URL, b'{"a": 2}')
@@ -306,7 +310,7 @@ async def test_what_was_not_recorded_is_a_miss_that_nobody_can_swallow() -> None
 
 
 async def test_the_address_of_an_embedded_model_is_not_recorded() -> None:
-    recording = tape("record")
+    recording = recorder("record")
     async with endpoint([json_answer(b"{}")]) as served:
         transport = cassette_transport(
             recording, "model", httpx.AsyncHTTPTransport, origin="http://local.embedded"
@@ -322,7 +326,7 @@ async def test_the_address_of_an_embedded_model_is_not_recorded() -> None:
 
 @pytest.mark.requirement("C8")
 async def test_a_password_in_an_address_is_not_recorded() -> None:
-    recording = tape("record")
+    recording = recorder("record")
     async with endpoint([json_answer(b"{}")]) as served:
         url = served.url.replace("://", "://ann:hidden-word@")
         transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
@@ -338,7 +342,7 @@ async def test_a_streamed_request_is_read_once_and_sent_whole() -> None:
             await anyio.lowlevel.checkpoint()
             yield part
 
-    recording = tape("record")
+    recording = recorder("record")
     async with endpoint([json_answer(b"{}")]) as served:
         transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
         length = {"content-length": "8"}
@@ -353,7 +357,7 @@ async def test_a_streamed_request_is_read_once_and_sent_whole() -> None:
 @pytest.mark.requirement("C1")
 async def test_a_binary_and_a_compressed_body_are_kept_byte_by_byte() -> None:
     packed = gzip.compress(b"x" * 99, mtime=0)
-    recording = tape("record")
+    recording = recorder("record")
     head = OK.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
     async with endpoint([head, chunk(packed[:5]), chunk(packed[5:]), END]) as served:
         transport = cassette_transport(recording, "model", httpx.AsyncHTTPTransport)
@@ -368,7 +372,7 @@ async def test_a_binary_and_a_compressed_body_are_kept_byte_by_byte() -> None:
 
 @pytest.mark.requirement("C7")
 async def test_what_passes_by_the_tape_is_not_kept() -> None:
-    live = tape("live")
+    live = recorder("live")
     async with endpoint([EVENTS, chunk(b"data: 1\n\n"), END]) as served:
         transport = cassette_transport(live, "model", httpx.AsyncHTTPTransport)
         assert await pieces_of(await send(transport, served.url)) == [b"data: 1\n\n"]
@@ -380,7 +384,7 @@ async def test_what_passes_by_the_tape_is_not_kept() -> None:
 @pytest.mark.requirement("C7")
 async def test_what_is_extended_is_played_where_it_is_held_and_goes_live_where_not() -> None:
     held = recorded(Response(body=b"held"))
-    extended = tape("extend", held)
+    extended = recorder("extend", held)
     async with endpoint([json_answer(b"live")]) as served:
         real = httpx.AsyncHTTPTransport
         transport = cassette_transport(extended, "model", real)

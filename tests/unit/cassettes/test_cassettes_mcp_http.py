@@ -7,7 +7,7 @@ import anyio.lowlevel
 import httpx
 import pytest
 from cassette_exchanges import HEAD, answer
-from cassette_tapes import (
+from cassette_recorders import (
     END,
     EVENTS,
     Endpoint,
@@ -17,8 +17,8 @@ from cassette_tapes import (
     json_answer,
     nothing,
     pieces_of,
+    recorder,
     send,
-    tape,
 )
 
 from aish.cassettes.format.interaction import (
@@ -54,7 +54,7 @@ def player(one: CassetteRecorder) -> httpx.AsyncBaseTransport:
     return cassette_transport(one, "mcp", nothing)
 
 
-def recorder(one: CassetteRecorder) -> httpx.AsyncBaseTransport:
+def recording_transport(one: CassetteRecorder) -> httpx.AsyncBaseTransport:
     return cassette_transport(one, "mcp", httpx.AsyncHTTPTransport)
 
 
@@ -69,7 +69,7 @@ async def test_another_version_of_this_program_is_no_other_client() -> None:
         )
 
     held = [Interaction(Request("POST", URL, body=body), answer("{}")) for body in asked("0.1")]
-    transport = player(tape("replay", *held))
+    transport = player(recorder("replay", *held))
 
     for body in asked("0.2"):
         assert (await send(transport, URL, body)).is_success
@@ -82,7 +82,7 @@ async def test_another_version_of_this_program_is_no_other_client() -> None:
     [("GET", b"", 405), ("DELETE", b"", 405), ("POST", CANCELLED, 202)],
 )
 async def test_what_timing_alone_decides_is_no_miss(method: str, body: bytes, status: int) -> None:
-    replay = tape("replay")
+    replay = recorder("replay")
 
     assert (await send(player(replay), URL, body, method)).status_code == status
     assert replay.missed == []
@@ -96,13 +96,13 @@ def test_what_timing_alone_decides_is_no_leftover() -> None:
         Interaction(Request("POST", URL, body=rpc("tools/call", 1)), Response()),
     ]
 
-    assert [number for number, _ in tape("replay", *held).leftovers()] == [4]
+    assert [number for number, _ in recorder("replay", *held).leftovers()] == [4]
 
 
 async def test_a_stream_to_hear_on_is_played_and_stays_open() -> None:
     kept = Interaction(LISTEN, Response(body=event(b"1"), broken=LEFT))
 
-    heard = (await send(player(tape("replay", kept)), URL, b"", "GET")).aiter_raw()
+    heard = (await send(player(recorder("replay", kept)), URL, b"", "GET")).aiter_raw()
 
     assert await anext(heard) == event(b"1")
     with anyio.move_on_after(0.05) as scope:
@@ -113,13 +113,13 @@ async def test_a_stream_to_hear_on_is_played_and_stays_open() -> None:
 async def test_a_stream_that_nothing_was_heard_on_keeps_nobody_waiting() -> None:
     kept = Interaction(LISTEN, Response(599, "No Answer", broken=LEFT))
 
-    assert (await send(player(tape("replay", kept)), URL, b"", "GET")).status_code == 405
+    assert (await send(player(recorder("replay", kept)), URL, b"", "GET")).status_code == 405
 
 
 async def test_a_stream_that_is_taken_up_again_is_told_from_a_new_one() -> None:
     again = Request("GET", URL, (("last-event-id", "7"),))
     held = [Interaction(LISTEN, answer("new")), Interaction(again, answer("rest"))]
-    transport = player(tape("replay", *held))
+    transport = player(recorder("replay", *held))
 
     rest = await send(transport, URL, b"", "GET", {"last-event-id": "7"})
     assert await pieces_of(rest) == [b"rest"]
@@ -145,7 +145,7 @@ async def record_a_listener(recording: CassetteRecorder) -> str:
     quiet, loud = [json_answer(reply(1))], [json_answer(reply(2))]
     listening: list[Step] = [EVENTS, said, chunk(event(b"changed")), anyio.Event()]
     async with endpoint(listening, [*quiet], [*loud]) as served:
-        transport = recorder(recording)
+        transport = recording_transport(recording)
         stream = await send(transport, served.url, b"", "GET")
         await drained(transport, served.url, rpc("tools/call", 1, name="a"))
         await drained(transport, served.url, rpc("tools/call", 2, name="b"))
@@ -157,12 +157,12 @@ async def record_a_listener(recording: CassetteRecorder) -> str:
 
 
 async def test_what_a_server_says_unasked_comes_when_the_run_is_as_far_as_it_was() -> None:
-    recording = tape("record")
+    recording = recorder("record")
     url = await record_a_listener(recording)
     kept = recording.finish(HEAD)
     assert [piece.after for piece in kept[0].response.chunks] == [3]
 
-    transport = player(tape("replay", *kept))
+    transport = player(recorder("replay", *kept))
     heard: list[bytes] = []
 
     async def hear() -> None:
@@ -184,9 +184,9 @@ async def test_what_a_server_says_unasked_comes_when_the_run_is_as_far_as_it_was
 async def test_the_rest_of_an_answer_waits_for_what_the_server_was_told_meanwhile() -> None:
     question, told = event(rpc("sampling/createMessage", 5)), anyio.Event()
     calling: list[Step] = [EVENTS, chunk(question), told, chunk(event(reply(1))), END]
-    recording = tape("record")
+    recording = recorder("record")
     async with endpoint(calling, [json_answer(b"", b"202 Accepted")]) as served:
-        transport = recorder(recording)
+        transport = recording_transport(recording)
         response = await send(transport, served.url, rpc("tools/call", 1))
         live = response.aiter_raw()
         assert await anext(live) == question
@@ -199,7 +199,7 @@ async def test_the_rest_of_an_answer_waits_for_what_the_server_was_told_meanwhil
     kept = recording.finish(HEAD)
     assert [piece.after for piece in kept[0].response.chunks] == [0, 2]
 
-    transport = player(tape("replay", *kept))
+    transport = player(recorder("replay", *kept))
     again = (await send(transport, served.url, rpc("tools/call", 1))).aiter_raw()
     assert await anext(again) == question
     rest: list[bytes] = []
@@ -228,8 +228,8 @@ async def test_a_session_is_opened_anew_where_a_recording_is_extended() -> None:
             Interaction(Request("POST", served.url, body=one.request.body), one.response)
             for one in old
         ]
-        extended = tape("extend", *old)
-        transport = recorder(extended)
+        extended = recorder("extend", *old)
+        transport = recording_transport(extended)
         said = [await drained(transport, served.url, body) for body in (*opening, call, other)]
         await transport.aclose()
 
@@ -251,7 +251,7 @@ async def test_a_question_asked_live_is_answered_live() -> None:
     calling: list[Step] = [EVENTS, chunk(question), told, chunk(event(reply(1))), END]
     async with endpoint(calling, [json_answer(b"", b"202 Accepted")]) as served:
         held = Interaction(Request("POST", served.url, body=reply(5, text="hi")), Response(202))
-        transport = recorder(tape("extend", held))
+        transport = recording_transport(recorder("extend", held))
         response = await send(transport, served.url, rpc("tools/call", 1))
         assert await anext(response.aiter_raw()) == question
         await drained(transport, served.url, reply(5, text="hi"))
@@ -265,7 +265,7 @@ async def test_a_question_asked_live_is_answered_live() -> None:
 
 @pytest.mark.requirement("C7")
 async def test_a_call_that_is_not_held_fails_alone_where_another_model_answers() -> None:
-    lenient = tape("replay", lenient=True)
+    lenient = recorder("replay", lenient=True)
     transport = player(lenient)
 
     (said,) = await drained(transport, URL, rpc("tools/call", 4, name="x"))
@@ -280,22 +280,22 @@ async def test_a_call_that_is_not_held_fails_alone_where_another_model_answers()
 @pytest.mark.requirement("C8")
 async def test_an_answer_has_the_ids_of_this_run_and_the_session_is_not_written() -> None:
     head = b"HTTP/1.1 200 OK\r\nmcp-session-id: s-1234\r\nconnection: close\r\n"
-    recording = tape("record")
+    recording = recorder("record")
     async with endpoint([head + b"content-length: 50\r\n\r\n", reply(1).ljust(50)]) as served:
-        transport = recorder(recording)
+        transport = recording_transport(recording)
         await drained(transport, served.url, rpc("initialize", 1))
         await transport.aclose()
     (kept,) = recording.finish(HEAD)
     assert "s-1234" not in repr(kept)
 
-    again = await send(player(tape("replay", kept)), served.url, rpc("initialize", 7))
+    again = await send(player(recorder("replay", kept)), served.url, rpc("initialize", 7))
     assert again.headers["mcp-session-id"] == "<secret:mcp-session-id>"
     assert json.loads(b"".join(await pieces_of(again)))["id"] == 7
 
 
 async def test_a_file_can_say_what_a_piece_waits_for() -> None:
     pieces = Response(body=b"ab", chunks=(Chunk(1, 0.0), Chunk(1, 0.0, 9)), broken=LEFT)
-    transport = player(tape("replay", Interaction(LISTEN, pieces)))
+    transport = player(recorder("replay", Interaction(LISTEN, pieces)))
 
     heard = (await send(transport, URL, b"", "GET")).aiter_raw()
 

@@ -7,8 +7,8 @@ import httpx
 import pytest
 import vcr
 from cassette_exchanges import HEAD, answer, chat, delta, message, streamed
-from cassette_tapes import END, Step, chunk, endpoint, pieces_of, send, tape
-from cassette_tapes import EVENTS as STREAM
+from cassette_recorders import END, Step, chunk, endpoint, pieces_of, recorder, send
+from cassette_recorders import EVENTS as STREAM
 from vcr.cassette import Cassette as VcrCassette
 from vcr.errors import CannotOverwriteExistingCassetteException
 
@@ -87,7 +87,7 @@ def test_plain_vcrpy_replays_what_our_transport_recorded(tmp_path: Path) -> None
 
     async def record() -> str:
         with Recording(tmp_path / "c.yaml", HEAD) as recording:
-            kept = tape("record", recording=recording)
+            kept = recorder("record", recording=recording)
             script: list[Step] = [STREAM, *(chunk(event) for event in EVENTS), END]
             async with endpoint(script) as served:
                 transport = cassette_transport(kept, "model", httpx.AsyncHTTPTransport)

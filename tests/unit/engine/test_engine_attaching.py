@@ -20,7 +20,7 @@ PICTURE = Media("image/png", PNG)
 
 
 @dataclass
-class Desk:
+class FakeServers:
     """Servers with resources and prompts, in memory."""
 
     listed: Sequence[Resource] = ()
@@ -57,7 +57,7 @@ class Desk:
 
 def attached(
     ref: str,
-    desk: Desk | None = None,
+    fake_servers: FakeServers | None = None,
     folder: Path = Path(),
     *,
     server: str | None = None,
@@ -65,14 +65,18 @@ def attached(
     sees: bool = True,
 ) -> Attached:
     async def read() -> Attached:
-        return await attachment(Attachment(ref, server), desk, folder, limit, sees_images=sees)
+        return await attachment(
+            Attachment(ref, server), fake_servers, folder, limit, sees_images=sees
+        )
 
     return anyio.run(read)
 
 
-def refused(ref: str, desk: Desk | None = None, folder: Path = Path(), limit: int = LIMIT) -> str:
+def refused(
+    ref: str, fake_servers: FakeServers | None = None, folder: Path = Path(), limit: int = LIMIT
+) -> str:
     with pytest.raises(StepFailedError) as failed:
-        attached(ref, desk, folder, limit=limit)
+        attached(ref, fake_servers, folder, limit=limit)
     return f"{failed.value} | {failed.value.hint}"
 
 
@@ -81,7 +85,7 @@ def turns(
 ) -> Turns:
     async def ask() -> Turns:
         kept = ServerPrompt("docs", "review", {"a": "b"})
-        return await prompt_turns(kept, Desk(messages=messages), limit, sees_images=sees)
+        return await prompt_turns(kept, FakeServers(messages=messages), limit, sees_images=sees)
 
     return anyio.run(ask)
 
@@ -154,13 +158,13 @@ def test_nothing_is_cut_behind_anyones_back(tmp_path: Path) -> None:
     assert refused("long.txt", folder=tmp_path, limit=1199) == f"{said} | {raised}"
     assert attached("long.txt", folder=tmp_path, limit=1200).text
     parts = (Part("docs://a", "", "x" * 100), Part("docs://b", "", "x" * 100))
-    desk = Desk(contents={("docs", "docs://a"): parts}, able=("docs",))
-    assert "has 200 bytes" in refused("docs://a", desk, limit=199)
+    fake_servers = FakeServers(contents={("docs", "docs://a"): parts}, able=("docs",))
+    assert "has 200 bytes" in refused("docs://a", fake_servers, limit=199)
 
 
 @pytest.mark.requirement("M12")
 def test_a_resource_is_read_from_the_server_that_lists_it() -> None:
-    desk = Desk(
+    fake_servers = FakeServers(
         [
             Resource("docs", "docs://{any}", "any", template=True),
             Resource("docs", "docs://both", "both"),
@@ -168,21 +172,21 @@ def test_a_resource_is_read_from_the_server_that_lists_it() -> None:
             Resource("more", "docs://exact", "exact"),
         ]
     )
-    assert attached("docs://exact", desk).text == (
+    assert attached("docs://exact", fake_servers).text == (
         "[attached: docs://exact (text/plain)]\ndocs://exact of more\n[end of docs://exact]"
     )
-    attached("docs://page", desk)
-    attached("docs://both", desk, server="more")
-    assert desk.read == [
+    attached("docs://page", fake_servers)
+    attached("docs://both", fake_servers, server="more")
+    assert fake_servers.read == [
         ("more", "docs://exact"),
         ("docs", "docs://page"),
         ("more", "docs://both"),
     ]
-    assert refused("docs://both", desk) == (
+    assert refused("docs://both", fake_servers) == (
         "`docs://both` is a resource of several servers: `docs`, `more` | "
         'name its server: `{server: docs, uri: "docs://both"}`'
     )
-    assert refused("demo://x/y", desk) == (
+    assert refused("demo://x/y", fake_servers) == (
         "`demo://x/y` is listed by none of the servers that have resources: `docs`, `more` | "
         'name its server: `{server: docs, uri: "demo://x/y"}`'
     )
@@ -190,10 +194,10 @@ def test_a_resource_is_read_from_the_server_that_lists_it() -> None:
 
 @pytest.mark.requirement("M12")
 def test_the_only_server_with_resources_is_asked_for_what_it_does_not_list() -> None:
-    desk = Desk(able=("more",))
-    attached("docs://hidden", desk)
-    assert desk.read == [("more", "docs://hidden")]
-    assert refused("docs://x", Desk(able=())).startswith("no server offers resources")
+    fake_servers = FakeServers(able=("more",))
+    attached("docs://hidden", fake_servers)
+    assert fake_servers.read == [("more", "docs://hidden")]
+    assert refused("docs://x", FakeServers(able=())).startswith("no server offers resources")
     assert refused("docs://x").startswith("no server is declared to read `docs://x` from")
 
 
@@ -205,8 +209,8 @@ def test_each_part_of_a_resource_is_named_and_what_it_says_of_itself_stays_on_it
         Part("docs://c", "audio/wav", media=Media("audio/wav", b"RIFF")),
         Part("docs://d", "", text="\n"),
     )
-    desk = Desk(contents={("docs", "docs://a"): parts}, able=("docs",))
-    found = attached("docs://a", desk)
+    fake_servers = FakeServers(contents={("docs", "docs://a"): parts}, able=("docs",))
+    found = attached("docs://a", fake_servers)
     lines = found.text.split("\n")
     assert len(lines) == 3 * 4 + 3
     assert lines[4:] == [
@@ -228,7 +232,7 @@ def test_each_part_of_a_resource_is_named_and_what_it_says_of_itself_stays_on_it
 
 @pytest.mark.requirement("M12")
 def test_a_server_that_refuses_or_is_gone_ends_the_step_with_its_reason() -> None:
-    desk = Desk(
+    fake_servers = FakeServers(
         contents={
             ("docs", "docs://a"): StepFailedError("it refused", where="mcp server `docs`"),
             ("docs", "docs://b"): UsageError("there is no such server", where="mcp server `docs`"),
@@ -237,11 +241,15 @@ def test_a_server_that_refuses_or_is_gone_ends_the_step_with_its_reason() -> Non
         },
         able=("docs",),
     )
-    assert refused("docs://a", desk).startswith("mcp server `docs`: it refused")
-    assert refused("docs://b", desk).startswith("mcp server `docs`: there is no such server")
-    assert refused("docs://c", desk).startswith("the server `docs` has no resource `docs://c`")
+    assert refused("docs://a", fake_servers).startswith("mcp server `docs`: it refused")
+    assert refused("docs://b", fake_servers).startswith(
+        "mcp server `docs`: there is no such server"
+    )
+    assert refused("docs://c", fake_servers).startswith(
+        "the server `docs` has no resource `docs://c`"
+    )
     with pytest.raises(UnavailableError):
-        attached("docs://d", desk)
+        attached("docs://d", fake_servers)
 
 
 @pytest.mark.requirement("M12")

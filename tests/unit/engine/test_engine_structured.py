@@ -3,9 +3,9 @@ import unicodedata
 
 import anyio
 import pytest
+from agent_fakes import check_here
 from hypothesis import given
 from hypothesis import strategies as st
-from loop_twins import check_here
 from work import work_of
 
 from aish.core.json import JsonObject, JsonValue

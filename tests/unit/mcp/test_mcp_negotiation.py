@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 from mcp_emulators import Legacy, LuaServer, McpEndpoint, Modern, error, result
+from mcp_recorded_scenes import RecordedScene
 from mcp_scenes import Scene, command, http, play, registry, stdio
-from mcp_tapes import Reel
 from model_endpoint import Gate, Recorded, Reply, json_reply
 
 pytestmark = pytest.mark.requirement("M1")
@@ -262,17 +262,17 @@ def test_a_child_that_is_slow_to_start_is_taken_by_whichever_answer_agrees(
 ) -> None:
     script = tmp_path / "slow.py"
     script.write_text(SLOW.format(answers=answers))
-    reel = Reel(tmp_path)
+    recorded_scene = RecordedScene(tmp_path)
 
     async def names(scene: Scene) -> list[str]:
         await anyio.lowlevel.checkpoint()
         return scene.names
 
-    recorded = reel.record(names, command(sys.executable, str(script), connect=6))
-    played = reel.replay(names, command("/nonexistent/program"))
+    recorded = recorded_scene.record(names, command(sys.executable, str(script), connect=6))
+    played = recorded_scene.replay(names, command("/nonexistent/program"))
 
     assert recorded.value == played.value == ["kid__t"]
-    assert reel.leftovers == []
+    assert recorded_scene.leftovers == []
 
 
 @pytest.mark.requirement("M1", "M9")

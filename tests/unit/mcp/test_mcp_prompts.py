@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-import mcp_offers
+import mcp_offered_resources
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from aish.mcp.protocol.convert_resources import MAX_MESSAGES, MAX_TEXT, read_mes
 
 pytestmark = pytest.mark.requirement("M12")
 
-CAPABLE: Mapping[str, Any] = {"tools": {}, **mcp_offers.CAPABILITIES}
+CAPABLE: Mapping[str, Any] = {"tools": {}, **mcp_offered_resources.CAPABILITIES}
 ERAS = pytest.mark.parametrize("kind", [Legacy, Modern])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -37,7 +37,9 @@ LISTED = (
 MESSAGES = (
     PromptMessage("user", "Review x = 1, sternly"),
     PromptMessage("assistant", "# Guide\nSnow \u2028 é"),
-    PromptMessage("user", "[link: docs://logo] logo", (Media("image/png", mcp_offers.PICTURE),)),
+    PromptMessage(
+        "user", "[link: docs://logo] logo", (Media("image/png", mcp_offered_resources.PICTURE),)
+    ),
 )
 FILLED = {"code": "x = 1", "tone": "sternly"}
 

@@ -6,12 +6,12 @@ from contextlib import suppress
 from typing import Any
 
 import anyio
-import mcp_offers
+import mcp_offered_resources
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_dynamic_registry import dynamic_registry
 from mcp_emulators import Legacy, McpEndpoint, Modern, error
-from mcp_rosters import dynamic_registry
 from mcp_scenes import http, play, registry, stdio
 from model_endpoint import CUT, Gate, Recorded, Reply, json_reply
 
@@ -27,7 +27,7 @@ from aish.mcp.protocol.convert_resources import (
 
 pytestmark = pytest.mark.requirement("M12")
 
-CAPABLE: Mapping[str, Any] = {"tools": {}, **mcp_offers.CAPABILITIES}
+CAPABLE: Mapping[str, Any] = {"tools": {}, **mcp_offered_resources.CAPABILITIES}
 ERAS = pytest.mark.parametrize("kind", [Legacy, Modern])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -97,7 +97,7 @@ def test_a_resource_of_a_template_is_read_by_its_own_address() -> None:
 def test_a_picture_is_media() -> None:
     (part,) = read(Legacy(capabilities=CAPABLE), "docs://logo")
     assert part.text is None
-    assert part.media == Media("image/png", mcp_offers.PICTURE)
+    assert part.media == Media("image/png", mcp_offered_resources.PICTURE)
 
 
 def test_what_no_model_can_be_given_is_an_error_that_says_so() -> None:
@@ -112,13 +112,15 @@ def test_what_no_model_can_be_given_is_an_error_that_says_so() -> None:
 
 @pytest.mark.parametrize("mime", ["text/plain; charset=utf-8", "application/ld+json", ""])
 def test_text_that_comes_as_a_blob_is_text(mime: str) -> None:
-    (part,) = contents({"uri": "a", "mimeType": mime, "blob": mcp_offers.blob("é".encode())})
+    (part,) = contents(
+        {"uri": "a", "mimeType": mime, "blob": mcp_offered_resources.blob("é".encode())}
+    )
     assert (part.text, part.media) == ("é", None)
 
 
 @pytest.mark.parametrize(("mime", "data"), [("text/plain", b"\xff"), ("", b"\xff"), ("", b"a\0")])
 def test_bytes_that_are_no_text_are_not_taken_for_it(mime: str, data: bytes) -> None:
-    found = contents({"uri": "a", "mimeType": mime, "blob": mcp_offers.blob(data)})
+    found = contents({"uri": "a", "mimeType": mime, "blob": mcp_offered_resources.blob(data)})
     assert "binary" in str(found)
 
 
@@ -137,7 +139,7 @@ def test_a_resource_may_have_several_parts_and_none() -> None:
         ([{"text": "x" * (MAX_TEXT // 2)}, {"text": "é" * (MAX_TEXT // 4 + 1)}], "1024 KiB of"),
         ([{"text": ""}] * (MAX_PARTS + 1), f"it has more than {MAX_PARTS} parts"),
         (
-            [{"mimeType": "image/png", "blob": mcp_offers.blob(b"x" * (MAX_MEDIA + 1))}],
+            [{"mimeType": "image/png", "blob": mcp_offered_resources.blob(b"x" * (MAX_MEDIA + 1))}],
             "more than 16 MiB of media",
         ),
     ],

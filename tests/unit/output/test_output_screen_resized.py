@@ -6,8 +6,8 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from presenter_scenes import LINE, Scene
 from scripted_events import turn_finished
-from talk_scenes import LINE, Scene
 from terminal_cells import Cells
 
 from aish.output.markdown.answer import PartialMarkdown

@@ -5,8 +5,8 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from presenter_scenes import LINE, Scene
 from scripted_events import run_finished, stamped, step_finished
-from talk_scenes import LINE, Scene
 
 from aish.core.events import Event, Exit, Failure, Notice, Retry
 from aish.output.presenter import RUN, Presenter

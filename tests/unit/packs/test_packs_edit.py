@@ -3,25 +3,25 @@ from pathlib import Path
 
 import anyio
 import pytest
-from pack_desk import PackDesk, sha256
+from pack_scenes import PackScene, sha256
 
 from aish.packs.framework.server import open_packs
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[PackDesk]:
+def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
     root = tmp_path / "root"
     root.mkdir()
     pack = open_packs(["edit"], root)
-    yield PackDesk(root, pack)
+    yield PackScene(root, pack)
     anyio.run(pack.shutdown)
 
 
 @pytest.mark.requirement("K6", "K8")
-def test_the_one_occurrence_of_a_text_is_replaced(desk: PackDesk) -> None:
-    desk.put("a.md", "one\ntwo\nthree\n")
-    data = desk.data("file_edit", path="a.md", old_text="two\n", new_text="2\n2b\n")
-    assert desk.get("a.md") == b"one\n2\n2b\nthree\n"
+def test_the_one_occurrence_of_a_text_is_replaced(pack_scene: PackScene) -> None:
+    pack_scene.put("a.md", "one\ntwo\nthree\n")
+    data = pack_scene.data("file_edit", path="a.md", old_text="two\n", new_text="2\n2b\n")
+    assert pack_scene.get("a.md") == b"one\n2\n2b\nthree\n"
     assert data["sha256"] == sha256(b"one\n2\n2b\nthree\n")
     assert data["diff"] == (
         "--- a/a.md\n+++ b/a.md\n@@ -1,3 +1,4 @@\n one\n-two\n+2\n+2b\n three\n"
@@ -29,40 +29,46 @@ def test_the_one_occurrence_of_a_text_is_replaced(desk: PackDesk) -> None:
 
 
 @pytest.mark.requirement("K6")
-def test_a_text_that_occurs_more_than_once_is_ambiguous_with_its_lines(desk: PackDesk) -> None:
-    desk.put("a", "x = 1\ny\nx = 1\nx = 1\n")
-    error = desk.error("file_edit", path="a", old_text="x = 1", new_text="z")
+def test_a_text_that_occurs_more_than_once_is_ambiguous_with_its_lines(
+    pack_scene: PackScene,
+) -> None:
+    pack_scene.put("a", "x = 1\ny\nx = 1\nx = 1\n")
+    error = pack_scene.error("file_edit", path="a", old_text="x = 1", new_text="z")
     assert error["code"] == "ambiguous"
     assert error["details"]["lines"] == [1, 3, 4]
     assert "lines 1, 3, 4" in error["message"]
-    assert desk.get("a") == b"x = 1\ny\nx = 1\nx = 1\n"
-    desk.text("file_edit", path="a", old_text="x = 1", new_text="z", replace_all=True)
-    assert desk.get("a") == b"z\ny\nz\nz\n"
-    desk.put("b", "aaa")
-    assert desk.error("file_edit", path="b", old_text="aa", new_text="b")["details"]["lines"] == [
+    assert pack_scene.get("a") == b"x = 1\ny\nx = 1\nx = 1\n"
+    pack_scene.text("file_edit", path="a", old_text="x = 1", new_text="z", replace_all=True)
+    assert pack_scene.get("a") == b"z\ny\nz\nz\n"
+    pack_scene.put("b", "aaa")
+    assert pack_scene.error("file_edit", path="b", old_text="aa", new_text="b")["details"][
+        "lines"
+    ] == [
         1,
         1,
     ]
 
 
 @pytest.mark.requirement("K6", "X6")
-def test_very_many_occurrences_are_listed_in_bounded_length(desk: PackDesk) -> None:
-    desk.put("a", "x\n" * 1_000_000)
-    error = desk.error("file_edit", path="a", old_text="x", new_text="y")
+def test_very_many_occurrences_are_listed_in_bounded_length(pack_scene: PackScene) -> None:
+    pack_scene.put("a", "x\n" * 1_000_000)
+    error = pack_scene.error("file_edit", path="a", old_text="x", new_text="y")
     assert len(error["details"]["lines"]) == 20
     assert "and more" in error["message"]
 
 
 @pytest.mark.requirement("K6")
 def test_a_text_that_does_not_occur_is_a_failure_that_says_where_it_nearly_does(
-    desk: PackDesk,
+    pack_scene: PackScene,
 ) -> None:
-    desk.put("a.txt", "def f():\n\treturn 1\n")
-    error = desk.error("file_edit", path="a.txt", old_text="    return 1", new_text="return 2")
+    pack_scene.put("a.txt", "def f():\n\treturn 1\n")
+    error = pack_scene.error(
+        "file_edit", path="a.txt", old_text="    return 1", new_text="return 2"
+    )
     assert error["code"] == "no_match"
     assert error["details"]["lines"] == [2]
-    assert desk.code("file_edit", path="a.txt", old_text="", new_text="x") == "bad_arguments"
-    assert desk.code("file_edit", path="none", old_text="x", new_text="y") == "not_found"
+    assert pack_scene.code("file_edit", path="a.txt", old_text="", new_text="x") == "bad_arguments"
+    assert pack_scene.code("file_edit", path="none", old_text="x", new_text="y") == "not_found"
 
 
 @pytest.mark.requirement("K6")
@@ -78,31 +84,36 @@ def test_a_text_that_does_not_occur_is_a_failure_that_says_where_it_nearly_does(
     ],
 )
 def test_an_edit_changes_nothing_else(
-    desk: PackDesk, before: bytes, old: str, new: str, after: bytes | None
+    pack_scene: PackScene, before: bytes, old: str, new: str, after: bytes | None
 ) -> None:
-    desk.put("a", before)
-    desk.text("file_edit", path="a", old_text=old, new_text=new)
+    pack_scene.put("a", before)
+    pack_scene.text("file_edit", path="a", old_text=old, new_text=new)
     if after is not None:
-        assert desk.get("a") == after
+        assert pack_scene.get("a") == after
     else:
-        assert desk.get("a")[2:].decode("utf-16-le") == "\ufeffa\r\nc\r\n"
+        assert pack_scene.get("a")[2:].decode("utf-16-le") == "\ufeffa\r\nc\r\n"
 
 
 @pytest.mark.requirement("K6")
-def test_only_ascii_is_put_into_a_file_of_unknown_encoding(desk: PackDesk) -> None:
-    desk.put("a", b"caf\xe9 x\n")
-    assert desk.code("file_edit", path="a", old_text="x", new_text="\u00e9") == "encoding"
-    assert desk.code("file_edit", path="a", old_text="\udce9", new_text="e") == "bad_arguments"
-    assert desk.get("a") == b"caf\xe9 x\n"
+def test_only_ascii_is_put_into_a_file_of_unknown_encoding(pack_scene: PackScene) -> None:
+    pack_scene.put("a", b"caf\xe9 x\n")
+    assert pack_scene.code("file_edit", path="a", old_text="x", new_text="\u00e9") == "encoding"
+    assert (
+        pack_scene.code("file_edit", path="a", old_text="\udce9", new_text="e") == "bad_arguments"
+    )
+    assert pack_scene.get("a") == b"caf\xe9 x\n"
 
 
 @pytest.mark.requirement("K6")
-def test_an_edit_of_another_file_than_the_expected_one_is_refused(desk: PackDesk) -> None:
-    desk.put("a", "x\n")
+def test_an_edit_of_another_file_than_the_expected_one_is_refused(pack_scene: PackScene) -> None:
+    pack_scene.put("a", "x\n")
     wrong = {"path": "a", "expect_sha256": sha256(b"y\n")}
-    assert desk.code("file_edit", old_text="x", new_text="z", **wrong) == "changed"
-    assert desk.code("file_set_lines", start_line=1, end_line=1, content="z", **wrong) == "changed"
-    assert desk.get("a") == b"x\n"
+    assert pack_scene.code("file_edit", old_text="x", new_text="z", **wrong) == "changed"
+    assert (
+        pack_scene.code("file_set_lines", start_line=1, end_line=1, content="z", **wrong)
+        == "changed"
+    )
+    assert pack_scene.get("a") == b"x\n"
 
 
 @pytest.mark.requirement("K6", "K8")
@@ -122,29 +133,29 @@ def test_an_edit_of_another_file_than_the_expected_one_is_refused(desk: PackDesk
     ],
 )
 def test_lines_are_replaced_put_in_and_taken_out(
-    desk: PackDesk, before: str, first: int, last: int, content: str, after: str
+    pack_scene: PackScene, before: str, first: int, last: int, content: str, after: str
 ) -> None:
-    desk.put("a", before)
-    desk.text("file_set_lines", path="a", start_line=first, end_line=last, content=content)
-    assert desk.get("a").decode() == after
+    pack_scene.put("a", before)
+    pack_scene.text("file_set_lines", path="a", start_line=first, end_line=last, content=content)
+    assert pack_scene.get("a").decode() == after
 
 
 @pytest.mark.requirement("K3", "K6")
 @pytest.mark.parametrize(("first", "last"), [(0, 1), (-1, 1), (3, 1), (4, 3), (1, 3), (1, -1)])
 def test_lines_that_are_no_range_of_the_file_are_a_failure(
-    desk: PackDesk, first: int, last: int
+    pack_scene: PackScene, first: int, last: int
 ) -> None:
-    desk.put("a", "1\n2\n")
+    pack_scene.put("a", "1\n2\n")
     arguments = {"path": "a", "start_line": first, "end_line": last, "content": "x"}
-    assert desk.code("file_set_lines", **arguments) == "out_of_range"
-    assert desk.get("a") == b"1\n2\n"
+    assert pack_scene.code("file_set_lines", **arguments) == "out_of_range"
+    assert pack_scene.get("a") == b"1\n2\n"
 
 
 @pytest.mark.requirement("K6")
-def test_python_code_that_would_no_longer_parse_is_not_written(desk: PackDesk) -> None:
+def test_python_code_that_would_no_longer_parse_is_not_written(pack_scene: PackScene) -> None:
     code = b"def f():\n    return 1\n"
-    desk.put("a.py", code)
-    error = desk.error("file_edit", path="a.py", old_text="f():", new_text="f(:")
+    pack_scene.put("a.py", code)
+    error = pack_scene.error("file_edit", path="a.py", old_text="f():", new_text="f(:")
     assert error["code"] == "syntax"
     assert "line 1" in error["message"]
     for broken in (
@@ -154,31 +165,33 @@ def test_python_code_that_would_no_longer_parse_is_not_written(desk: PackDesk) -
         "    return " + "(" * 5000 + "1" + ")" * 5000,
     ):
         arguments = {"path": "a.py", "start_line": 2, "end_line": 2, "content": broken}
-        assert desk.code("file_set_lines", **arguments) == "syntax"
-    assert desk.get("a.py") == code
-    desk.text("file_edit", path="a.py", old_text="return 1", new_text="return '\\d'")
+        assert pack_scene.code("file_set_lines", **arguments) == "syntax"
+    assert pack_scene.get("a.py") == code
+    pack_scene.text("file_edit", path="a.py", old_text="return 1", new_text="return '\\d'")
 
 
 @pytest.mark.requirement("K6")
-def test_python_code_that_did_not_parse_may_be_mended_step_by_step(desk: PackDesk) -> None:
-    desk.put("a.py", "def f(:\n    return (\n")
-    desk.text("file_edit", path="a.py", old_text="f(:", new_text="f():")
-    desk.text("file_edit", path="a.py", old_text="(\n", new_text="1\n")
-    assert desk.code("file_edit", path="a.py", old_text="1", new_text="(") == "syntax"
-    desk.put("latin.py", b"# -*- coding: latin-1 -*-\nx = '\xe9'\n")
-    desk.text("file_edit", path="latin.py", old_text="x =", new_text="y =")
-    assert desk.get("latin.py").endswith(b"y = '\xe9'\n")
+def test_python_code_that_did_not_parse_may_be_mended_step_by_step(pack_scene: PackScene) -> None:
+    pack_scene.put("a.py", "def f(:\n    return (\n")
+    pack_scene.text("file_edit", path="a.py", old_text="f(:", new_text="f():")
+    pack_scene.text("file_edit", path="a.py", old_text="(\n", new_text="1\n")
+    assert pack_scene.code("file_edit", path="a.py", old_text="1", new_text="(") == "syntax"
+    pack_scene.put("latin.py", b"# -*- coding: latin-1 -*-\nx = '\xe9'\n")
+    pack_scene.text("file_edit", path="latin.py", old_text="x =", new_text="y =")
+    assert pack_scene.get("latin.py").endswith(b"y = '\xe9'\n")
 
 
 @pytest.mark.requirement("K5", "K6", "X1")
 @pytest.mark.parametrize("path", [".git/config", ".env", ".aish/x", "../a", "link"])
-def test_what_is_protected_or_outside_is_not_edited(desk: PackDesk, path: str) -> None:
-    outside = desk.root.parent / "a"
+def test_what_is_protected_or_outside_is_not_edited(pack_scene: PackScene, path: str) -> None:
+    outside = pack_scene.root.parent / "a"
     outside.write_text("x")
-    (desk.root / "link").symlink_to(outside)
+    (pack_scene.root / "link").symlink_to(outside)
     if path.startswith("."):
-        desk.put(path.removeprefix("../"), "x")
-    code = desk.code("file_edit", path=path, old_text="x", new_text="y")
+        pack_scene.put(path.removeprefix("../"), "x")
+    code = pack_scene.code("file_edit", path=path, old_text="x", new_text="y")
     assert code in {"protected", "outside", "not_a_file"}
-    assert code == desk.code("file_set_lines", path=path, start_line=1, end_line=1, content="y")
+    assert code == pack_scene.code(
+        "file_set_lines", path=path, start_line=1, end_line=1, content="y"
+    )
     assert outside.read_text() == "x"

@@ -5,26 +5,26 @@ from typing import Any
 
 import anyio
 import pytest
-from pack_desk import PackDesk
+from pack_scenes import PackScene
 
 from aish.packs.framework.server import open_packs
 from aish.packs.workspace.deny_list import is_denied
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[PackDesk]:
+def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
     root = tmp_path / "root"
     root.mkdir()
     pack = open_packs(["fs"], root)
-    yield PackDesk(root, pack)
+    yield PackScene(root, pack)
     anyio.run(pack.shutdown)
 
 
 @pytest.mark.requirement("K1")
-def test_a_file_is_read_by_its_path_alone(desk: PackDesk) -> None:
-    desk.put("README.md", "# Title\n\ntext\n")
-    assert desk.text("file_read", path="README.md") == "# Title\n\ntext\n"
-    assert desk.data("file_read", path="README.md") == {
+def test_a_file_is_read_by_its_path_alone(pack_scene: PackScene) -> None:
+    pack_scene.put("README.md", "# Title\n\ntext\n")
+    assert pack_scene.text("file_read", path="README.md") == "# Title\n\ntext\n"
+    assert pack_scene.data("file_read", path="README.md") == {
         "path": "README.md",
         "content": "# Title\n\ntext\n",
         "start_line": 1,
@@ -48,43 +48,43 @@ def test_a_file_is_read_by_its_path_alone(desk: PackDesk) -> None:
     ],
 )
 def test_a_range_of_lines_is_read(
-    desk: PackDesk, first: int | None, last: int | None, expected: str
+    pack_scene: PackScene, first: int | None, last: int | None, expected: str
 ) -> None:
-    desk.put("a", "1\n2\n3\n4")
+    pack_scene.put("a", "1\n2\n3\n4")
     wanted = {"start_line": first, "end_line": last}
     given = {name: value for name, value in wanted.items() if value is not None}
-    data = desk.data("file_read", path="a", **given)
+    data = pack_scene.data("file_read", path="a", **given)
     assert (data["content"], data["total_lines"]) == (expected, 4)
 
 
 @pytest.mark.requirement("K3")
 @pytest.mark.parametrize(("first", "last"), [(5, 9), (0, 1), (-1, 1), (3, 2)])
 def test_lines_that_are_not_there_are_a_failure_that_says_so(
-    desk: PackDesk, first: int, last: int
+    pack_scene: PackScene, first: int, last: int
 ) -> None:
-    desk.put("a", "1\n2\n3\n4")
-    assert desk.code("file_read", path="a", start_line=first, end_line=last) == "out_of_range"
+    pack_scene.put("a", "1\n2\n3\n4")
+    assert pack_scene.code("file_read", path="a", start_line=first, end_line=last) == "out_of_range"
 
 
 @pytest.mark.requirement("K1")
-def test_an_empty_file_is_empty(desk: PackDesk) -> None:
-    desk.put("a", "")
-    data = desk.data("file_read", path="a")
+def test_an_empty_file_is_empty(pack_scene: PackScene) -> None:
+    pack_scene.put("a", "")
+    data = pack_scene.data("file_read", path="a")
     assert (data["content"], data["total_lines"], data["end_line"]) == ("", 0, 0)
 
 
 @pytest.mark.requirement("K7")
-def test_a_long_file_is_cut_at_a_line_and_can_be_read_on_to_its_end(desk: PackDesk) -> None:
+def test_a_long_file_is_cut_at_a_line_and_can_be_read_on_to_its_end(pack_scene: PackScene) -> None:
     whole = "".join(f"line {number} é {'x' * (number % 90)}\n" for number in range(1, 4000))
-    desk.put("long", whole)
-    first = desk.data("file_read", path="long")
+    pack_scene.put("long", whole)
+    first = pack_scene.data("file_read", path="long")
     assert first["truncated"] is True
-    text = desk.text("file_read", path="long")
+    text = pack_scene.text("file_read", path="long")
     assert f"go on with start_line={first['end_line'] + 1}]" in text
     assert "truncated: true" in text
     gathered, start = "", 1
     while True:
-        data = desk.data("file_read", path="long", start_line=start)
+        data = pack_scene.data("file_read", path="long", start_line=start)
         gathered += data["content"]
         if not data["truncated"]:
             break
@@ -93,25 +93,25 @@ def test_a_long_file_is_cut_at_a_line_and_can_be_read_on_to_its_end(desk: PackDe
 
 
 @pytest.mark.requirement("K7")
-def test_a_line_that_is_too_long_is_cut_and_said_to_be(desk: PackDesk) -> None:
-    desk.put("one", "é" * 300_000 + "\nnext\n")
-    data = desk.data("file_read", path="one")
+def test_a_line_that_is_too_long_is_cut_and_said_to_be(pack_scene: PackScene) -> None:
+    pack_scene.put("one", "é" * 300_000 + "\nnext\n")
+    data = pack_scene.data("file_read", path="one")
     assert (data["truncated"], data["end_line"], data["total_lines"]) == (True, 1, 2)
     assert set(data["content"]) == {"é"}
-    assert "within line 1 of 2" in desk.text("file_read", path="one")
-    assert desk.data("file_read", path="one", start_line=2)["content"] == "next\n"
+    assert "within line 1 of 2" in pack_scene.text("file_read", path="one")
+    assert pack_scene.data("file_read", path="one", start_line=2)["content"] == "next\n"
 
 
 @pytest.mark.requirement("K4", "K7", "X6")
-def test_a_huge_file_is_read_in_bounded_time(desk: PackDesk) -> None:
-    desk.put("huge", "top\n")
-    os.truncate(desk.root / "huge", 1 << 40)
-    assert desk.code("file_read", path="huge") == "binary"
-    with (desk.root / "log").open("wb") as log:
+def test_a_huge_file_is_read_in_bounded_time(pack_scene: PackScene) -> None:
+    pack_scene.put("huge", "top\n")
+    os.truncate(pack_scene.root / "huge", 1 << 40)
+    assert pack_scene.code("file_read", path="huge") == "binary"
+    with (pack_scene.root / "log").open("wb") as log:
         log.write(b"first\n" + b"x" * 200_000 + b"\n" + b"y" * 70_000_000)
-    data = desk.data("file_read", path="log", start_line=1, end_line=1)
+    data = pack_scene.data("file_read", path="log", start_line=1, end_line=1)
     assert (data["content"], data["total_lines"]) == ("first\n", None)
-    assert desk.data("file_summary", path="log")["sha256"] is None
+    assert pack_scene.data("file_summary", path="log")["sha256"] is None
 
 
 @pytest.mark.requirement("X6")
@@ -128,19 +128,19 @@ def test_a_huge_file_is_read_in_bounded_time(desk: PackDesk) -> None:
     ],
 )
 def test_files_that_are_not_plain_utf8_are_read_too(
-    desk: PackDesk, content: bytes, expected: str, encoding: str
+    pack_scene: PackScene, content: bytes, expected: str, encoding: str
 ) -> None:
-    desk.put("a", content)
-    data = desk.data("file_read", path="a")
+    pack_scene.put("a", content)
+    data = pack_scene.data("file_read", path="a")
     assert (data["content"], data["encoding"]) == (expected, encoding)
 
 
 @pytest.mark.requirement("K3")
-def test_a_binary_file_is_a_failure_with_its_size(desk: PackDesk) -> None:
-    desk.put("a", b"\x7fELF\0\0\0")
-    assert desk.code("file_read", path="a") == "binary"
-    assert desk.code("file_summary", path="a") == "binary"
-    result = desk.call("file_read", path="a")
+def test_a_binary_file_is_a_failure_with_its_size(pack_scene: PackScene) -> None:
+    pack_scene.put("a", b"\x7fELF\0\0\0")
+    assert pack_scene.code("file_read", path="a") == "binary"
+    assert pack_scene.code("file_summary", path="a") == "binary"
+    result = pack_scene.call("file_read", path="a")
     assert result["structuredContent"]["error"]["details"] == {"size": 7}
 
 
@@ -166,46 +166,46 @@ def test_a_binary_file_is_a_failure_with_its_size(desk: PackDesk) -> None:
     ],
 )
 def test_failures_are_results_with_a_code(
-    desk: PackDesk, tool: str, arguments: dict[str, Any], code: str
+    pack_scene: PackScene, tool: str, arguments: dict[str, Any], code: str
 ) -> None:
-    desk.put("a", "x")
-    assert desk.code(tool, **arguments) == code
+    pack_scene.put("a", "x")
+    assert pack_scene.code(tool, **arguments) == code
 
 
 @pytest.mark.requirement("K1")
-def test_existence_is_told_of_files_and_folders(desk: PackDesk) -> None:
-    desk.put("docs/a", "")
-    os.mkfifo(desk.root / "pipe")
-    assert desk.data("file_exists", path="docs/a")["kind"] == "file"
-    assert desk.data("file_exists", path="docs")["kind"] == "folder"
-    assert desk.data("file_exists", path="pipe")["kind"] == "other"
-    assert desk.data("file_exists", path="b")["exists"] is False
+def test_existence_is_told_of_files_and_folders(pack_scene: PackScene) -> None:
+    pack_scene.put("docs/a", "")
+    os.mkfifo(pack_scene.root / "pipe")
+    assert pack_scene.data("file_exists", path="docs/a")["kind"] == "file"
+    assert pack_scene.data("file_exists", path="docs")["kind"] == "folder"
+    assert pack_scene.data("file_exists", path="pipe")["kind"] == "other"
+    assert pack_scene.data("file_exists", path="b")["exists"] is False
 
 
 @pytest.mark.requirement("K1")
-def test_a_folder_is_listed_in_order(desk: PackDesk) -> None:
-    desk.put("b.txt", "xx")
-    desk.put("a/x", "")
-    (desk.root / "c").symlink_to("b.txt")
-    os.mkfifo(desk.root / "d")
-    assert desk.text("dir_list") == "a/\nb.txt\nc (link)\nd (not a file)\n"
-    entries = desk.data("dir_list", path="a")["entries"]
+def test_a_folder_is_listed_in_order(pack_scene: PackScene) -> None:
+    pack_scene.put("b.txt", "xx")
+    pack_scene.put("a/x", "")
+    (pack_scene.root / "c").symlink_to("b.txt")
+    os.mkfifo(pack_scene.root / "d")
+    assert pack_scene.text("dir_list") == "a/\nb.txt\nc (link)\nd (not a file)\n"
+    entries = pack_scene.data("dir_list", path="a")["entries"]
     assert entries == [{"name": "x", "kind": "file", "bytes": 0}]
-    (desk.root / "empty").mkdir()
-    assert desk.text("dir_list", path="empty") == "nothing here"
+    (pack_scene.root / "empty").mkdir()
+    assert pack_scene.text("dir_list", path="empty") == "nothing here"
 
 
 @pytest.mark.requirement("K7")
-def test_a_long_list_goes_on_where_it_stopped(desk: PackDesk) -> None:
+def test_a_long_list_goes_on_where_it_stopped(pack_scene: PackScene) -> None:
     names = [f"{number:05}-{'x' * 40}" for number in range(2500)]
     for name in names:
-        desk.put(name, "")
-    first = desk.data("dir_list")
+        pack_scene.put(name, "")
+    first = pack_scene.data("dir_list")
     assert first["truncated"] is True
     shown = [entry["name"] for entry in first["entries"]]
-    assert f"go on with after={shown[-1]}]" in desk.text("dir_list")
+    assert f"go on with after={shown[-1]}]" in pack_scene.text("dir_list")
     while True:
-        data = desk.data("dir_list", after=shown[-1])
+        data = pack_scene.data("dir_list", after=shown[-1])
         shown += [entry["name"] for entry in data["entries"]]
         if not data["truncated"]:
             break
@@ -213,51 +213,54 @@ def test_a_long_list_goes_on_where_it_stopped(desk: PackDesk) -> None:
 
 
 @pytest.mark.requirement("K1")
-def test_a_tree_is_indented_and_as_deep_as_asked(desk: PackDesk) -> None:
-    desk.put("a/b/c/d/e", "")
-    desk.put("z", "")
-    desk.put(".git/objects/x", "")
-    assert desk.text("dir_tree") == ".git/\na/\n  b/\n    c/\nz\n"
-    assert desk.text("dir_tree", depth=1) == ".git/\na/\nz\n"
-    assert desk.text("dir_tree", path="a/b", depth=99) == "c/\n  d/\n    e\n"
+def test_a_tree_is_indented_and_as_deep_as_asked(pack_scene: PackScene) -> None:
+    pack_scene.put("a/b/c/d/e", "")
+    pack_scene.put("z", "")
+    pack_scene.put(".git/objects/x", "")
+    assert pack_scene.text("dir_tree") == ".git/\na/\n  b/\n    c/\nz\n"
+    assert pack_scene.text("dir_tree", depth=1) == ".git/\na/\nz\n"
+    assert pack_scene.text("dir_tree", path="a/b", depth=99) == "c/\n  d/\n    e\n"
 
 
 @pytest.mark.requirement("K7")
-def test_a_tree_that_is_too_large_says_how_to_go_on(desk: PackDesk) -> None:
+def test_a_tree_that_is_too_large_says_how_to_go_on(pack_scene: PackScene) -> None:
     for number in range(1200):
-        desk.put(f"{number:04}-{'x' * 60}", "")
-    assert desk.data("dir_tree")["truncated"] is True
-    assert "[truncated: true" in desk.text("dir_tree")
+        pack_scene.put(f"{number:04}-{'x' * 60}", "")
+    assert pack_scene.data("dir_tree")["truncated"] is True
+    assert "[truncated: true" in pack_scene.text("dir_tree")
 
 
 @pytest.mark.requirement("K4")
-def test_a_tree_that_leads_into_itself_or_out_ends(desk: PackDesk) -> None:
-    desk.put("a/x", "")
-    (desk.root / "a" / "self").symlink_to(".")
-    (desk.root / "out").symlink_to("/etc")
-    assert desk.text("dir_tree", depth=16) == "a/\n  self (link)\n  x\nout (link)\n"
+def test_a_tree_that_leads_into_itself_or_out_ends(pack_scene: PackScene) -> None:
+    pack_scene.put("a/x", "")
+    (pack_scene.root / "a" / "self").symlink_to(".")
+    (pack_scene.root / "out").symlink_to("/etc")
+    assert pack_scene.text("dir_tree", depth=16) == "a/\n  self (link)\n  x\nout (link)\n"
 
 
 @pytest.mark.requirement("X2", "X3")
-def test_names_with_control_characters_cannot_break_a_list(desk: PackDesk) -> None:
-    desk.put("a\nb", "")
-    desk.put("c\x1b[2J\u202e", "")
-    (desk.root / os.fsdecode(b"d\xff")).write_text("needle")
-    for text in (desk.text("dir_list"), desk.text("dir_tree")):
+def test_names_with_control_characters_cannot_break_a_list(pack_scene: PackScene) -> None:
+    pack_scene.put("a\nb", "")
+    pack_scene.put("c\x1b[2J\u202e", "")
+    (pack_scene.root / os.fsdecode(b"d\xff")).write_text("needle")
+    for text in (pack_scene.text("dir_list"), pack_scene.text("dir_tree")):
         assert text == "a⏎b\nc\\x1b[2J\\u202e\nd\\udcff\n"
-    assert "d\\udcff:1: needle" in desk.text("file_search", query="needle")
+    assert "d\\udcff:1: needle" in pack_scene.text("file_search", query="needle")
 
 
 @pytest.mark.requirement("K1")
-def test_text_is_found_as_it_is_written(desk: PackDesk) -> None:
-    desk.put("a.py", "x = 1\ny.z(*)\n")
-    desk.put("docs/b.md", "Y.Z(*)\nnothing\n")
-    desk.put(".venv/c.py", "y.z(*)")
-    assert desk.text("file_search", query="y.z(*)") == "a.py:2: y.z(*)\n1 lines in 2 files searched"
-    matches = desk.data("file_search", query="y.z(*)", ignore_case=True)["matches"]
+def test_text_is_found_as_it_is_written(pack_scene: PackScene) -> None:
+    pack_scene.put("a.py", "x = 1\ny.z(*)\n")
+    pack_scene.put("docs/b.md", "Y.Z(*)\nnothing\n")
+    pack_scene.put(".venv/c.py", "y.z(*)")
+    assert (
+        pack_scene.text("file_search", query="y.z(*)")
+        == "a.py:2: y.z(*)\n1 lines in 2 files searched"
+    )
+    matches = pack_scene.data("file_search", query="y.z(*)", ignore_case=True)["matches"]
     assert [(match["path"], match["line"]) for match in matches] == [("a.py", 2), ("docs/b.md", 1)]
-    assert desk.data("file_search", query="y.z", path=".venv")["matches"]
-    assert desk.data("file_search", query="y.z", path="a.py")["files"] == 1
+    assert pack_scene.data("file_search", query="y.z", path=".venv")["matches"]
+    assert pack_scene.data("file_search", query="y.z", path="a.py")["files"] == 1
 
 
 @pytest.mark.requirement("K4")
@@ -274,61 +277,61 @@ def test_text_is_found_as_it_is_written(desk: PackDesk) -> None:
     ],
 )
 def test_a_glob_narrows_a_search_and_never_leaves_the_root(
-    desk: PackDesk, glob: str, found: list[str]
+    pack_scene: PackScene, glob: str, found: list[str]
 ) -> None:
     for path in ("a.py", "src/b.py", "src/deep/c.py", "d.md"):
-        desk.put(path, "needle")
-    matches = desk.data("file_search", query="needle", glob=glob)["matches"]
+        pack_scene.put(path, "needle")
+    matches = pack_scene.data("file_search", query="needle", glob=glob)["matches"]
     assert [match["path"] for match in matches] == found
 
 
 @pytest.mark.requirement("X7")
-def test_a_regular_expression_is_searched_for(desk: PackDesk) -> None:
-    desk.put("a.py", "def one():\nDef two():\n\tdef three():\n")
-    desk.put("é.py", "def four\u2028():\n")
-    rows = desk.data("file_search", query=r"^def \w+", regex=True)["matches"]
+def test_a_regular_expression_is_searched_for(pack_scene: PackScene) -> None:
+    pack_scene.put("a.py", "def one():\nDef two():\n\tdef three():\n")
+    pack_scene.put("é.py", "def four\u2028():\n")
+    rows = pack_scene.data("file_search", query=r"^def \w+", regex=True)["matches"]
     assert [(row["path"], row["line"]) for row in rows] == [("a.py", 1), ("é.py", 1)]
-    rows = desk.data("file_search", query=r"^def t", regex=True, ignore_case=True)["matches"]
+    rows = pack_scene.data("file_search", query=r"^def t", regex=True, ignore_case=True)["matches"]
     assert [row["line"] for row in rows] == [2]
-    assert desk.code("file_search", query="(", regex=True) == "bad_arguments"
+    assert pack_scene.code("file_search", query="(", regex=True) == "bad_arguments"
 
 
 @pytest.mark.requirement("X6", "X7")
-def test_a_catastrophic_expression_is_stopped(desk: PackDesk) -> None:
-    desk.put("a", "a" * 40 + "!\n")
-    assert desk.code("file_search", query="^(a+)+$", regex=True) == "too_slow"
+def test_a_catastrophic_expression_is_stopped(pack_scene: PackScene) -> None:
+    pack_scene.put("a", "a" * 40 + "!\n")
+    assert pack_scene.code("file_search", query="^(a+)+$", regex=True) == "too_slow"
 
 
 @pytest.mark.requirement("K7", "X6")
 @pytest.mark.parametrize("regex", [True, False])
-def test_a_search_that_finds_too_much_says_so(desk: PackDesk, *, regex: bool) -> None:
+def test_a_search_that_finds_too_much_says_so(pack_scene: PackScene, *, regex: bool) -> None:
     for number in range(10):
-        desk.put(f"{number}", ("needle " * 100 + "\n") * 100)
-    data = desk.data("file_search", query="needle", regex=regex)
+        pack_scene.put(f"{number}", ("needle " * 100 + "\n") * 100)
+    data = pack_scene.data("file_search", query="needle", regex=regex)
     assert data["truncated"] is True
     assert len(data["matches"]) <= 200
     assert all(len(match["text"]) <= 301 for match in data["matches"])
-    assert "[truncated: true" in desk.text("file_search", query="needle", regex=regex)
+    assert "[truncated: true" in pack_scene.text("file_search", query="needle", regex=regex)
 
 
 @pytest.mark.requirement("K7", "X6")
-def test_files_that_are_too_large_or_not_text_are_counted(desk: PackDesk) -> None:
-    desk.put("big", "needle" + "x" * 6_000_000)
-    desk.put("binary", b"needle\0")
-    desk.put("text", "needle")
-    data = desk.data("file_search", query="needle")
+def test_files_that_are_too_large_or_not_text_are_counted(pack_scene: PackScene) -> None:
+    pack_scene.put("big", "needle" + "x" * 6_000_000)
+    pack_scene.put("binary", b"needle\0")
+    pack_scene.put("text", "needle")
+    data = pack_scene.data("file_search", query="needle")
     assert (data["files"], data["skipped"], len(data["matches"])) == (1, 2, 1)
-    assert "2 skipped" in desk.text("file_search", query="needle")
+    assert "2 skipped" in pack_scene.text("file_search", query="needle")
 
 
 @pytest.mark.requirement("K1")
-def test_a_summary_has_what_one_needs_to_decide_what_to_read(desk: PackDesk) -> None:
-    desk.put("a", "".join(f"{number}\r\n" for number in range(30)))
-    data = desk.data("file_summary", path="a")
+def test_a_summary_has_what_one_needs_to_decide_what_to_read(pack_scene: PackScene) -> None:
+    pack_scene.put("a", "".join(f"{number}\r\n" for number in range(30)))
+    data = pack_scene.data("file_summary", path="a")
     assert (data["lines"], data["line_ends"], data["bytes"]) == (30, "CRLF", 110)
     assert data["head"].count("\n") == 10
     assert len(data["sha256"]) == 64
-    assert "lines: 30\n" in desk.text("file_summary", path="a")
+    assert "lines: 30\n" in pack_scene.text("file_summary", path="a")
 
 
 DENIED = (
@@ -358,25 +361,25 @@ DENIED = (
 )
 
 
-def seen(desk: PackDesk, path: str) -> list[dict[str, Any]]:
+def seen(pack_scene: PackScene, path: str) -> list[dict[str, Any]]:
     """What every tool says of a path."""
     tools = ("file_read", "file_exists", "file_summary", "dir_list", "dir_tree")
-    results = [desk.call(tool, path=path) for tool in tools]
-    return [*results, desk.call("file_search", query="SECRET", path=path)]
+    results = [pack_scene.call(tool, path=path) for tool in tools]
+    return [*results, pack_scene.call("file_search", query="SECRET", path=path)]
 
 
 @pytest.mark.requirement("K5", "X1")
 @pytest.mark.parametrize("path", DENIED)
-def test_a_denied_file_looks_like_one_that_is_not_there(desk: PackDesk, path: str) -> None:
-    absent = seen(desk, path)
-    desk.put(path, "SECRET")
-    present = seen(desk, path)
+def test_a_denied_file_looks_like_one_that_is_not_there(pack_scene: PackScene, path: str) -> None:
+    absent = seen(pack_scene, path)
+    pack_scene.put(path, "SECRET")
+    present = seen(pack_scene, path)
     assert present == absent
     for result in (
-        desk.call("dir_tree", depth=16),
-        desk.call("file_search", query="SECRET"),
-        desk.call("file_search", query="SECRE.", regex=True),
-        desk.call("dir_list", path=str(Path(path).parent)),
+        pack_scene.call("dir_tree", depth=16),
+        pack_scene.call("file_search", query="SECRET"),
+        pack_scene.call("file_search", query="SECRE.", regex=True),
+        pack_scene.call("dir_list", path=str(Path(path).parent)),
     ):
         assert "SECRET\n" not in result["content"][0]["text"]
         assert f"{Path(path).name}\n" not in result["content"][0]["text"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from pack_desk import PackDesk
+from pack_scenes import PackScene
 
 from aish.core.errors import UsageError
 from aish.packs.framework.server import open_packs
@@ -27,12 +27,12 @@ def git(root: Path, *words: str | bytes) -> str:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[PackDesk]:
+def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
     root = tmp_path / "root"
     root.mkdir()
     git(root, "init", "-q", "-b", "main")
     pack = open_packs(["git"], root)
-    made = PackDesk(root, pack)
+    made = PackScene(root, pack)
     made.put("a.txt", "one\n")
     made.put(".env", "SECRET=1\n")
     git(root, "add", "-f", "a.txt", ".env")
@@ -42,49 +42,51 @@ def desk(tmp_path: Path) -> Iterator[PackDesk]:
 
 
 @pytest.mark.requirement("K8")
-def test_a_repository_is_described(desk: PackDesk) -> None:
-    desk.put("a.txt", "two\n")
-    desk.put("b.txt", "new\n")
-    desk.put("c.txt", "new\n")
-    git(desk.root, "add", "c.txt")
-    assert desk.data("git_status") == {
+def test_a_repository_is_described(pack_scene: PackScene) -> None:
+    pack_scene.put("a.txt", "two\n")
+    pack_scene.put("b.txt", "new\n")
+    pack_scene.put("c.txt", "new\n")
+    git(pack_scene.root, "add", "c.txt")
+    assert pack_scene.data("git_status") == {
         "branch": "main",
         "staged": [{"status": "A", "path": "c.txt"}],
         "unstaged": [{"status": "M", "path": "a.txt"}, {"status": "?", "path": "b.txt"}],
         "truncated": False,
     }
-    assert "-one\n+two\n" in desk.text("git_diff")
-    assert "c.txt" not in desk.text("git_diff")
-    assert "+new\n" in desk.text("git_diff", staged=True)
-    assert desk.text("git_diff", path="b.txt") == "no changes"
-    git(desk.root, "commit", "-q", "-a", "-m", "Second change")
-    assert "Ada: Second change\n" in desk.text("git_log")
-    assert "First change" in desk.text("git_log", path="a.txt", revision="HEAD~1")
-    assert desk.data("git_log", count=1)["truncated"] is True
-    assert "-one\n+two\n" in desk.text("git_show")
-    assert "+one\n" in desk.text("git_show", revision="HEAD~1")
-    assert desk.text("git_show", revision="HEAD~1", path="a.txt") == "one\n"
-    assert "-one\n+two\n" in desk.text("git_diff", revision="HEAD~1")
+    assert "-one\n+two\n" in pack_scene.text("git_diff")
+    assert "c.txt" not in pack_scene.text("git_diff")
+    assert "+new\n" in pack_scene.text("git_diff", staged=True)
+    assert pack_scene.text("git_diff", path="b.txt") == "no changes"
+    git(pack_scene.root, "commit", "-q", "-a", "-m", "Second change")
+    assert "Ada: Second change\n" in pack_scene.text("git_log")
+    assert "First change" in pack_scene.text("git_log", path="a.txt", revision="HEAD~1")
+    assert pack_scene.data("git_log", count=1)["truncated"] is True
+    assert "-one\n+two\n" in pack_scene.text("git_show")
+    assert "+one\n" in pack_scene.text("git_show", revision="HEAD~1")
+    assert pack_scene.text("git_show", revision="HEAD~1", path="a.txt") == "one\n"
+    assert "-one\n+two\n" in pack_scene.text("git_diff", revision="HEAD~1")
 
 
 @pytest.mark.requirement("K5", "K8", "X1")
-def test_what_is_denied_is_not_shown_from_the_past_either(desk: PackDesk) -> None:
-    desk.put(".env", "SECRET=2\n")
-    blob = git(desk.root, "rev-parse", "HEAD:.env")
-    shown = desk.text("git_diff") + desk.text("git_show") + desk.text("git_status")
+def test_what_is_denied_is_not_shown_from_the_past_either(pack_scene: PackScene) -> None:
+    pack_scene.put(".env", "SECRET=2\n")
+    blob = git(pack_scene.root, "rev-parse", "HEAD:.env")
+    shown = (
+        pack_scene.text("git_diff") + pack_scene.text("git_show") + pack_scene.text("git_status")
+    )
     assert "SECRET" not in shown
     assert ".env" not in shown
     for path in (".env", "./.env", ".env.none"):
-        assert desk.code("git_show", path=path) == "not_found"
-        assert desk.code("git_diff", path=path) == "not_found"
+        assert pack_scene.code("git_show", path=path) == "not_found"
+        assert pack_scene.code("git_diff", path=path) == "not_found"
     for revision in ("HEAD:.env", blob, "HEAD^{tree}", "HEAD..HEAD", ":.env", "", "none"):
-        assert desk.code("git_show", revision=revision) == "refused"
+        assert pack_scene.code("git_show", revision=revision) == "refused"
 
 
 @pytest.mark.requirement("K8", "X1")
-def test_nothing_that_stands_in_a_repository_is_run(desk: PackDesk) -> None:
-    mark = desk.root.parent / "was-run"
-    program = desk.put("evil", f"#!/bin/sh\ntouch '{mark}'\ncat\n")
+def test_nothing_that_stands_in_a_repository_is_run(pack_scene: PackScene) -> None:
+    mark = pack_scene.root.parent / "was-run"
+    program = pack_scene.put("evil", f"#!/bin/sh\ntouch '{mark}'\ncat\n")
     program.chmod(0o755)
     for key in (
         "core.fsmonitor",
@@ -97,15 +99,15 @@ def test_nothing_that_stands_in_a_repository_is_run(desk: PackDesk) -> None:
         "filter.evil.smudge",
         "filter.evil.process",
     ):
-        git(desk.root, "config", key, str(program))
-    git(desk.root, "config", "filter.evil.required", "true")
-    desk.put(".gitattributes", "* filter=evil diff=evil\n")
+        git(pack_scene.root, "config", key, str(program))
+    git(pack_scene.root, "config", "filter.evil.required", "true")
+    pack_scene.put(".gitattributes", "* filter=evil diff=evil\n")
     for hook in ("post-checkout", "pre-commit", "post-index-change", "fsmonitor-watchman"):
-        desk.put(f".git/hooks/{hook}", program.read_bytes()).chmod(0o755)
-    desk.put("a.txt", "two\n")
+        pack_scene.put(f".git/hooks/{hook}", program.read_bytes()).chmod(0o755)
+    pack_scene.put("a.txt", "two\n")
     for tool in ("git_status", "git_diff", "git_log", "git_show"):
-        desk.text(tool)
-    assert "+two\n" in desk.text("git_diff")
+        pack_scene.text(tool)
+    assert "+two\n" in pack_scene.text("git_diff")
     assert not mark.exists()
 
 
@@ -113,16 +115,18 @@ def test_nothing_that_stands_in_a_repository_is_run(desk: PackDesk) -> None:
 @pytest.mark.parametrize(
     "kind", ["worktree", "link", "gitfile", "alternates", "objects", "commondir", "none"]
 )
-def test_a_repository_that_leads_out_of_the_root_is_refused(desk: PackDesk, kind: str) -> None:
-    outside = desk.root.parent / "outside"
+def test_a_repository_that_leads_out_of_the_root_is_refused(
+    pack_scene: PackScene, kind: str
+) -> None:
+    outside = pack_scene.root.parent / "outside"
     outside.mkdir()
-    folder = desk.root / ".git"
+    folder = pack_scene.root / ".git"
     if kind == "worktree":
-        git(desk.root, "config", "core.worktree", str(outside))
+        git(pack_scene.root, "config", "core.worktree", str(outside))
     elif kind == "alternates":
-        desk.put(".git/objects/info/alternates", f"{outside}\n")
+        pack_scene.put(".git/objects/info/alternates", f"{outside}\n")
     elif kind == "commondir":
-        desk.put(".git/commondir", f"{outside}\n")
+        pack_scene.put(".git/commondir", f"{outside}\n")
     elif kind == "objects":
         (folder / "objects").rename(outside / "objects")
         (folder / "objects").symlink_to(outside / "objects")
@@ -133,41 +137,41 @@ def test_a_repository_that_leads_out_of_the_root_is_refused(desk: PackDesk, kind
         elif kind == "gitfile":
             folder.write_text(f"gitdir: {outside / 'git'}\n")
     for tool in ("git_status", "git_diff", "git_log", "git_show"):
-        assert desk.code(tool) == "refused"
+        assert pack_scene.code(tool) == "refused"
 
 
 @pytest.mark.requirement("K7", "K8", "X6")
-def test_huge_files_and_odd_names_are_bounded(desk: PackDesk) -> None:
-    desk.put("huge.txt", "x" * 5_000_000)
-    desk.put("long.txt", "line\n" * 100_000)
-    (desk.root / os.fsdecode(b"caf\xe9\x1b[2J")).write_text("odd\n")
-    (desk.root / "out").symlink_to("/etc/passwd")
-    git(desk.root, "add", "-A")
-    assert "too large to be compared" in desk.text("git_diff", staged=True, path="huge.txt")
-    assert desk.data("git_diff", staged=True)["truncated"] is True
-    assert "root:" not in desk.text("git_diff", staged=True, path="out")
-    assert "\x1b" not in desk.text("git_status")
-    git(desk.root, "commit", "-q", "-m", "Odd\x1b[2J")
-    assert "\x1b" not in desk.text("git_log")
-    assert desk.code("git_show", path="huge.txt") == "refused"
-    assert desk.data("git_show", path="long.txt")["truncated"] is True
+def test_huge_files_and_odd_names_are_bounded(pack_scene: PackScene) -> None:
+    pack_scene.put("huge.txt", "x" * 5_000_000)
+    pack_scene.put("long.txt", "line\n" * 100_000)
+    (pack_scene.root / os.fsdecode(b"caf\xe9\x1b[2J")).write_text("odd\n")
+    (pack_scene.root / "out").symlink_to("/etc/passwd")
+    git(pack_scene.root, "add", "-A")
+    assert "too large to be compared" in pack_scene.text("git_diff", staged=True, path="huge.txt")
+    assert pack_scene.data("git_diff", staged=True)["truncated"] is True
+    assert "root:" not in pack_scene.text("git_diff", staged=True, path="out")
+    assert "\x1b" not in pack_scene.text("git_status")
+    git(pack_scene.root, "commit", "-q", "-m", "Odd\x1b[2J")
+    assert "\x1b" not in pack_scene.text("git_log")
+    assert pack_scene.code("git_show", path="huge.txt") == "refused"
+    assert pack_scene.data("git_show", path="long.txt")["truncated"] is True
 
 
 @pytest.mark.requirement("K8")
-def test_submodules_empty_and_damaged_repositories_are_answered(desk: PackDesk) -> None:
-    desk.put(".gitmodules", '[submodule "s"]\n\tpath = s\n\turl = ext::sh -c touch% x\n')
-    head = git(desk.root, "rev-parse", "HEAD")
-    git(desk.root, "update-index", "--add", "--cacheinfo", f"160000,{head},s")
-    desk.put("s/.git", "gitdir: /\n")
-    desk.text("git_status")
-    desk.text("git_diff")
-    desk.put(".git/HEAD", "ref: refs/heads/unborn\n")
-    assert desk.data("git_status")["branch"] == "unborn"
-    assert desk.code("git_log") == "refused"
-    desk.put(".git/index", "damaged")
-    assert desk.code("git_status") == "refused"
-    desk.put(".git/config", "[core\n")
-    assert desk.code("git_log") == "refused"
+def test_submodules_empty_and_damaged_repositories_are_answered(pack_scene: PackScene) -> None:
+    pack_scene.put(".gitmodules", '[submodule "s"]\n\tpath = s\n\turl = ext::sh -c touch% x\n')
+    head = git(pack_scene.root, "rev-parse", "HEAD")
+    git(pack_scene.root, "update-index", "--add", "--cacheinfo", f"160000,{head},s")
+    pack_scene.put("s/.git", "gitdir: /\n")
+    pack_scene.text("git_status")
+    pack_scene.text("git_diff")
+    pack_scene.put(".git/HEAD", "ref: refs/heads/unborn\n")
+    assert pack_scene.data("git_status")["branch"] == "unborn"
+    assert pack_scene.code("git_log") == "refused"
+    pack_scene.put(".git/index", "damaged")
+    assert pack_scene.code("git_status") == "refused"
+    pack_scene.put(".git/config", "[core\n")
+    assert pack_scene.code("git_log") == "refused"
 
 
 @pytest.mark.requirement("K8")

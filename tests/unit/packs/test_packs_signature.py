@@ -8,7 +8,7 @@ import pytest
 import aish.packs
 from aish.packs.catalogue import DESTRUCTIVE, OLDER_NAMES, PACKS
 from aish.packs.framework.pack import Marks, PackTool, description_of, schema_of, tool_of
-from aish.packs.results import Answer
+from aish.packs.tool_results import Answer
 from aish.packs.workspace.workspace import Workspace
 
 

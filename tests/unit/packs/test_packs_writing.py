@@ -9,7 +9,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pack_desk import PackDesk, sha256
+from pack_scenes import PackScene, sha256
 
 from aish.core.json import JsonObject
 from aish.packs.framework.server import open_packs
@@ -36,18 +36,18 @@ PROTECTED = [
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[PackDesk]:
+def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
     root = tmp_path / "root"
     root.mkdir()
     pack = open_packs(["fs"], root)
-    yield PackDesk(root, pack)
+    yield PackScene(root, pack)
     anyio.run(pack.shutdown)
 
 
 @pytest.mark.requirement("K6", "K8")
-def test_a_new_file_is_written_and_described(desk: PackDesk) -> None:
-    data = desk.data("file_write", path="a.txt", content="one\ntwo\n")
-    assert desk.get("a.txt") == b"one\ntwo\n"
+def test_a_new_file_is_written_and_described(pack_scene: PackScene) -> None:
+    data = pack_scene.data("file_write", path="a.txt", content="one\ntwo\n")
+    assert pack_scene.get("a.txt") == b"one\ntwo\n"
     assert data == {
         "path": "a.txt",
         "created": True,
@@ -57,27 +57,27 @@ def test_a_new_file_is_written_and_described(desk: PackDesk) -> None:
         "diff": "--- a/a.txt\n+++ b/a.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n",
         "truncated": False,
     }
-    assert desk.names() == ["a.txt"]
+    assert pack_scene.names() == ["a.txt"]
 
 
 @pytest.mark.requirement("K6")
-def test_what_is_replaced_keeps_its_mode_and_shows_what_changed(desk: PackDesk) -> None:
-    script = desk.put("run.sh", "echo one\necho two\n")
+def test_what_is_replaced_keeps_its_mode_and_shows_what_changed(pack_scene: PackScene) -> None:
+    script = pack_scene.put("run.sh", "echo one\necho two\n")
     script.chmod(0o754)
-    data = desk.data("file_write", path="run.sh", content="echo one\necho 2\n")
+    data = pack_scene.data("file_write", path="run.sh", content="echo one\necho 2\n")
     assert stat.S_IMODE(script.stat().st_mode) == 0o754
     assert data["created"] is False
     assert data["diff"].endswith("@@ -1,2 +1,2 @@\n echo one\n-echo two\n+echo 2\n")
-    assert desk.text("file_write", path="run.sh", content="echo one\necho 2\n").startswith(
+    assert pack_scene.text("file_write", path="run.sh", content="echo one\necho 2\n").startswith(
         "unchanged `run.sh`"
     )
 
 
 @pytest.mark.requirement("K6")
-def test_new_content_does_not_inherit_the_rights_of_its_owner(desk: PackDesk) -> None:
-    program = desk.put("tool", "old")
+def test_new_content_does_not_inherit_the_rights_of_its_owner(pack_scene: PackScene) -> None:
+    program = pack_scene.put("tool", "old")
     program.chmod(0o4755)
-    desk.data("file_write", path="tool", content="new")
+    pack_scene.data("file_write", path="tool", content="new")
     assert stat.S_IMODE(program.stat().st_mode) == 0o755
 
 
@@ -97,62 +97,66 @@ def test_new_content_does_not_inherit_the_rights_of_its_owner(desk: PackDesk) ->
     ],
 )
 def test_encoding_mark_and_line_ends_are_kept(
-    desk: PackDesk, before: bytes, content: str, after: bytes
+    pack_scene: PackScene, before: bytes, content: str, after: bytes
 ) -> None:
-    desk.put("a", before)
-    data = desk.data("file_write", path="a", content=content)
-    assert desk.get("a") == after
+    pack_scene.put("a", before)
+    data = pack_scene.data("file_write", path="a", content=content)
+    assert pack_scene.get("a") == after
     assert data["sha256"] == sha256(after)
 
 
 @pytest.mark.requirement("K6")
-def test_text_that_does_not_fit_the_files_encoding_is_refused(desk: PackDesk) -> None:
-    desk.put("old.txt", b"caf\xe9\n")
-    assert desk.code("file_write", path="old.txt", content="na\u00efve\n") == "encoding"
-    desk.put("image", b"\x89PNG\0\0")
-    assert desk.code("file_write", path="image", content="x") == "binary"
+def test_text_that_does_not_fit_the_files_encoding_is_refused(pack_scene: PackScene) -> None:
+    pack_scene.put("old.txt", b"caf\xe9\n")
+    assert pack_scene.code("file_write", path="old.txt", content="na\u00efve\n") == "encoding"
+    pack_scene.put("image", b"\x89PNG\0\0")
+    assert pack_scene.code("file_write", path="image", content="x") == "binary"
     for content in ("\ud800", "a\0b"):
-        assert desk.code("file_write", path="new", content=content) == "bad_arguments"
-    assert desk.get("old.txt") == b"caf\xe9\n"
-    assert desk.names() == ["image", "old.txt"]
+        assert pack_scene.code("file_write", path="new", content=content) == "bad_arguments"
+    assert pack_scene.get("old.txt") == b"caf\xe9\n"
+    assert pack_scene.names() == ["image", "old.txt"]
 
 
 @pytest.mark.requirement("K6")
 @pytest.mark.parametrize("tool", ["file_write", "file_delete", "file_rename"])
-def test_a_file_that_is_not_the_expected_one_is_left_alone(desk: PackDesk, tool: str) -> None:
-    desk.put("a", "mine")
+def test_a_file_that_is_not_the_expected_one_is_left_alone(
+    pack_scene: PackScene, tool: str
+) -> None:
+    pack_scene.put("a", "mine")
     more = {
         "file_write": {"content": "x"},
         "file_delete": {},
         "file_rename": {"new_path": "b"},
     }[tool]
-    error = desk.error(tool, path="a", expect_sha256=sha256(b"other"), **more)
+    error = pack_scene.error(tool, path="a", expect_sha256=sha256(b"other"), **more)
     assert error["code"] == "changed"
     assert error["details"]["sha256"] == sha256(b"mine")
-    assert desk.get("a") == b"mine"
-    assert desk.code(tool, path="none", expect_sha256=sha256(b""), **more) == "not_found"
-    desk.data(tool, path="a", expect_sha256=sha256(b"mine").upper(), **more)
-    assert desk.names() != ["a"] or desk.get("a") == b"x"
+    assert pack_scene.get("a") == b"mine"
+    assert pack_scene.code(tool, path="none", expect_sha256=sha256(b""), **more) == "not_found"
+    pack_scene.data(tool, path="a", expect_sha256=sha256(b"mine").upper(), **more)
+    assert pack_scene.names() != ["a"] or pack_scene.get("a") == b"x"
 
 
 @pytest.mark.requirement("K5", "K6", "X1")
 @pytest.mark.parametrize("path", PROTECTED)
-def test_what_is_protected_is_never_written_and_looks_the_same(desk: PackDesk, path: str) -> None:
+def test_what_is_protected_is_never_written_and_looks_the_same(
+    pack_scene: PackScene, path: str
+) -> None:
     def attempts() -> list[dict[str, object]]:
         return [
-            desk.error("file_write", path=path, content="x"),
-            desk.error("file_delete", path=path),
-            desk.error("file_rename", path=path, new_path="elsewhere"),
-            desk.error("file_rename", path="free", new_path=path, overwrite=True),
-            desk.error("dir_create", path=path),
+            pack_scene.error("file_write", path=path, content="x"),
+            pack_scene.error("file_delete", path=path),
+            pack_scene.error("file_rename", path=path, new_path="elsewhere"),
+            pack_scene.error("file_rename", path="free", new_path=path, overwrite=True),
+            pack_scene.error("dir_create", path=path),
         ]
 
-    desk.put("free", "x")
+    pack_scene.put("free", "x")
     missing = attempts()
-    desk.put(path if not path.endswith((".git", ".aish")) else f"{path}/HEAD", "secret")
+    pack_scene.put(path if not path.endswith((".git", ".aish")) else f"{path}/HEAD", "secret")
     assert attempts() == missing
     assert {error["code"] for error in missing} == {"protected"}
-    assert desk.get("free") == b"x"
+    assert pack_scene.get("free") == b"x"
 
 
 @pytest.mark.requirement("K5", "K6")
@@ -162,28 +166,30 @@ def test_no_spelling_of_our_folders_is_writable(segments: list[str]) -> None:
 
 
 @pytest.mark.requirement("K4", "K6", "X1")
-def test_nothing_is_written_through_a_link(desk: PackDesk) -> None:
-    outside = desk.root.parent / "outside"
+def test_nothing_is_written_through_a_link(pack_scene: PackScene) -> None:
+    outside = pack_scene.root.parent / "outside"
     outside.mkdir()
     (outside / "a").write_text("theirs")
-    desk.put(".git/HEAD", "ref")
-    (desk.root / "out").symlink_to(outside)
-    (desk.root / "file").symlink_to(outside / "a")
-    (desk.root / "new").symlink_to(outside / "new")
-    (desk.root / "repo").symlink_to(".git")
+    pack_scene.put(".git/HEAD", "ref")
+    (pack_scene.root / "out").symlink_to(outside)
+    (pack_scene.root / "file").symlink_to(outside / "a")
+    (pack_scene.root / "new").symlink_to(outside / "new")
+    (pack_scene.root / "repo").symlink_to(".git")
     for path in ("out/a", "repo/HEAD", "repo/hooks", "file", "new"):
         expected = "not_a_folder" if "/" in path else "not_a_file"
-        assert desk.code("file_write", path=path, content="x") == expected
-        assert desk.code("file_delete", path=path) == expected
-        assert desk.code("file_rename", path=path, new_path="b") == expected
-    desk.put("mine", "x")
-    assert desk.code("file_rename", path="mine", new_path="file", overwrite=True) == "not_a_file"
-    assert desk.code("file_rename", path="mine", new_path="out/b") == "not_a_folder"
-    assert desk.code("dir_create", path="out/folder") == "not_a_folder"
-    assert desk.code("dir_create", path="repo") == "not_a_folder"
+        assert pack_scene.code("file_write", path=path, content="x") == expected
+        assert pack_scene.code("file_delete", path=path) == expected
+        assert pack_scene.code("file_rename", path=path, new_path="b") == expected
+    pack_scene.put("mine", "x")
+    assert (
+        pack_scene.code("file_rename", path="mine", new_path="file", overwrite=True) == "not_a_file"
+    )
+    assert pack_scene.code("file_rename", path="mine", new_path="out/b") == "not_a_folder"
+    assert pack_scene.code("dir_create", path="out/folder") == "not_a_folder"
+    assert pack_scene.code("dir_create", path="repo") == "not_a_folder"
     assert [each.name for each in outside.iterdir()] == ["a"]
     assert (outside / "a").read_text() == "theirs"
-    assert desk.get(".git/HEAD") == b"ref"
+    assert pack_scene.get(".git/HEAD") == b"ref"
 
 
 @pytest.mark.requirement("K3", "K6")
@@ -203,39 +209,45 @@ def test_nothing_is_written_through_a_link(desk: PackDesk) -> None:
         ("d/" * 200 + "x", "bad_path"),
     ],
 )
-def test_paths_that_cannot_be_written_are_failures(desk: PackDesk, path: str, code: str) -> None:
-    (desk.root / "folder").mkdir()
-    desk.put("file", "")
-    os.mkfifo(desk.root / "pipe")
-    assert desk.code("file_write", path=path, content="x") == code
+def test_paths_that_cannot_be_written_are_failures(
+    pack_scene: PackScene, path: str, code: str
+) -> None:
+    (pack_scene.root / "folder").mkdir()
+    pack_scene.put("file", "")
+    os.mkfifo(pack_scene.root / "pipe")
+    assert pack_scene.code("file_write", path=path, content="x") == code
 
 
 @pytest.mark.requirement("K6")
-def test_a_hard_link_elsewhere_keeps_its_content(desk: PackDesk) -> None:
-    desk.put("a", "old")
-    elsewhere = desk.root.parent / "elsewhere"
-    elsewhere.hardlink_to(desk.root / "a")
-    desk.data("file_write", path="a", content="new")
+def test_a_hard_link_elsewhere_keeps_its_content(pack_scene: PackScene) -> None:
+    pack_scene.put("a", "old")
+    elsewhere = pack_scene.root.parent / "elsewhere"
+    elsewhere.hardlink_to(pack_scene.root / "a")
+    pack_scene.data("file_write", path="a", content="new")
     assert elsewhere.read_text() == "old"
 
 
 @pytest.mark.requirement("K6")
-def test_a_file_marked_as_read_only_is_not_replaced(desk: PackDesk) -> None:
-    desk.put("a", "old").chmod(0o444)
-    assert desk.code("file_write", path="a", content="new") == "unwritable"
-    assert desk.get("a") == b"old"
+def test_a_file_marked_as_read_only_is_not_replaced(pack_scene: PackScene) -> None:
+    pack_scene.put("a", "old").chmod(0o444)
+    assert pack_scene.code("file_write", path="a", content="new") == "unwritable"
+    assert pack_scene.get("a") == b"old"
 
 
 @pytest.mark.requirement("K6", "X6")
-def test_content_and_files_that_are_too_large_are_refused(desk: PackDesk) -> None:
-    assert desk.code("file_write", path="a", content="x" * (8 * 1024 * 1024 + 1)) == "too_large"
-    desk.put("huge", "")
-    os.truncate(desk.root / "huge", 1 << 40)
-    assert desk.code("file_write", path="huge", content="x") == "too_large"
-    assert desk.names() == ["huge"]
-    data = desk.data("file_write", path="b", content="a line\n" * 1_000_000)
+def test_content_and_files_that_are_too_large_are_refused(pack_scene: PackScene) -> None:
+    assert (
+        pack_scene.code("file_write", path="a", content="x" * (8 * 1024 * 1024 + 1)) == "too_large"
+    )
+    pack_scene.put("huge", "")
+    os.truncate(pack_scene.root / "huge", 1 << 40)
+    assert pack_scene.code("file_write", path="huge", content="x") == "too_large"
+    assert pack_scene.names() == ["huge"]
+    data = pack_scene.data("file_write", path="b", content="a line\n" * 1_000_000)
     assert (data["truncated"], data["bytes"]) == (True, 7_000_000)
-    assert "[truncated: true" in desk.text("file_write", path="b", content="b line\n" * 1_000_000)
+    assert "[truncated: true" in pack_scene.text(
+        "file_write", path="b", content="b line\n" * 1_000_000
+    )
 
 
 CHILD = """
@@ -265,18 +277,18 @@ for path in ("a", "new"):
     ("mode", "why"), [("full", "file too large"), ("shut", "permission denied")]
 )
 def test_a_write_that_fails_leaves_everything_as_it_was(
-    desk: PackDesk, mode: str, why: str
+    pack_scene: PackScene, mode: str, why: str
 ) -> None:
-    desk.put("a", "old").chmod(0o666)
-    command = [sys.executable, "-c", CHILD, mode, str(desk.root)]
+    pack_scene.put("a", "old").chmod(0o666)
+    command = [sys.executable, "-c", CHILD, mode, str(pack_scene.root)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    desk.root.chmod(0o755)
+    pack_scene.root.chmod(0o755)
     assert done.stdout.splitlines() == [
         f"ERROR: `a` cannot be written: {why}",
         f"ERROR: `new` cannot be written: {why}",
     ], done.stderr
-    assert desk.names() == ["a"]
-    assert desk.get("a") == b"old"
+    assert pack_scene.names() == ["a"]
+    assert pack_scene.get("a") == b"old"
 
 
 SWAP_FOLDER = """
@@ -303,13 +315,13 @@ while True:
 @pytest.mark.requirement("K4", "K6", "X1")
 @pytest.mark.parametrize("program", [SWAP_FOLDER, SWAP_FILE], ids=["folder", "file"])
 def test_what_is_swapped_while_it_is_written_never_lets_a_write_out(
-    desk: PackDesk, program: str
+    pack_scene: PackScene, program: str
 ) -> None:
-    outside = desk.root.parent / "outside"
+    outside = pack_scene.root.parent / "outside"
     outside.mkdir()
     (outside / "a").write_bytes(b"theirs")
-    desk.put("docs/a", "inside")
-    (desk.root / "link").symlink_to("../outside")
+    pack_scene.put("docs/a", "inside")
+    (pack_scene.root / "link").symlink_to("../outside")
     command = [sys.executable, "-I", "-S", "-c", program]
 
     ways: tuple[tuple[str, JsonObject], ...] = (
@@ -322,14 +334,14 @@ def test_what_is_swapped_while_it_is_written_never_lets_a_write_out(
         seen: set[str] = set()
         for _ in range(700):
             for tool, more in ways:
-                result = await desk.pack.call(tool, {"path": "docs/a", **more})
+                result = await pack_scene.pack.call(tool, {"path": "docs/a", **more})
                 data = result["structuredContent"]
                 assert isinstance(data, dict)
                 error = data.get("error")
                 seen.add(str(error["code"]) if isinstance(error, dict) else "ok")
         return seen
 
-    with subprocess.Popen(command, cwd=desk.root, stdout=subprocess.PIPE) as swapping:
+    with subprocess.Popen(command, cwd=pack_scene.root, stdout=subprocess.PIPE) as swapping:
         try:
             assert swapping.stdout is not None
             swapping.stdout.readline()
@@ -344,55 +356,57 @@ def test_what_is_swapped_while_it_is_written_never_lets_a_write_out(
 
 
 @pytest.mark.requirement("K6", "K8")
-def test_a_file_is_renamed_and_replaces_only_when_told_to(desk: PackDesk) -> None:
-    desk.put("a", "first")
-    desk.put("b", "second")
-    assert desk.code("file_rename", path="a", new_path="b") == "exists"
-    assert (desk.get("a"), desk.get("b")) == (b"first", b"second")
-    desk.text("file_rename", path="a", new_path="b", overwrite=True)
-    assert (desk.names(), desk.get("b")) == (["b"], b"first")
-    (desk.root / "folder").mkdir()
-    assert desk.code("file_rename", path="b", new_path="folder", overwrite=True) == "not_a_file"
-    assert desk.code("file_rename", path="folder", new_path="c") == "not_a_file"
-    assert desk.code("file_rename", path="b", new_path="none/b") == "not_found"
-    assert desk.code("file_rename", path="none", new_path="c") == "not_found"
-    assert desk.data("file_rename", path="b", new_path="folder/b") == {
+def test_a_file_is_renamed_and_replaces_only_when_told_to(pack_scene: PackScene) -> None:
+    pack_scene.put("a", "first")
+    pack_scene.put("b", "second")
+    assert pack_scene.code("file_rename", path="a", new_path="b") == "exists"
+    assert (pack_scene.get("a"), pack_scene.get("b")) == (b"first", b"second")
+    pack_scene.text("file_rename", path="a", new_path="b", overwrite=True)
+    assert (pack_scene.names(), pack_scene.get("b")) == (["b"], b"first")
+    (pack_scene.root / "folder").mkdir()
+    assert (
+        pack_scene.code("file_rename", path="b", new_path="folder", overwrite=True) == "not_a_file"
+    )
+    assert pack_scene.code("file_rename", path="folder", new_path="c") == "not_a_file"
+    assert pack_scene.code("file_rename", path="b", new_path="none/b") == "not_found"
+    assert pack_scene.code("file_rename", path="none", new_path="c") == "not_found"
+    assert pack_scene.data("file_rename", path="b", new_path="folder/b") == {
         "path": "folder/b",
         "old_path": "b",
     }
-    assert desk.get("folder/b") == b"first"
+    assert pack_scene.get("folder/b") == b"first"
 
 
 @pytest.mark.requirement("K6", "K8")
-def test_a_file_is_deleted_and_a_folder_is_not(desk: PackDesk) -> None:
-    desk.put("folder/a", "x")
-    assert desk.code("file_delete", path="folder") == "not_a_file"
-    desk.text("file_delete", path="folder/a")
-    assert desk.names("folder") == []
-    assert desk.code("file_delete", path="folder/a") == "not_found"
+def test_a_file_is_deleted_and_a_folder_is_not(pack_scene: PackScene) -> None:
+    pack_scene.put("folder/a", "x")
+    assert pack_scene.code("file_delete", path="folder") == "not_a_file"
+    pack_scene.text("file_delete", path="folder/a")
+    assert pack_scene.names("folder") == []
+    assert pack_scene.code("file_delete", path="folder/a") == "not_found"
 
 
 @pytest.mark.requirement("K6", "K8")
-def test_folders_are_made_with_those_above_them(desk: PackDesk) -> None:
-    desk.put("file", "")
-    (desk.root / "a").mkdir()
-    assert desk.data("dir_create", path="a/b/c")["created"] == ["a/b", "a/b/c"]
-    assert desk.data("dir_create", path="a/b/c")["created"] == []
-    assert desk.code("dir_create", path="file") == "not_a_folder"
-    assert desk.code("dir_create", path="file/x") == "not_a_folder"
-    assert desk.code("dir_create", path="a/.git/hooks") == "protected"
-    assert desk.names("a") == ["b"]
+def test_folders_are_made_with_those_above_them(pack_scene: PackScene) -> None:
+    pack_scene.put("file", "")
+    (pack_scene.root / "a").mkdir()
+    assert pack_scene.data("dir_create", path="a/b/c")["created"] == ["a/b", "a/b/c"]
+    assert pack_scene.data("dir_create", path="a/b/c")["created"] == []
+    assert pack_scene.code("dir_create", path="file") == "not_a_folder"
+    assert pack_scene.code("dir_create", path="file/x") == "not_a_folder"
+    assert pack_scene.code("dir_create", path="a/.git/hooks") == "protected"
+    assert pack_scene.names("a") == ["b"]
 
 
 @pytest.mark.requirement("K6")
-def test_no_descriptor_is_left_open_by_writes(desk: PackDesk) -> None:
-    desk.put("a", "x")
-    desk.text("file_write", path="a", content="y")
+def test_no_descriptor_is_left_open_by_writes(pack_scene: PackScene) -> None:
+    pack_scene.put("a", "x")
+    pack_scene.text("file_write", path="a", content="y")
     before = len(list(Path("/proc/self/fd").iterdir()))
     for path in ("a", "none/a", "a/b", ".git/x", "folder/b"):
-        desk.call("file_write", path=path, content="x")
-        desk.call("file_rename", path=path, new_path="a/c")
-        desk.call("dir_create", path=path)
+        pack_scene.call("file_write", path=path, content="x")
+        pack_scene.call("file_rename", path=path, new_path="a/c")
+        pack_scene.call("dir_create", path=path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 

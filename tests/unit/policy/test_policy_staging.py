@@ -24,7 +24,7 @@ ODD = RuleEntry("fs__rm", when={"path": "b*"})
 
 
 @dataclass
-class Shelf:
+class StagingQueue:
     """Where calls are put down; `why` refuses them."""
 
     why: str | None = None
@@ -53,10 +53,13 @@ class Review:
 
 
 def gate(
-    lists: RuleLists, shelf: Shelf | None = None, review: Review | None = None, **allow: str
+    lists: RuleLists,
+    staging_queue: StagingQueue | None = None,
+    review: Review | None = None,
+    **allow: str,
 ) -> Gate:
     policy = compile_policy(lists, allow=tuple(allow.values()))
-    return Gate(policy, Unattended(), "r1", staging=shelf, reviewed=review)
+    return Gate(policy, Unattended(), "r1", staging=staging_queue, reviewed=review)
 
 
 def decided(subject: Gate, proposal: Proposal = CALL) -> Decision:
@@ -91,7 +94,7 @@ def test_deny_beats_stage_beats_ask_beats_auto(
 
 @pytest.mark.requirement("B16", "X1")
 def test_a_rule_of_the_command_line_does_not_free_a_staged_call() -> None:
-    found = decided(gate(RuleLists(stage=ANY), Shelf(), allow="fs__rm"))
+    found = decided(gate(RuleLists(stage=ANY), StagingQueue(), allow="fs__rm"))
     assert found.verdict == "staged"
 
 
@@ -135,8 +138,8 @@ def test_a_stage_rule_is_explained_listed_and_tested() -> None:
 
 @pytest.mark.requirement("B16")
 def test_a_staged_call_may_not_be_sent() -> None:
-    shelf = Shelf()
-    subject = gate(RuleLists(stage=ANY), shelf)
+    staging_queue = StagingQueue()
+    subject = gate(RuleLists(stage=ANY), staging_queue)
     found = decided(subject)
     assert (found.verdict, found.rule, found.reply) == ("staged", "fs__*", STAGED)
     assert found.definition == "the hash of fs__rm"
@@ -144,7 +147,7 @@ def test_a_staged_call_may_not_be_sent() -> None:
     with pytest.raises(ApprovalError, match="was not approved"):
         subject.redeem(found, CALL)
     assert not anyio.run(subject.is_put_down, found)
-    shelf.held.add(found.digest)
+    staging_queue.held.add(found.digest)
     assert anyio.run(subject.is_put_down, found)
 
 
@@ -158,7 +161,7 @@ def test_without_a_place_for_it_a_staged_call_is_denied() -> None:
 
 @pytest.mark.requirement("B16", "X12")
 def test_what_cannot_be_put_down_is_denied_with_its_reason() -> None:
-    found = decided(gate(RuleLists(stage=ANY), Shelf("it is a secret")))
+    found = decided(gate(RuleLists(stage=ANY), StagingQueue("it is a secret")))
     assert (found.verdict, found.reply) == ("deny", "[aish] tool call denied: it is a secret")
 
 

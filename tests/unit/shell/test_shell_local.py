@@ -7,9 +7,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from agent_fakes import Person
 from hypothesis import given
 from hypothesis import strategies as st
-from loop_twins import Person
 from shell_local_scenes import ENVIRON, Scene, words
 
 from aish.config.model import ModelEntry, Pipeline, ServerEntry
@@ -68,9 +68,11 @@ def test_a_typed_command_is_a_step_that_tells_its_output(tmp_path: Path) -> None
     assert scene.decisions() == [("ask-yes", "the user")]
     assert (scene.output(), scene.output("stderr")) == ("out\n", "err\n")
     assert ran.record.output == {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"}
-    (finished,) = scene.told(StepFinished)
+    (finished,) = scene.events_of(StepFinished)
     assert (finished.place, finished.status) == (Place("run-1"), "failed")
-    assert {event.place for event in scene.told(ToolOutput)} == {Place("run-1", call="run-1-1")}
+    assert {event.place for event in scene.events_of(ToolOutput)} == {
+        Place("run-1", call="run-1-1")
+    }
 
 
 @pytest.mark.requirement("S1", "L14")
@@ -89,7 +91,7 @@ def test_what_a_command_printed_waits_for_the_next_question(tmp_path: Path) -> N
         "[local command: echo two]\ntwo\n[exit code 0]\n\n"
         "And now?"
     )
-    steps = [event.place.step for event in scene.told(StepFinished)]
+    steps = [event.place.step for event in scene.events_of(StepFinished)]
     assert steps == ["run-1", "run-2", "run-3"]
 
 
@@ -120,7 +122,7 @@ def test_a_rule_that_denies_beats_what_the_person_types(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
     assert scene.decisions() == [("deny", 'shell__run command ["touch", "**"]')]
     assert "denied by rule shell__run" in str(ran.handed)
-    assert scene.told(ToolStarted) == []
+    assert scene.events_of(ToolStarted) == []
 
 
 @pytest.mark.requirement("S1", "P3")
@@ -195,7 +197,7 @@ def test_a_command_that_prints_without_end_is_kept_and_told_up_to_a_bound(tmp_pa
     ran = typed(scene, "head -c 100000000 /dev/zero | tr '\\0' 'x'")
 
     assert len(scene.output()) == OUTPUT_LIMIT
-    (notice,) = (one for one in scene.told(Notice) if one.code == "output_cut")
+    (notice,) = (one for one in scene.events_of(Notice) if one.code == "output_cut")
     assert notice.text == "the first 16 MiB of 100,000,000 bytes of output were kept"
     assert ran.handed is not None
     assert len(ran.handed) <= 32 * 1024
@@ -310,10 +312,10 @@ def test_an_interrupted_command_ends_with_all_it_has_started(tmp_path: Path) -> 
 
     assert not any(map(is_alive, map(int, scene.output().split())))
     assert scene.types()[-2:] == ["tool.finished", "step.finished"]
-    (finished,) = scene.told(StepFinished)
+    (finished,) = scene.events_of(StepFinished)
     assert finished.error is not None
     assert finished.error.code == "interrupted"
-    (ended,) = scene.told(ToolFinished)
+    (ended,) = scene.events_of(ToolFinished)
     assert ended.content == "[aish] interrupted"
     assert ended.seconds == finished.seconds > 0
     assert scene.waiting().endswith("[stderr]\nworking\n[aish] interrupted")

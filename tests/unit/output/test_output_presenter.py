@@ -1,6 +1,7 @@
 """What a person sees of a session, on a terminal that is read back."""
 
 import pytest
+from presenter_scenes import LINE, RUN, Scene
 from scripted_events import (
     HOSTILE,
     decided,
@@ -11,7 +12,6 @@ from scripted_events import (
     turn_finished,
 )
 from syrupy.assertion import SnapshotAssertion
-from talk_scenes import LINE, RUN, Scene
 from work import Work, work_of
 
 from aish.core.events import (

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from presenter_scenes import LINE, Scene
 from scripted_events import HOSTILE, any_event, turn_finished
-from talk_scenes import LINE, Scene
 from terminal_cells import Cells
 
 from aish.core.events import Stamped

@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp_recorded_scenes import RecordedScene
 from mcp_scenes import Scene, TwinPack, command, stdio
-from mcp_tapes import Reel
 
 from aish.cassettes.format.interaction import CassetteMissError
 from aish.cassettes.record.recorder import LEFT
@@ -21,8 +21,8 @@ GONE = command("/nonexistent/program")
 
 
 @pytest.fixture
-def reel(tmp_path: Path) -> Reel:
-    return Reel(tmp_path)
+def recorded_scene(tmp_path: Path) -> RecordedScene:
+    return RecordedScene(tmp_path)
 
 
 class Poet:
@@ -34,10 +34,10 @@ class Poet:
         return {"role": "assistant", "content": {"type": "text", "text": f"on {params['topic']}"}}
 
 
-def said(reel: Reel, part: str = "request") -> list[str]:
+def said(recorded_scene: RecordedScene, part: str = "request") -> list[str]:
     """The methods of the messages of one side, in the order of the cassette."""
     found = []
-    for one in reel.interactions:
+    for one in recorded_scene.interactions:
         body = one.request.body if part == "request" else one.response.body
         for line in body.splitlines():
             message = json.loads(line)
@@ -59,41 +59,43 @@ async def work(scene: Scene) -> list[Any]:
 
 @ERAS
 @pytest.mark.requirement("C1", "C6")
-def test_a_child_is_played_without_its_program(era: str, reel: Reel) -> None:
-    recorded = reel.record(work, stdio("--era", era))
+def test_a_child_is_played_without_its_program(era: str, recorded_scene: RecordedScene) -> None:
+    recorded = recorded_scene.record(work, stdio("--era", era))
 
-    played = reel.replay(work, GONE)
+    played = recorded_scene.replay(work, GONE)
 
     assert played == recorded
     assert [one.kind for one in played.value] == ["ok"] * 3 + ["handler_error", "rpc_error", "ok"]
-    assert {one.request.uri for one in reel.interactions} == {"mcp+stdio://kid"}
+    assert {one.request.uri for one in recorded_scene.interactions} == {"mcp+stdio://kid"}
 
 
 @pytest.mark.requirement("C4")
-def test_numbers_of_messages_may_differ_from_run_to_run(reel: Reel) -> None:
+def test_numbers_of_messages_may_differ_from_run_to_run(recorded_scene: RecordedScene) -> None:
     async def two(scene: Scene) -> list[str]:
         return [await scene.text("kid__echo", text=text) for text in ("a", "b")]
 
     async def two_reversed(scene: Scene) -> list[str]:
         return [await scene.text("kid__echo", text=text) for text in ("b", "a")]
 
-    reel.record(two, stdio())
+    recorded_scene.record(two, stdio())
 
-    assert reel.replay(two_reversed, GONE).value == ["b", "a"]
+    assert recorded_scene.replay(two_reversed, GONE).value == ["b", "a"]
 
 
 @pytest.mark.requirement("C4", "C5")
-def test_equal_calls_have_their_answers_in_order(tmp_path: Path, reel: Reel) -> None:
+def test_equal_calls_have_their_answers_in_order(
+    tmp_path: Path, recorded_scene: RecordedScene
+) -> None:
     script = tmp_path / "counting.py"
     script.write_text(COUNTING)
 
     async def three(scene: Scene) -> list[str]:
         return [await scene.text("kid__t") for _ in range(3)]
 
-    recorded = reel.record(three, command(sys.executable, str(script)))
+    recorded = recorded_scene.record(three, command(sys.executable, str(script)))
 
     assert recorded.value == ["1", "2", "3"]
-    assert reel.replay(three, GONE) == recorded
+    assert recorded_scene.replay(three, GONE) == recorded
 
 
 COUNTING = """
@@ -117,7 +119,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.requirement("C2", "C4")
-def test_calls_side_by_side_are_matched_whatever_their_order(reel: Reel) -> None:
+def test_calls_side_by_side_are_matched_whatever_their_order(recorded_scene: RecordedScene) -> None:
     async def together(scene: Scene) -> dict[int, str]:
         found: dict[int, str] = {}
 
@@ -131,22 +133,22 @@ def test_calls_side_by_side_are_matched_whatever_their_order(reel: Reel) -> None
         return found
 
     pair = stdio(), stdio(alias="pal")
-    recorded = reel.record(together, *pair)
+    recorded = recorded_scene.record(together, *pair)
 
-    assert reel.replay(together, *pair).value == recorded.value
+    assert recorded_scene.replay(together, *pair).value == recorded.value
 
 
 @pytest.mark.requirement("C1")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_progress_reaches_its_call_again(era: str, reel: Reel) -> None:
+def test_progress_reaches_its_call_again(era: str, recorded_scene: RecordedScene) -> None:
     async def count(scene: Scene) -> str:
         await scene.text("kid__add", a=1, b=1)
         return await scene.text("kid__count", steps=3)
 
-    recorded = reel.record(count, stdio("--asks", "--era", era))
+    recorded = recorded_scene.record(count, stdio("--asks", "--era", era))
 
     assert len(recorded.progress) == 3
-    assert reel.replay(count, GONE) == recorded
+    assert recorded_scene.replay(count, GONE) == recorded
 
 
 QUESTIONS: list[tuple[str, JsonObject]] = [
@@ -159,7 +161,9 @@ QUESTIONS: list[tuple[str, JsonObject]] = [
 
 @pytest.mark.requirement("C1", "C6")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_what_a_server_asks_in_mid_call_is_answered_again(era: str, reel: Reel) -> None:
+def test_what_a_server_asks_in_mid_call_is_answered_again(
+    era: str, recorded_scene: RecordedScene
+) -> None:
     async def ask(scene: Scene) -> list[Any]:
         return [
             await scene.call("kid__ask_client", Poet(), method=method, params=params)
@@ -167,15 +171,17 @@ def test_what_a_server_asks_in_mid_call_is_answered_again(era: str, reel: Reel) 
         ]
 
     options: dict[str, Any] = {"sampling": "allow", "roots": (Path("/srv"),)}
-    recorded = reel.record(ask, stdio("--asks", "--era", era, **options))
+    recorded = recorded_scene.record(ask, stdio("--asks", "--era", era, **options))
 
     assert "on rain" in recorded.value[2].content
-    played = reel.replay(ask, command("/nonexistent/program", **options))
+    played = recorded_scene.replay(ask, command("/nonexistent/program", **options))
     assert played == recorded
 
 
 @pytest.mark.requirement("C5")
-def test_an_answer_in_replay_comes_after_what_the_server_was_answered(reel: Reel) -> None:
+def test_an_answer_in_replay_comes_after_what_the_server_was_answered(
+    recorded_scene: RecordedScene,
+) -> None:
     order: list[str] = []
 
     class Slow(Poet):
@@ -190,15 +196,17 @@ def test_an_answer_in_replay_comes_after_what_the_server_was_answered(reel: Reel
         order.append("called")
 
     kid = stdio("--asks", "--era", "legacy", sampling="allow")
-    reel.record(ask, kid)
-    reel.replay(ask, kid)
+    recorded_scene.record(ask, kid)
+    recorded_scene.replay(ask, kid)
 
     assert order == ["sampled", "called"] * 2
 
 
 @pytest.mark.requirement("C1", "M9", "M11")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_call_whose_time_was_over_while_its_server_waited_for_us(era: str, reel: Reel) -> None:
+def test_a_call_whose_time_was_over_while_its_server_waited_for_us(
+    era: str, recorded_scene: RecordedScene
+) -> None:
     begun: list[str] = []
 
     class Endless(Poet):
@@ -213,9 +221,9 @@ def test_a_call_whose_time_was_over_while_its_server_waited_for_us(era: str, ree
         return [first, await scene.text("kid__add", a=1, b=2)]
 
     options: dict[str, Any] = {"sampling": "allow", "seconds_by_tool": {"ask_client": 0.5}}
-    recorded = reel.record(ask, stdio("--asks", "--era", era, **options))
+    recorded = recorded_scene.record(ask, stdio("--asks", "--era", era, **options))
     options["seconds_by_tool"] = {"ask_client": 0.5}
-    played = reel.replay(ask, command("/nonexistent/program", **options))
+    played = recorded_scene.replay(ask, command("/nonexistent/program", **options))
 
     assert recorded.value[0].kind == "transport_error"
     assert played == recorded
@@ -223,7 +231,7 @@ def test_a_call_whose_time_was_over_while_its_server_waited_for_us(era: str, ree
 
 
 @pytest.mark.requirement("C1")
-def test_tools_that_change_in_mid_session_change_again(reel: Reel) -> None:
+def test_tools_that_change_in_mid_session_change_again(recorded_scene: RecordedScene) -> None:
     async def change(scene: Scene) -> list[str]:
         before = scene.names
         await scene.text("kid__add", a=1, b=2)
@@ -231,18 +239,18 @@ def test_tools_that_change_in_mid_session_change_again(reel: Reel) -> None:
         assert scene.names != before
         return [*before, "then", await scene.text("kid__add", a=1, b=2)]
 
-    recorded = reel.record(change, stdio("--change-tools"))
+    recorded = recorded_scene.record(change, stdio("--change-tools"))
 
-    assert said(reel).count("tools/list") >= 2
-    assert reel.replay(change, GONE, whole=False) == recorded
+    assert said(recorded_scene).count("tools/list") >= 2
+    assert recorded_scene.replay(change, GONE, whole=False) == recorded
 
 
 @pytest.mark.requirement("C6")
-def test_a_child_that_died_dies_again_and_is_restarted_again(reel: Reel) -> None:
+def test_a_child_that_died_dies_again_and_is_restarted_again(recorded_scene: RecordedScene) -> None:
     async def die_twice(scene: Scene) -> list[Any]:
         return [await scene.call("kid__add", a=n, b=2) for n in (1, 2, 3, 4, 5)]
 
-    recorded = reel.record(die_twice, stdio("--die-after", "1"))
+    recorded = recorded_scene.record(die_twice, stdio("--die-after", "1"))
 
     assert [one.kind for one in recorded.value] == [
         "ok", "transport_error", "ok", "transport_error", "transport_error",
@@ -250,11 +258,13 @@ def test_a_child_that_died_dies_again_and_is_restarted_again(reel: Reel) -> None
     assert recorded.notices == (
         ("kid", "server_restarted", "the server was lost and is reached again"),
     )
-    assert reel.replay(die_twice, GONE) == recorded
+    assert recorded_scene.replay(die_twice, GONE) == recorded
 
 
 @pytest.mark.requirement("C6")
-def test_calls_under_way_end_together_again_when_their_server_dies(reel: Reel) -> None:
+def test_calls_under_way_end_together_again_when_their_server_dies(
+    recorded_scene: RecordedScene,
+) -> None:
     async def together(scene: Scene) -> list[str]:
         kinds: list[str] = []
 
@@ -266,10 +276,10 @@ def test_calls_under_way_end_together_again_when_their_server_dies(reel: Reel) -
             tasks.start_soon(one, "kid__crash")
         return kinds
 
-    recorded = reel.record(together, stdio())
+    recorded = recorded_scene.record(together, stdio())
 
     assert recorded.value == ["transport_error"] * 2
-    assert reel.replay(together, GONE) == recorded
+    assert recorded_scene.replay(together, GONE) == recorded
 
 
 @pytest.mark.requirement("C6")
@@ -277,14 +287,14 @@ def test_calls_under_way_end_together_again_when_their_server_dies(reel: Reel) -
     "flags", [["--die-at-start"], ["--hang-at-start"], ["--hang-at-start", "--stderr", "5"]]
 )
 def test_a_child_that_does_not_come_up_fails_with_its_last_words(
-    flags: list[str], reel: Reel
+    flags: list[str], recorded_scene: RecordedScene
 ) -> None:
-    recorded = reel.record(nothing, stdio(*flags, connect=1))
+    recorded = recorded_scene.record(nothing, stdio(*flags, connect=1))
 
     (info,) = recorded.servers
     assert info.error is not None
     assert ("its stderr ends with" in info.error) is (flags != ["--hang-at-start"])
-    assert reel.replay(nothing, command("/nonexistent/program", connect=1)) == recorded
+    assert recorded_scene.replay(nothing, command("/nonexistent/program", connect=1)) == recorded
 
 
 async def nothing(scene: Scene) -> None:
@@ -292,34 +302,36 @@ async def nothing(scene: Scene) -> None:
 
 
 @pytest.mark.requirement("C6")
-def test_a_program_that_is_not_there_fails_in_the_same_words(reel: Reel) -> None:
-    recorded = reel.record(nothing, command("/nonexistent/program"))
+def test_a_program_that_is_not_there_fails_in_the_same_words(recorded_scene: RecordedScene) -> None:
+    recorded = recorded_scene.record(nothing, command("/nonexistent/program"))
 
     (info,) = recorded.servers
     assert info.error == "cannot start `/nonexistent/program`: No such file or directory"
-    assert reel.replay(nothing, command("/nonexistent/program")) == recorded
+    assert recorded_scene.replay(nothing, command("/nonexistent/program")) == recorded
 
 
 @pytest.mark.requirement("C3")
-def test_a_call_that_took_too_long_fails_at_once_in_replay(reel: Reel) -> None:
+def test_a_call_that_took_too_long_fails_at_once_in_replay(recorded_scene: RecordedScene) -> None:
     async def wait(scene: Scene) -> list[str]:
         late = await scene.call("kid__sleep", ms=60_000)
         return [late.content, await scene.text("kid__add", a=1, b=2)]
 
-    reel.record(wait, stdio(seconds_by_tool={"sleep": 0.3}))
-    played = reel.replay(wait, stdio(seconds_by_tool={"sleep": 10}))
-    at_once = reel.waited
-    paced = reel.replay(wait, stdio(seconds_by_tool={"sleep": 0.5}), paced=True)
+    recorded_scene.record(wait, stdio(seconds_by_tool={"sleep": 0.3}))
+    played = recorded_scene.replay(wait, stdio(seconds_by_tool={"sleep": 10}))
+    at_once = recorded_scene.waited
+    paced = recorded_scene.replay(wait, stdio(seconds_by_tool={"sleep": 0.5}), paced=True)
 
     assert played.value == ["[aish] tool transport error: no answer within 10 s", "3"]
     assert at_once < 0.5
     assert paced.value == ["[aish] tool transport error: no answer within 0.5 s", "3"]
-    assert reel.waited == pytest.approx(0.5)
-    assert "notifications/cancelled" not in said(reel)
+    assert recorded_scene.waited == pytest.approx(0.5)
+    assert "notifications/cancelled" not in said(recorded_scene)
 
 
 @pytest.mark.requirement("C3")
-def test_a_call_that_a_limit_of_the_run_cut_off_is_cut_off_by_it_again(reel: Reel) -> None:
+def test_a_call_that_a_limit_of_the_run_cut_off_is_cut_off_by_it_again(
+    recorded_scene: RecordedScene,
+) -> None:
     async def cut_off(scene: Scene) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: scene.call("kid__sleep", ms=60_000))
@@ -331,13 +343,13 @@ def test_a_call_that_a_limit_of_the_run_cut_off_is_cut_off_by_it_again(reel: Ree
             await scene.call("kid__sleep", ms=60_000)
         return limit.cancelled_caught
 
-    reel.record(cut_off, stdio())
-    assert reel.replay(limited, GONE).value
+    recorded_scene.record(cut_off, stdio())
+    assert recorded_scene.replay(limited, GONE).value
 
 
 @pytest.mark.requirement("C3")
 def test_a_probe_that_was_never_answered_costs_no_time_in_replay(
-    tmp_path: Path, reel: Reel
+    tmp_path: Path, recorded_scene: RecordedScene
 ) -> None:
     script = tmp_path / "silent.py"
     refusal = '    if message["method"] == "server/discover":'
@@ -346,82 +358,86 @@ def test_a_probe_that_was_never_answered_costs_no_time_in_replay(
     async def connect(scene: Scene) -> list[str]:
         return [await scene.text("kid__t")]
 
-    recorded = reel.record(connect, command(sys.executable, str(script), connect=1))
+    recorded = recorded_scene.record(connect, command(sys.executable, str(script), connect=1))
     assert recorded.value == ["1"]
-    assert reel.interactions[0].response.broken == LEFT
+    assert recorded_scene.interactions[0].response.broken == LEFT
 
     # Half of this time is for the probe.
-    played = reel.replay(connect, command("/nonexistent/program", connect=10_000))
+    played = recorded_scene.replay(connect, command("/nonexistent/program", connect=10_000))
     assert played.value == ["1"]
 
 
 @pytest.mark.requirement("C1")
-def test_noise_is_complained_of_again(reel: Reel) -> None:
-    recorded = reel.record(work, stdio("--noise"))
+def test_noise_is_complained_of_again(recorded_scene: RecordedScene) -> None:
+    recorded = recorded_scene.record(work, stdio("--noise"))
 
     assert [code for _, code, _ in recorded.notices] == ["stdout_noise"]
-    assert reel.replay(work, GONE) == recorded
+    assert recorded_scene.replay(work, GONE) == recorded
 
 
 @pytest.mark.requirement("C3")
-def test_the_recorded_pace_is_kept_if_that_is_wanted(reel: Reel) -> None:
+def test_the_recorded_pace_is_kept_if_that_is_wanted(recorded_scene: RecordedScene) -> None:
     async def nap(scene: Scene) -> str:
         return await scene.text("kid__sleep", ms=200)
 
-    recorded = reel.record(nap, stdio())
-    took = max(one.response.chunks[-1].seconds for one in reel.interactions)
+    recorded = recorded_scene.record(nap, stdio())
+    took = max(one.response.chunks[-1].seconds for one in recorded_scene.interactions)
 
-    assert reel.replay(nap, GONE) == recorded
-    at_once = reel.waited
-    assert reel.replay(nap, GONE, paced=True) == recorded
-    assert at_once < took == pytest.approx(reel.waited)
+    assert recorded_scene.replay(nap, GONE) == recorded
+    at_once = recorded_scene.waited
+    assert recorded_scene.replay(nap, GONE, paced=True) == recorded
+    assert at_once < took == pytest.approx(recorded_scene.waited)
 
 
 @pytest.mark.requirement("C5")
-def test_a_call_with_other_arguments_is_a_miss_and_reaches_nothing(reel: Reel) -> None:
-    reel.record(work, stdio())
+def test_a_call_with_other_arguments_is_a_miss_and_reaches_nothing(
+    recorded_scene: RecordedScene,
+) -> None:
+    recorded_scene.record(work, stdio())
 
     async def other(scene: Scene) -> None:
         await scene.call("kid__add", a=1, b=3)
 
     with pytest.raises(CassetteMissError) as caught:
-        reel.replay(other, GONE)
+        recorded_scene.replay(other, GONE)
     assert "mcp+stdio://kid" in caught.value.message
 
 
 @pytest.mark.requirement("C5")
-def test_a_server_that_is_not_in_the_cassette_is_a_miss_of_its_own_kind(reel: Reel) -> None:
-    reel.record(nothing, stdio())
+def test_a_server_that_is_not_in_the_cassette_is_a_miss_of_its_own_kind(
+    recorded_scene: RecordedScene,
+) -> None:
+    recorded_scene.record(nothing, stdio())
 
     with pytest.raises(CassetteMissError):
-        reel.replay(nothing, GONE, command("/nonexistent/program", alias="other"))
+        recorded_scene.replay(nothing, GONE, command("/nonexistent/program", alias="other"))
 
 
 @pytest.mark.requirement("C7")
-def test_a_lenient_replay_fails_the_call_alone(reel: Reel) -> None:
-    reel.record(work, stdio())
+def test_a_lenient_replay_fails_the_call_alone(recorded_scene: RecordedScene) -> None:
+    recorded_scene.record(work, stdio())
 
     async def other(scene: Scene) -> list[Any]:
         return [await scene.call("kid__add", a=7, b=8), await scene.call("kid__add", a=1, b=2)]
 
-    played = reel.replay(other, GONE, lenient=True, whole=False)
+    played = recorded_scene.replay(other, GONE, lenient=True, whole=False)
 
     assert [one.kind for one in played.value] == ["rpc_error", "ok"]
     assert played.value[0].content == ("[aish] tool dispatch failed: the cassette has no such call")
 
 
 @pytest.mark.requirement("C5")
-def test_a_call_that_is_not_made_again_is_left_over(reel: Reel) -> None:
-    reel.record(work, stdio())
+def test_a_call_that_is_not_made_again_is_left_over(recorded_scene: RecordedScene) -> None:
+    recorded_scene.record(work, stdio())
 
-    reel.replay(nothing, GONE, whole=False)
+    recorded_scene.replay(nothing, GONE, whole=False)
 
-    assert [b"tools/call" in one.request.body for one in reel.leftovers] == [True] * 6
+    assert [b"tools/call" in one.request.body for one in recorded_scene.leftovers] == [True] * 6
 
 
 @pytest.mark.requirement("C7")
 def test_an_extended_recording_asks_for_what_it_lacks_and_for_nothing_else(
-    tmp_path: Path, reel: Reel
+    tmp_path: Path, recorded_scene: RecordedScene
 ) -> None:
     script = tmp_path / "counting.py"
     script.write_text(COUNTING)
@@ -433,16 +449,16 @@ def test_an_extended_recording_asks_for_what_it_lacks_and_for_nothing_else(
     async def more(scene: Scene) -> list[str]:
         return [await scene.text("kid__t", a=1), await scene.text("kid__t", a=2)]
 
-    reel.record(once, kid)
+    recorded_scene.record(once, kid)
     # The child was started anew: what it is asked is its first call.
-    assert reel.extend(more, kid).value == ["1", "1"]
-    assert said(reel).count("initialize") == 1
-    assert said(reel).count("tools/call") == 2
-    assert reel.replay(more, GONE).value == ["1", "1"]
+    assert recorded_scene.extend(more, kid).value == ["1", "1"]
+    assert said(recorded_scene).count("initialize") == 1
+    assert said(recorded_scene).count("tools/call") == 2
+    assert recorded_scene.replay(more, GONE).value == ["1", "1"]
 
 
 @pytest.mark.requirement("C1", "C6")
-def test_a_pack_is_played_without_being_opened(reel: Reel) -> None:
+def test_a_pack_is_played_without_being_opened(recorded_scene: RecordedScene) -> None:
     entry = ServerEntry(alias="repo", pack=("fs",))
 
     async def use(scene: Scene) -> list[Any]:
@@ -452,23 +468,23 @@ def test_a_pack_is_played_without_being_opened(reel: Reel) -> None:
             await scene.call("repo__bug"),
         ]
 
-    recorded = reel.record(use, ServerConnection(entry, pack=TwinPack()))
-    played = reel.replay(use, ServerConnection(entry))
+    recorded = recorded_scene.record(use, ServerConnection(entry, pack=TwinPack()))
+    played = recorded_scene.replay(use, ServerConnection(entry))
 
     assert played == recorded
     assert [one.kind for one in played.value] == ["ok", "handler_error", "rpc_error"]
     assert all(tool.parallel for tool in played.tools)
-    assert {one.request.uri for one in reel.interactions} == {"mcp+pack://repo"}
+    assert {one.request.uri for one in recorded_scene.interactions} == {"mcp+pack://repo"}
 
 
 @pytest.mark.requirement("C6")
-def test_marks_of_a_pack_mean_nothing_on_a_strangers_list(reel: Reel) -> None:
+def test_marks_of_a_pack_mean_nothing_on_a_strangers_list(recorded_scene: RecordedScene) -> None:
     entry = ServerEntry(alias="kid", pack=("fs",))
-    reel.record(nothing, ServerConnection(entry, pack=TwinPack()))
-    text = reel.path.read_text(encoding="utf-8").replace("mcp+pack://", "mcp+stdio://")
-    reel.path.write_text(text, encoding="utf-8")
+    recorded_scene.record(nothing, ServerConnection(entry, pack=TwinPack()))
+    text = recorded_scene.path.read_text(encoding="utf-8").replace("mcp+pack://", "mcp+stdio://")
+    recorded_scene.path.write_text(text, encoding="utf-8")
 
-    played = reel.replay(nothing, GONE)
+    played = recorded_scene.replay(nothing, GONE)
 
     assert len(played.tools) == 3
     assert not any(tool.parallel for tool in played.tools)

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 from cassette_exchanges import HEAD
-from shell_local_scenes import ENVIRON, Desk, Scene
+from shell_local_scenes import ENVIRON, Scene, ScriptedPerson
 
 from aish.cassettes.format.file import load
 from aish.cassettes.format.path_placeholders import PathPlaceholders
@@ -41,7 +41,7 @@ def tape(folder: Path, way: Way, recording: Recording | None = None) -> RunRecor
 def recorded(folder: Path, play: str, *, prefix: tuple[str, ...] = PLATFORM_SHELL) -> Scene:
     with Recording(folder / "tape.yaml", HEAD) as recording:
         session = tape(folder, "record", recording)
-        scene = Scene(folder, prefix=prefix, tape=session, desk=Desk(["yes"]))
+        scene = Scene(folder, prefix=prefix, tape=session, scripted_person=ScriptedPerson(["yes"]))
 
         async def commands(shell: LocalShell) -> None:
             await shell.run_typed(play, hand_over=True)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import mcp_offers
+import mcp_offered_resources
 import pytest
+from mcp_dynamic_registry import DynamicScene
 from mcp_emulators import Legacy, McpEndpoint, Modern
-from mcp_rosters import RosterScene
+from mcp_recorded_scenes import RecordedScene
 from mcp_scenes import Scene, command, http, stdio
-from mcp_tapes import Reel
 from model_endpoint import Gate, Recorded
 
 from aish.core.errors import AishError
@@ -15,13 +15,13 @@ from aish.mcp.transports.settings import ServerConnection
 
 pytestmark = pytest.mark.requirement("M12", "C1", "C2")
 
-CAPABLE = {"tools": {}, **mcp_offers.CAPABILITIES}
+CAPABLE = {"tools": {}, **mcp_offered_resources.CAPABILITIES}
 GONE = command("/nonexistent/program")
 
 
 @pytest.fixture
-def reel(tmp_path: Any) -> Reel:
-    return Reel(tmp_path)
+def recorded_scene(tmp_path: Any) -> RecordedScene:
+    return RecordedScene(tmp_path)
 
 
 async def outcome(action: Any) -> Any:
@@ -52,24 +52,28 @@ def work(alias: str) -> Any:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("live", [False, True], ids=["run", "session"])
-def test_a_child_is_played_without_its_program(era: str, reel: Reel, *, live: bool) -> None:
-    recorded = reel.record(work("kid"), stdio("--offers", "--era", era), live=live)
+def test_a_child_is_played_without_its_program(
+    era: str, recorded_scene: RecordedScene, *, live: bool
+) -> None:
+    recorded = recorded_scene.record(work("kid"), stdio("--offers", "--era", era), live=live)
 
-    assert reel.replay(work("kid"), GONE) == recorded
-    assert reel.replay(work("kid"), GONE, live=live) == recorded
+    assert recorded_scene.replay(work("kid"), GONE) == recorded
+    assert recorded_scene.replay(work("kid"), GONE, live=live) == recorded
     assert len(recorded.value[0]) == 4
 
 
 @pytest.mark.parametrize("kind", [Legacy, Modern])
-def test_a_server_over_http_is_played_without_it(kind: type[Legacy], reel: Reel) -> None:
+def test_a_server_over_http_is_played_without_it(
+    kind: type[Legacy], recorded_scene: RecordedScene
+) -> None:
     with McpEndpoint(kind(capabilities=CAPABLE)) as end:
-        recorded = reel.record(work("web"), http(end.url))
+        recorded = recorded_scene.record(work("web"), http(end.url))
 
-    assert reel.replay(work("web"), http(end.url)) == recorded
-    assert "docs://guide" in reel.path.read_text("utf-8")
+    assert recorded_scene.replay(work("web"), http(end.url)) == recorded
+    assert "docs://guide" in recorded_scene.path.read_text("utf-8")
 
 
-def test_an_answer_that_nobody_waited_for_is_left_again(reel: Reel) -> None:
+def test_an_answer_that_nobody_waited_for_is_left_again(recorded_scene: RecordedScene) -> None:
     gate = Gate()
 
     def silent(request: Recorded) -> Any:
@@ -79,17 +83,17 @@ def test_an_answer_that_nobody_waited_for_is_left_again(reel: Reel) -> None:
         return await outcome(scene.registry.read_resource("web", "docs://guide"))
 
     with McpEndpoint(Legacy(capabilities=CAPABLE, resources__read=silent)) as end:
-        recorded = reel.record(impatient, http(end.url, call=0.2))
+        recorded = recorded_scene.record(impatient, http(end.url, call=0.2))
         gate.open()
 
     assert recorded.value[0] == "UnavailableError"
-    assert reel.replay(impatient, http(end.url, call=0.2)).value == recorded.value
+    assert recorded_scene.replay(impatient, http(end.url, call=0.2)).value == recorded.value
 
 
 def coming_and_going(*later: ServerConnection) -> Any:
     """Connect to servers one after the other, use each, and let go of each."""
 
-    async def act(scene: RosterScene) -> list[Any]:
+    async def act(scene: DynamicScene) -> list[Any]:
         found: list[Any] = []
         for connection in later:
             alias = connection.entry.alias
@@ -103,38 +107,38 @@ def coming_and_going(*later: ServerConnection) -> Any:
     return act
 
 
-def test_what_is_connected_later_is_on_the_tape_too(reel: Reel) -> None:
+def test_what_is_connected_later_is_on_the_tape_too(recorded_scene: RecordedScene) -> None:
     with McpEndpoint(Legacy(capabilities=CAPABLE)) as end:
         kid, web = stdio("--offers", alias="later"), http(end.url)
-        recorded = reel.record(coming_and_going(kid, web, kid), stdio(), live=True)
+        recorded = recorded_scene.record(coming_and_going(kid, web, kid), stdio(), live=True)
 
     gone = command("/nonexistent/program", alias="later")
-    played = reel.replay(coming_and_going(gone, web, gone), stdio(), live=True)
+    played = recorded_scene.replay(coming_and_going(gone, web, gone), stdio(), live=True)
 
     assert played.value == recorded.value
     assert len(recorded.value) == 6
 
 
-def test_a_connect_that_failed_fails_again(reel: Reel) -> None:
+def test_a_connect_that_failed_fails_again(recorded_scene: RecordedScene) -> None:
     dead = stdio("--die-at-start", alias="dead")
-    recorded = reel.record(coming_and_going(dead), stdio(), live=True)
+    recorded = recorded_scene.record(coming_and_going(dead), stdio(), live=True)
 
     gone = command("/nonexistent/program", alias="dead")
-    assert reel.replay(coming_and_going(gone), stdio(), live=True) == recorded
+    assert recorded_scene.replay(coming_and_going(gone), stdio(), live=True) == recorded
     assert "cannot find my configuration" in recorded.value[0][1]
 
 
-def test_a_server_that_the_tape_does_not_hold_fails_alone(reel: Reel) -> None:
-    reel.record(coming_and_going(), stdio(), live=True)
+def test_a_server_that_the_tape_does_not_hold_fails_alone(recorded_scene: RecordedScene) -> None:
+    recorded_scene.record(coming_and_going(), stdio(), live=True)
 
     ended: list[Any] = []
 
-    async def act(scene: RosterScene) -> None:
+    async def act(scene: DynamicScene) -> None:
         ended.append(await outcome(scene.dynamic_registry.connect(stdio(alias="other"))))
 
     with pytest.raises(AssertionError):
         # The tape remembers what it missed.
-        reel.replay(act, stdio(), live=True)
+        recorded_scene.replay(act, stdio(), live=True)
     ((kind, message),) = ended
     assert kind == "UnavailableError"
     assert "mcp server `other`: " in message

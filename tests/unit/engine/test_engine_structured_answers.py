@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from loop_twins import (
+from agent_fakes import (
     Answer,
     Box,
     Kit,
@@ -61,7 +61,7 @@ def test_an_answer_that_fits_is_asked_for_once() -> None:
     got = answered(ask_of(model), kit)
 
     assert (got.output, got.failure, got.outcome.turns) == ({"kind": "bug"}, None, 1)
-    assert kit.told(Notice) == []
+    assert kit.events_of(Notice) == []
 
 
 @pytest.mark.requirement("B9", "L12")
@@ -77,8 +77,8 @@ def test_a_wrong_answer_goes_back_with_its_problems_until_one_fits() -> None:
     assert got.outcome.usage == Usage(3, 3)
     assert [len(turns) for turns in model.seen] == [1, 3, 5]
     assert ["it is not JSON" in text for text in users(ask)] == [True, False]
-    assert kit.told(TurnStarted)[2] == TurnStarted(Place("sort", turn=3), "twin", 5)
-    first, second = kit.told(Notice)
+    assert kit.events_of(TurnStarted)[2] == TurnStarted(Place("sort", turn=3), "twin", 5)
+    first, second = kit.events_of(Notice)
     assert first == Notice(
         Place("sort", turn=1),
         "warning",
@@ -170,7 +170,7 @@ def test_an_empty_answer_is_asked_for_again() -> None:
     got = answered(ask_of(model), kit)
 
     assert got.output == {"kind": "bug"}
-    told = [one for one in kit.told(Notice) if isinstance(one, Notice)]
+    told = [one for one in kit.events_of(Notice) if isinstance(one, Notice)]
     assert [one.code for one in told] == ["answer_rejected", "empty_answer", "answer_rejected"]
     assert told[2].text == "answer 2 of 3: the answer is empty; retrying"
 
@@ -218,7 +218,7 @@ def test_where_tools_and_schema_do_not_go_together_a_turn_without_tools_asks() -
     assert first.startswith("Now give your answer in this form. Answer with one JSON value")
     assert '"enum": ["bug", "wish"]' in first
     assert second.startswith("That answer cannot be used:\n- kind: 'query' is not one of")
-    told = [(one.code, one.text[:13]) for one in kit.told(Notice) if isinstance(one, Notice)]
+    told = [(one.code, one.text[:13]) for one in kit.events_of(Notice) if isinstance(one, Notice)]
     assert told == [("schema_asked", "the answer is"), ("answer_rejected", "answer 1 of 2")]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio
 from model_endpoint import Gate, hanging_reply, text_reply, tool_reply
-from shell_terminal import answered, ask, at_prompt, leave, session_journal, sitting, told
+from shell_terminal import answered, ask, at_prompt, leave, sent_messages, session_journal, sitting
 from terminal_window import Window
 
 PASTES_OFF = b"\x1b[?2004l"
@@ -67,7 +67,7 @@ def test_a_rule_that_denies_holds_and_harmless_tools_run_until_the_steps_are_use
         assert leave(window) == 0
     echoed = [("s__echo", verdict) for verdict in ("auto", "auto", "ask-no")]
     assert verdicts(project) == [("s__fail", "deny"), *echoed]
-    told(endpoint.asked[-1])
+    sent_messages(endpoint.asked[-1])
 
 
 @pytest.mark.requirement("P5", "S1")
@@ -97,7 +97,7 @@ def test_any_key_halts_what_goes_on_by_itself(
         answered(window, ":norris", "norris is off")
         answered(window, "again", "fine")
         assert leave(window) == 0
-    assert told(endpoint.asked[-1])[-1] == ("user", "again")
+    assert sent_messages(endpoint.asked[-1])[-1] == ("user", "again")
 
 
 @pytest.mark.requirement("P5", "S1")

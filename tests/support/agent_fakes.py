@@ -222,7 +222,7 @@ class Kit:
         self.kept[name] = data
         return f"files/{name}"
 
-    def told(self, kind: type[Event]) -> list[Event]:
+    def events_of(self, kind: type[Event]) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cassette_exchanges import HEAD
-from mcp_rosters import dynamic_registry
+from mcp_dynamic_registry import dynamic_registry
 from mcp_scenes import play, registry
 from waits import longest_wait
 
@@ -29,7 +29,7 @@ _PICTURE = "iVBORw0KGgo*"
 """How a PNG begins: to who looks for secrets it is random."""
 
 Act = Callable[[Any], Awaitable[Any]]
-"""Takes a `Scene`; with `live=True`, a `RosterScene`."""
+"""Takes a `Scene`; with `live=True`, a `DynamicScene`."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Seen:
     progress: tuple[Progress, ...]
 
 
-class Reel:
+class RecordedScene:
     """A cassette in a folder; what is recorded can be played, more than once."""
 
     def __init__(self, folder: Path) -> None:

@@ -16,7 +16,7 @@ from aish.system.process.reaper import Reaper
 
 
 @dataclass
-class RosterScene(Scene):
+class DynamicScene(Scene):
     """An open dynamic_registry; `heard` are the servers that settled in the background."""
 
     dynamic_registry: DynamicRegistry = None  # type: ignore[assignment]  # always given; what `Scene` has has defaults
@@ -41,7 +41,7 @@ async def dynamic_registry(
     elicit: Any = None,
     adapter: CassetteAdapter | None = None,
     settled: bool = True,
-) -> AsyncGenerator[RosterScene]:
+) -> AsyncGenerator[DynamicScene]:
     """Open a registry and begin with `connections`; `settled` waits for them."""
     notices, heard = Notices(), list[ServerInfo]()
     reaper = Reaper()
@@ -58,6 +58,6 @@ async def dynamic_registry(
             opened.begin(connections)
             if settled:
                 await opened.settled()
-            yield RosterScene(opened.registry, notices, dynamic_registry=opened, heard=heard)
+            yield DynamicScene(opened.registry, notices, dynamic_registry=opened, heard=heard)
     finally:
         reaper.close()

@@ -7,9 +7,7 @@ from itertools import pairwise
 
 import anyio
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from loop_twins import (
+from agent_fakes import (
     Answer,
     Box,
     Kit,
@@ -22,6 +20,8 @@ from loop_twins import (
     tool,
     wants,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aish.agent.compaction import Window, part
 from aish.agent.conversation import Buffer, add_system, add_user
@@ -84,7 +84,7 @@ def talk(
 
 
 def notices(kit: Kit, code: str = "context_trimmed") -> list[str]:
-    told = kit.told(Notice)
+    told = kit.events_of(Notice)
     return [one.text for one in told if isinstance(one, Notice) and one.code == code]
 
 
@@ -258,8 +258,8 @@ def test_a_summary_is_a_turn_of_its_own_in_the_event_log_and_in_the_usage() -> N
     outcome, _, _, kit = talk(
         script, Context(max_tokens=2_000, keep=1), kit=kit_of("short"), summarizer=cheap
     )
-    started = [event for event in kit.told(TurnStarted) if isinstance(event, TurnStarted)]
-    finished = [event for event in kit.told(TurnFinished) if isinstance(event, TurnFinished)]
+    started = [event for event in kit.events_of(TurnStarted) if isinstance(event, TurnStarted)]
+    finished = [event for event in kit.events_of(TurnFinished) if isinstance(event, TurnFinished)]
     summaries = [event for event in finished if event.purpose == "summary"]
 
     assert len(cheap.requests) == len(summaries) > 0

@@ -15,7 +15,7 @@ import anyio.lowlevel
 import httpx
 import pytest
 from cassette_exchanges import CHAT, HEAD, answer, chat, delta, exchange, message
-from cassette_tapes import nothing, pieces_of, send, tape
+from cassette_recorders import nothing, pieces_of, recorder, send
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from work import work_of
@@ -90,7 +90,7 @@ def test_no_secret_is_written_however_it_is_spelled_and_cut(
     request = Request("POST", f"{CHAT}?k={form}", (("x-note", form),), text.encode())
 
     with Recording(folder / "c.yaml", HEAD) as recording:
-        kept = tape("record", recording=recording, secrets=secrets())
+        kept = recorder("record", recording=recording, secrets=secrets())
         keep(kept, request, *pieces)
         before = partial(folder / "c.yaml").read_bytes()
         kept.finish(HEAD)
@@ -109,10 +109,10 @@ def test_no_secret_is_written_however_it_is_spelled_and_cut(
 
 @pytest.mark.requirement("C8")
 def test_a_live_secret_matches_the_tag_that_was_written_for_it() -> None:
-    recording = tape("record", secrets=secrets())
+    recording = recorder("record", secrets=secrets())
     keep(recording, chat(f"The key is {VALUE}", uri=f"{CHAT}?k={quote(VALUE, safe='')}"), b"ok")
-    replay = tape("replay", *recording.finish(HEAD), secrets=secrets())
-    without = tape("replay", *recording.finish(HEAD))
+    replay = recorder("replay", *recording.finish(HEAD), secrets=secrets())
+    without = recorder("replay", *recording.finish(HEAD))
 
     asked = chat(f"The key is {VALUE}", uri=f"{CHAT}?k={quote(VALUE, safe='')}")
     tagged = chat(f"The key is {TAG}", uri=f"{CHAT}?k={TAG}")
@@ -125,7 +125,7 @@ def test_a_live_secret_matches_the_tag_that_was_written_for_it() -> None:
 def test_a_secret_with_a_folders_name_in_it_is_still_a_secret() -> None:
     held = Secrets()
     held.add("KEY", "/home/ann/very-hidden")
-    recording = tape("record", secrets=held, places=PathPlaceholders(home="/home/ann"))
+    recording = recorder("record", secrets=held, places=PathPlaceholders(home="/home/ann"))
     keep(recording, chat("see /home/ann/very-hidden and /home/ann/x"), b"ok")
 
     (kept,) = recording.finish(HEAD)
@@ -138,7 +138,7 @@ def test_what_looks_like_a_secret_is_written_nowhere_and_its_place_is_named(tmp_
     path = tmp_path / "c.yaml"
     found = "sk-" + "a1B2c3D4" * 4
     with Recording(path, HEAD) as recording:
-        kept = tape("record", recording=recording)
+        kept = recorder("record", recording=recording)
         keep(kept, chat("one"), b"fine")
         keep(kept, chat("two"), f"use\n{found}".encode())
         with pytest.raises(CassetteFileError) as caught:
@@ -154,7 +154,7 @@ def test_what_looks_like_a_secret_is_written_nowhere_and_its_place_is_named(tmp_
 @pytest.mark.requirement("C8")
 def test_what_only_looks_like_a_secret_can_be_allowed(tmp_path: Path) -> None:
     with Recording(tmp_path / "c.yaml", HEAD) as recording:
-        kept = tape("record", recording=recording, allow=("sk-example*",))
+        kept = recorder("record", recording=recording, allow=("sk-example*",))
         keep(kept, chat("one"), b"sk-example-0000000000000000")
         kept.finish(HEAD)
 
@@ -164,7 +164,7 @@ def test_what_only_looks_like_a_secret_can_be_allowed(tmp_path: Path) -> None:
 @pytest.mark.requirement("C9")
 def test_what_is_still_open_at_the_end_was_left(tmp_path: Path) -> None:
     with Recording(tmp_path / "c.yaml", HEAD) as recording:
-        kept = tape("record", recording=recording)
+        kept = recorder("record", recording=recording)
         take = kept.begin("model", chat("one"))
         assert take is not None
         take.chunk(b"half")
@@ -181,7 +181,7 @@ def test_the_order_is_that_of_the_questions_and_the_partial_one_that_of_the_answ
     tmp_path: Path,
 ) -> None:
     with Recording(tmp_path / "c.yaml", HEAD) as recording:
-        kept = tape("record", recording=recording)
+        kept = recorder("record", recording=recording)
         first, second = kept.begin("model", chat("1")), kept.begin("mcp", message(1))
         assert first is not None
         assert second is not None
@@ -208,18 +208,18 @@ def test_what_is_left_over_is_counted_for_what_is_played_only() -> None:
         "live model": {"model": "live"},
     }
     numbers = {
-        name: [number for number, _ in tape("replay", *held, ways=ways).leftovers()]
+        name: [number for number, _ in recorder("replay", *held, ways=ways).leftovers()]
         for name, ways in cases.items()
     }
 
     assert numbers == {"all": [1, 2, 3], "live tools": [1], "live model": [2, 3]}
-    assert tape("replay").offline
-    assert not tape("replay", ways={"exec": "live"}).offline
+    assert recorder("replay").offline
+    assert not recorder("replay", ways={"exec": "live"}).offline
 
 
 @pytest.mark.requirement("C5", "C7")
 def test_only_a_tools_miss_can_be_forgiven() -> None:
-    lenient = tape("replay", lenient=True)
+    lenient = recorder("replay", lenient=True)
 
     with pytest.raises(CassetteMissError):
         lenient.recorded("exec", Request("POST", "exec://s"))
@@ -240,7 +240,7 @@ def test_a_folder_with_any_name_is_the_same_folder_elsewhere(root: str) -> None:
         body = {"messages": [{"content": f"in {root}, {root}/x"}, call]}
         asked = Request("POST", CHAT, body=json.dumps(body, ensure_ascii=ascii_only).encode())
         said = {"delta": {"content": f"see {root}/x", "arguments": arguments}}
-        recording = tape("record", places=here)
+        recording = recorder("record", places=here)
         keep(recording, asked, json.dumps(said, ensure_ascii=ascii_only).encode())
 
         (kept,) = recording.finish(HEAD)
@@ -250,10 +250,10 @@ def test_a_folder_with_any_name_is_the_same_folder_elsewhere(root: str) -> None:
         moved["messages"][1]["tool_calls"][0]["function"]["arguments"] = json.dumps(
             {"path": "/other/place/x.txt"}
         )
-        again = tape("replay", kept, places=there).recorded(
+        again = recorder("replay", kept, places=there).recorded(
             "model", Request("POST", CHAT, body=json.dumps(moved).encode())
         )
-        same = tape("replay", kept, places=here).recorded("model", asked)
+        same = recorder("replay", kept, places=here).recorded("model", asked)
 
         assert again is not None
         assert same is not None
@@ -267,11 +267,11 @@ def test_a_folder_with_any_name_is_the_same_folder_elsewhere(root: str) -> None:
 
 @pytest.mark.requirement("C4")
 def test_a_folder_that_a_model_spells_in_pieces_is_found() -> None:
-    recording = tape("record", places=PathPlaceholders(root="/srv/work"))
+    recording = recorder("record", places=PathPlaceholders(root="/srv/work"))
     keep(recording, chat("where"), delta("in /sr"), delta("v/wo"), delta("rk/x.txt"))
     (kept,) = recording.finish(HEAD)
 
-    again = tape("replay", kept, places=PathPlaceholders(root="/elsewhere")).recorded(
+    again = recorder("replay", kept, places=PathPlaceholders(root="/elsewhere")).recorded(
         "model", chat("where")
     )
 
@@ -302,7 +302,7 @@ def test_a_long_conversation_is_replayed_within_its_time() -> None:
 
     async def main() -> None:
         player = cassette_transport(
-            tape("replay", *held, places=places, secrets=secrets()), "model", nothing
+            recorder("replay", *held, places=places, secrets=secrets()), "model", nothing
         )
         for request in requests:
             await pieces_of(await send(player, CHAT, request.body))
@@ -339,7 +339,7 @@ async def test_what_has_ended_is_beside_the_cassette_before_anything_else_is_ask
     tmp_path: Path,
 ) -> None:
     with Recording(tmp_path / "c.yaml", HEAD) as recording:
-        kept = tape("record", recording=recording)
+        kept = recorder("record", recording=recording)
         keep(kept, chat("first"), b"one")
         before = partial(tmp_path / "c.yaml").read_text()
         await anyio.lowlevel.checkpoint()
@@ -392,7 +392,7 @@ def test_a_broken_connection_can_carry_a_secret_in_its_words() -> None:
             raise httpx.ConnectError(f"no route to {VALUE}")
 
     async def main() -> tuple[Interaction, ...]:
-        recording = tape("record", secrets=secrets())
+        recording = recorder("record", secrets=secrets())
         with pytest.raises(httpx.ConnectError):
             await send(cassette_transport(recording, "model", Leaking), CHAT)
         return recording.finish(HEAD)

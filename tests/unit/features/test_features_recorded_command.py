@@ -25,7 +25,7 @@ SECRET = "planted-secret-value-1"
 NOT_UTF_8 = ["printf", r"\377 and \303\244"]
 
 
-class Desk:
+class CommandScene:
     """A folder, and the cassette of what is run in it."""
 
     def __init__(self, folder: Path) -> None:
@@ -89,8 +89,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def command_scene(tmp_path: Path) -> CommandScene:
+    return CommandScene(tmp_path)
 
 
 @pytest.mark.requirement("C1", "C6")
@@ -107,42 +107,44 @@ def desk(tmp_path: Path) -> Desk:
         (["/nonexistent/program"], "handler_error"),
     ],
 )
-def test_a_command_ends_again_as_it_did(run: list[str] | str, kind: str, desk: Desk) -> None:
-    recorded = desk.record(run)
+def test_a_command_ends_again_as_it_did(
+    run: list[str] | str, kind: str, command_scene: CommandScene
+) -> None:
+    recorded = command_scene.record(run)
 
     assert recorded[0].kind == kind
-    assert desk.replay(run) == recorded
-    assert desk.tape.leftovers() == ()
+    assert command_scene.replay(run) == recorded
+    assert command_scene.tape.leftovers() == ()
 
 
 @pytest.mark.requirement("C1")
-def test_what_was_run_and_printed_stands_in_the_file(desk: Desk) -> None:
-    desk.record(["printf", "hello"], step="greet")
+def test_what_was_run_and_printed_stands_in_the_file(command_scene: CommandScene) -> None:
+    command_scene.record(["printf", "hello"], step="greet")
 
-    (one,) = load(desk.path).interactions
+    (one,) = load(command_scene.path).interactions
     assert (one.request.method, one.request.uri) == ("EXEC", "exec://greet")
     assert json.loads(one.request.body) == {"argv": ["printf", "hello"]}
     assert json.loads(one.response.body) == {"exit_code": 0, "stdout": "hello", "stderr": ""}
 
 
 @pytest.mark.requirement("C4")
-def test_equal_commands_end_in_the_order_in_which_they_did(desk: Desk) -> None:
+def test_equal_commands_end_in_the_order_in_which_they_did(command_scene: CommandScene) -> None:
     count = "echo x >> count; wc -l < count"
-    recorded = desk.record(count, count, count)
+    recorded = command_scene.record(count, count, count)
 
     assert [one.content.strip() for one in recorded] == ["1", "2", "3"]
-    assert desk.replay(count, count, count) == recorded
-    assert (desk.folder / "count").read_text() == "x\n" * 3
+    assert command_scene.replay(count, count, count) == recorded
+    assert (command_scene.folder / "count").read_text() == "x\n" * 3
 
 
 @pytest.mark.requirement("C4")
 def test_another_folder_is_no_other_command(
-    desk: Desk, tmp_path_factory: pytest.TempPathFactory
+    command_scene: CommandScene, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    desk.record(["echo", f"{desk.folder}/a.txt"])
+    command_scene.record(["echo", f"{command_scene.folder}/a.txt"])
 
-    elsewhere = Desk(tmp_path_factory.mktemp("elsewhere"))
-    elsewhere.path.write_bytes(desk.path.read_bytes())
+    elsewhere = CommandScene(tmp_path_factory.mktemp("elsewhere"))
+    elsewhere.path.write_bytes(command_scene.path.read_bytes())
     (played,) = elsewhere.replay(["echo", f"{elsewhere.folder}/a.txt"])
 
     assert played.content == f"{elsewhere.folder}/a.txt\n"
@@ -150,50 +152,54 @@ def test_another_folder_is_no_other_command(
 
 @pytest.mark.requirement("C5")
 @pytest.mark.parametrize(("run", "step"), [(["echo", "b"], "s"), (["echo", "a"], "t")])
-def test_another_command_or_another_step_is_a_miss(run: list[str], step: str, desk: Desk) -> None:
-    desk.record(["echo", "a"])
+def test_another_command_or_another_step_is_a_miss(
+    run: list[str], step: str, command_scene: CommandScene
+) -> None:
+    command_scene.record(["echo", "a"])
 
     with pytest.raises(CassetteMissError):
-        desk.replay(run, step=step)
-    assert len(desk.tape.missed) == 1
+        command_scene.replay(run, step=step)
+    assert len(command_scene.tape.missed) == 1
 
 
 @pytest.mark.requirement("C7")
-def test_a_lenient_replay_fails_the_command_alone(desk: Desk) -> None:
-    desk.record(["echo", "a"])
+def test_a_lenient_replay_fails_the_command_alone(command_scene: CommandScene) -> None:
+    command_scene.record(["echo", "a"])
 
-    missed, found = desk.replay(["echo", "b"], ["echo", "a"], lenient=True)
+    missed, found = command_scene.replay(["echo", "b"], ["echo", "a"], lenient=True)
 
     assert (missed.kind, missed.content) == ("handler_error", "the cassette has no such call")
     assert found.content == "a\n"
-    assert desk.tape.missed == []
+    assert command_scene.tape.missed == []
 
 
 @pytest.mark.requirement("C3")
-def test_a_command_takes_its_time_only_if_that_is_wanted(desk: Desk) -> None:
-    desk.record(["sleep", "0.3"])
+def test_a_command_takes_its_time_only_if_that_is_wanted(command_scene: CommandScene) -> None:
+    command_scene.record(["sleep", "0.3"])
 
-    desk.replay(["sleep", "0.3"])
-    at_once = desk.waited
-    desk.replay(["sleep", "0.3"], paced=True)
+    command_scene.replay(["sleep", "0.3"])
+    at_once = command_scene.waited
+    command_scene.replay(["sleep", "0.3"], paced=True)
 
-    assert at_once < 0.3 <= desk.waited
+    assert at_once < 0.3 <= command_scene.waited
 
 
 @pytest.mark.requirement("C8")
-def test_a_secret_that_a_command_prints_is_not_kept(desk: Desk) -> None:
-    desk.record(["echo", SECRET])
+def test_a_secret_that_a_command_prints_is_not_kept(command_scene: CommandScene) -> None:
+    command_scene.record(["echo", SECRET])
 
-    assert SECRET not in desk.path.read_text(encoding="utf-8")
-    assert desk.replay(["echo", SECRET])[0].content == "<secret:KEY>\n"
+    assert SECRET not in command_scene.path.read_text(encoding="utf-8")
+    assert command_scene.replay(["echo", SECRET])[0].content == "<secret:KEY>\n"
 
 
 @pytest.mark.requirement("C6")
-def test_a_hand_edited_answer_is_a_failed_command(desk: Desk) -> None:
-    desk.record(["true"])
-    text = desk.path.read_text(encoding="utf-8").replace('"exit_code": 0', '"exit_kode": 0')
-    desk.path.write_text(text, encoding="utf-8")
+def test_a_hand_edited_answer_is_a_failed_command(command_scene: CommandScene) -> None:
+    command_scene.record(["true"])
+    text = command_scene.path.read_text(encoding="utf-8").replace(
+        '"exit_code": 0', '"exit_kode": 0'
+    )
+    command_scene.path.write_text(text, encoding="utf-8")
 
-    (played,) = desk.replay(["true"])
+    (played,) = command_scene.replay(["true"])
 
     assert played == ToolResult("handler_error", "the cassette has no answer to this")

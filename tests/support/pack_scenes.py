@@ -14,7 +14,7 @@ LIMIT = 50_000
 
 
 @dataclass
-class PackDesk:
+class PackScene:
     """A root and its packs."""
 
     root: Path

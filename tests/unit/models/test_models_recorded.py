@@ -3,7 +3,7 @@
 import anyio
 import pytest
 from cassette_exchanges import HEAD
-from cassette_tapes import nothing, tape
+from cassette_recorders import nothing, recorder
 from model_endpoint import Gate, ModelEndpoint, Pause, Reply, delta, sse, stream_reply, text_reply
 from model_turns import Ticking, an_entry, text_of, turn
 from waits import waits_of
@@ -43,11 +43,11 @@ async def outcome(entry: ModelEntry, one: CassetteRecorder, *, live: bool) -> st
 
 async def twice(entry: ModelEntry) -> tuple[str, str, tuple[Interaction, ...]]:
     """How a turn ends live, and how it ends replayed; at once, whatever it waited for."""
-    recording = tape("record")
+    recording = recorder("record")
     live = await outcome(entry, recording, live=True)
     kept = recording.finish(HEAD)
     with anyio.fail_after(5):
-        return live, await outcome(entry, tape("replay", *kept), live=False), kept
+        return live, await outcome(entry, recorder("replay", *kept), live=False), kept
 
 
 @pytest.mark.requirement("C2", "C3")
@@ -85,7 +85,7 @@ async def test_a_deadline_that_passed_passes_again_at_once(
         entry = an_entry(served.base_url, timeout=limits(**seconds), retry=RetryPolicy(attempts=1))
         live, _, kept = await twice(entry)
         patient = an_entry(served.base_url, timeout=limits(), retry=RetryPolicy(attempts=1))
-        again = await outcome(patient, tape("replay", *kept), live=False)
+        again = await outcome(patient, recorder("replay", *kept), live=False)
 
     assert said in live
     assert said in again
@@ -99,7 +99,7 @@ def test_an_endpoint_that_stays_open_after_the_end_keeps_no_replay_waiting() -> 
         live, _, kept = anyio.run(twice, entry)
 
     async def replayed() -> str:
-        return await outcome(entry, tape("replay", *kept), live=False)
+        return await outcome(entry, recorder("replay", *kept), live=False)
 
     again, waits = waits_of(replayed)
 

@@ -18,8 +18,8 @@ from mcp_emulators import (
     events,
     result,
 )
+from mcp_recorded_scenes import RecordedScene, Seen
 from mcp_scenes import Scene, http, play, registry
-from mcp_tapes import Reel, Seen
 from model_endpoint import CUT, Gate, Part, Recorded, Reply, json_reply
 
 from aish.cassettes.format.interaction import CassetteMissError
@@ -29,15 +29,17 @@ Handler = Callable[[Recorded], Reply]
 
 
 @pytest.fixture
-def reel(tmp_path: Path) -> Reel:
-    return Reel(tmp_path)
+def recorded_scene(tmp_path: Path) -> RecordedScene:
+    return RecordedScene(tmp_path)
 
 
-def played(reel: Reel, handler: Handler, act: Any, **fields: Any) -> tuple[Seen, Seen]:
+def played(
+    recorded_scene: RecordedScene, handler: Handler, act: Any, **fields: Any
+) -> tuple[Seen, Seen]:
     """What a run saw, and what it sees again once the server is gone."""
     with McpEndpoint(handler) as end:
-        recorded = reel.record(act, http(end.url, **fields))
-    return recorded, reel.replay(act, http(end.url, **fields))
+        recorded = recorded_scene.record(act, http(end.url, **fields))
+    return recorded, recorded_scene.replay(act, http(end.url, **fields))
 
 
 async def add(scene: Scene) -> Any:
@@ -73,15 +75,17 @@ def in_events(request: Recorded) -> Reply:
         (Legacy(tools__call=lambda _: accepted()), True),
     ],
 )
-def test_a_server_is_played_when_it_is_gone(handler: Handler, failed: bool, reel: Reel) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - a column of the table
-    recorded, again = played(reel, handler, work)
+def test_a_server_is_played_when_it_is_gone(
+    handler: Handler, recorded_scene: RecordedScene, *, failed: bool
+) -> None:
+    recorded, again = played(recorded_scene, handler, work)
 
     assert again == recorded
     assert (recorded.value[0].kind == "transport_error") is failed
 
 
 @pytest.mark.requirement("C1", "C6")
-def test_a_server_that_only_answers_posts_is_played(reel: Reel) -> None:
+def test_a_server_that_only_answers_posts_is_played(recorded_scene: RecordedScene) -> None:
     async def house(scene: Scene) -> list[Any]:
         return [
             await scene.call("web__status"),
@@ -89,18 +93,18 @@ def test_a_server_that_only_answers_posts_is_played(reel: Reel) -> None:
         ]
 
     with LuaServer("token-of-the-house") as lua:
-        recorded = reel.record(house, http(lua.url, token="token-of-the-house"))
+        recorded = recorded_scene.record(house, http(lua.url, token="token-of-the-house"))
 
     assert recorded.value[0].content == "all is well"
     # Without a token: a replay needs none.
-    assert reel.replay(house, http(lua.url)) == recorded
+    assert recorded_scene.replay(house, http(lua.url)) == recorded
 
 
 @pytest.mark.requirement("C8")
-def test_neither_token_nor_session_is_in_the_file(reel: Reel) -> None:
-    played(reel, Legacy(session="session-of-mine"), work, token="token-of-mine")
+def test_neither_token_nor_session_is_in_the_file(recorded_scene: RecordedScene) -> None:
+    played(recorded_scene, Legacy(session="session-of-mine"), work, token="token-of-mine")
 
-    text = reel.path.read_text(encoding="utf-8")
+    text = recorded_scene.path.read_text(encoding="utf-8")
     assert "session-of-mine" not in text
     assert "token-of-mine" not in text
 
@@ -125,8 +129,8 @@ class Forgetful(Legacy):
 
 
 @pytest.mark.requirement("C1")
-def test_a_session_that_was_lost_is_lost_and_begun_again(reel: Reel) -> None:
-    recorded, again = played(reel, Forgetful(), work)
+def test_a_session_that_was_lost_is_lost_and_begun_again(recorded_scene: RecordedScene) -> None:
+    recorded, again = played(recorded_scene, Forgetful(), work)
 
     assert again == recorded
     assert recorded.value[1].content == "3"
@@ -134,7 +138,7 @@ def test_a_session_that_was_lost_is_lost_and_begun_again(reel: Reel) -> None:
 
 @pytest.mark.requirement("C1")
 @pytest.mark.parametrize("status", [307, 308])
-def test_redirects_are_followed_again(status: int, reel: Reel) -> None:
+def test_redirects_are_followed_again(status: int, recorded_scene: RecordedScene) -> None:
     usual = Legacy()
 
     def moved(request: Recorded) -> Reply:
@@ -142,14 +146,14 @@ def test_redirects_are_followed_again(status: int, reel: Reel) -> None:
             return Reply(status=status, headers={"location": "/elsewhere"}, framing="length")
         return usual(request)
 
-    recorded, again = played(reel, moved, work)
+    recorded, again = played(recorded_scene, moved, work)
 
     assert again == recorded
     assert recorded.value[1].content == "3"
 
 
 @pytest.mark.requirement("C1", "C3")
-def test_a_stream_that_broke_off_is_taken_up_again(reel: Reel) -> None:
+def test_a_stream_that_broke_off_is_taken_up_again(recorded_scene: RecordedScene) -> None:
     waiting: list[Any] = []
 
     def broken(request: Recorded) -> Reply:
@@ -169,10 +173,10 @@ def test_a_stream_that_broke_off_is_taken_up_again(reel: Reel) -> None:
         return [await scene.text("web__add", a=n, b=0) for n in (2, 1)]
 
     with McpEndpoint(Legacy(tools__call=broken, GET=resumed)) as end:
-        recorded = reel.record(two, http(end.url))
+        recorded = recorded_scene.record(two, http(end.url))
 
     assert recorded.value == ["sum 1", "sum 2"]
-    assert reel.replay(two_reversed, http(end.url)).value == ["sum 2", "sum 1"]
+    assert recorded_scene.replay(two_reversed, http(end.url)).value == ["sum 2", "sum 1"]
 
 
 def batched(message: Any) -> Reply:
@@ -203,7 +207,9 @@ def streamed(message: Any) -> Reply:
         lambda message: events(event(json.dumps([message]))),
     ],
 )
-def test_numbers_of_messages_may_differ_from_run_to_run(form: Any, reel: Reel) -> None:
+def test_numbers_of_messages_may_differ_from_run_to_run(
+    form: Any, recorded_scene: RecordedScene
+) -> None:
     def call(request: Recorded) -> Any:
         text = f"sum {request.json['params']['arguments']['a']}"
         result = {"content": [{"type": "text", "text": text}]}
@@ -216,8 +222,8 @@ def test_numbers_of_messages_may_differ_from_run_to_run(form: Any, reel: Reel) -
         return calls
 
     with McpEndpoint(Legacy(tools__call=call)) as end:
-        recorded = reel.record(act(1, 2, 3), http(end.url))
-    again = reel.replay(act(3, 1, 2), http(end.url))
+        recorded = recorded_scene.record(act(1, 2, 3), http(end.url))
+    again = recorded_scene.replay(act(3, 1, 2), http(end.url))
 
     assert again.value == ["sum 3", "sum 1", "sum 2"]
     assert again.progress == recorded.progress
@@ -280,7 +286,9 @@ QUESTION = {
 
 @pytest.mark.requirement("C1", "C6")
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_what_a_server_asks_in_mid_call_is_answered_again(elsewhere: bool, reel: Reel) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - a parameter of the test
+def test_what_a_server_asks_in_mid_call_is_answered_again(
+    recorded_scene: RecordedScene, *, elsewhere: bool
+) -> None:
     order: list[str] = []
 
     class Noting(Verses):
@@ -294,7 +302,7 @@ def test_what_a_server_asks_in_mid_call_is_answered_again(elsewhere: bool, reel:
         order.append("called")
         return found
 
-    recorded, again = played(reel, Asking(elsewhere=elsewhere), ask, sampling="allow")
+    recorded, again = played(recorded_scene, Asking(elsewhere=elsewhere), ask, sampling="allow")
 
     assert "on rain" in recorded.value.content
     assert again == recorded
@@ -307,7 +315,9 @@ def tool(name: str) -> dict[str, Any]:
 
 @pytest.mark.requirement("C1")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_tools_that_change_in_mid_session_change_at_the_same_place(era: str, reel: Reel) -> None:
+def test_tools_that_change_in_mid_session_change_at_the_same_place(
+    era: str, recorded_scene: RecordedScene
+) -> None:
     lists = [[tool("add"), tool("old")], [tool("add"), tool("new")]]
     note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
     change, over = Gate(), Gate()
@@ -338,20 +348,20 @@ def test_tools_that_change_in_mid_session_change_at_the_same_place(era: str, ree
         await scene.notices.wait_for("tools_changed")
         return [before, scene.names]
 
-    recorded, again = played(reel, handler, change_tools)
+    recorded, again = played(recorded_scene, handler, change_tools)
 
     assert recorded.value == [["web__add", "web__old"], ["web__add", "web__new"]]
     assert again == recorded
 
 
 @pytest.mark.requirement("C1")
-def test_all_pages_of_a_list_are_played(reel: Reel) -> None:
+def test_all_pages_of_a_list_are_played(recorded_scene: RecordedScene) -> None:
     def paged(request: Recorded) -> Any:
         cursor = request.json["params"].get("cursor", "0")
         more = {"nextCursor": str(int(cursor) + 1)} if cursor != "2" else {}
         return {"tools": [tool(f"t{cursor}")], **more}
 
-    recorded, again = played(reel, Legacy(tools__list=paged), names)
+    recorded, again = played(recorded_scene, Legacy(tools__list=paged), names)
 
     assert recorded.value == ["web__t0", "web__t1", "web__t2"]
     assert again == recorded
@@ -391,19 +401,24 @@ class Older:
 
 
 @pytest.mark.requirement("C1", "C6")
-def test_the_transport_of_2024_is_played(reel: Reel) -> None:
-    recorded, again = played(reel, Older(), work)
+def test_the_transport_of_2024_is_played(recorded_scene: RecordedScene) -> None:
+    recorded, again = played(recorded_scene, Older(), work)
 
     assert recorded.value[1].content == "3"
     assert again == recorded
-    assert {one.request.uri.partition("://")[0] for one in reel.interactions} == {"http", "mcp+sse"}
-    lists = [one for one in reel.interactions if b'"tools/list"' in one.request.body]
+    assert {one.request.uri.partition("://")[0] for one in recorded_scene.interactions} == {
+        "http",
+        "mcp+sse",
+    }
+    lists = [one for one in recorded_scene.interactions if b'"tools/list"' in one.request.body]
     assert len(lists) > 1
 
 
 @pytest.mark.requirement("C3")
 @pytest.mark.parametrize("handler", [Legacy, Modern])
-def test_a_call_that_took_too_long_fails_at_once_in_replay(handler: Any, reel: Reel) -> None:
+def test_a_call_that_took_too_long_fails_at_once_in_replay(
+    handler: Any, recorded_scene: RecordedScene
+) -> None:
     gate = Gate()
     calls: list[int] = []
 
@@ -417,24 +432,24 @@ def test_a_call_that_took_too_long_fails_at_once_in_replay(handler: Any, reel: R
         return [late.content, await scene.text("web__add", a=1, b=2)]
 
     with McpEndpoint(handler(tools__call=slow)) as end:
-        recorded = reel.record(wait, http(end.url, call=0.3))
+        recorded = recorded_scene.record(wait, http(end.url, call=0.3))
         gate.open()
-    again = reel.replay(wait, http(end.url, call=10))
+    again = recorded_scene.replay(wait, http(end.url, call=10))
 
     assert recorded.value == ["[aish] tool transport error: no answer within 0.3 s", "3"]
     assert again.value == ["[aish] tool transport error: no answer within 10 s", "3"]
-    assert reel.waited < 0.3
+    assert recorded_scene.waited < 0.3
 
 
 @pytest.mark.requirement("C6")
-def test_a_server_that_was_not_there_is_not_there_again(reel: Reel) -> None:
+def test_a_server_that_was_not_there_is_not_there_again(recorded_scene: RecordedScene) -> None:
     with McpEndpoint(Legacy()) as end:
         url = end.url
-    recorded = reel.record(nothing, http(url))
+    recorded = recorded_scene.record(nothing, http(url))
 
     (info,) = recorded.servers
     assert "cannot connect to" in str(info.error)
-    assert reel.replay(nothing, http(url)) == recorded
+    assert recorded_scene.replay(nothing, http(url)) == recorded
 
 
 async def names(scene: Scene) -> list[str]:  # ruff: ignore[unused-async] - `Act`
@@ -446,73 +461,75 @@ async def nothing(scene: Scene) -> None:
 
 
 @pytest.mark.requirement("C6")
-def test_credentials_that_were_refused_are_refused_again(reel: Reel) -> None:
+def test_credentials_that_were_refused_are_refused_again(recorded_scene: RecordedScene) -> None:
     with LuaServer("a") as lua:
-        recorded = reel.record(nothing, http(lua.url, token="wrong"))
+        recorded = recorded_scene.record(nothing, http(lua.url, token="wrong"))
 
     (info,) = recorded.servers
     assert info.error == 'HTTP 401: {"error":"unauthorized"}'
-    assert reel.replay(nothing, http(lua.url)) == recorded
+    assert recorded_scene.replay(nothing, http(lua.url)) == recorded
 
 
 @pytest.mark.requirement("C5")
-def test_a_call_with_other_arguments_is_a_miss(reel: Reel) -> None:
+def test_a_call_with_other_arguments_is_a_miss(recorded_scene: RecordedScene) -> None:
     with McpEndpoint(Legacy()) as end:
-        reel.record(add, http(end.url))
+        recorded_scene.record(add, http(end.url))
 
     async def other(scene: Scene) -> None:
         await scene.call("web__add", a=1, b=3)
 
     with pytest.raises(CassetteMissError):
-        reel.replay(other, http(end.url))
+        recorded_scene.replay(other, http(end.url))
 
 
 @pytest.mark.requirement("C7")
-def test_a_lenient_replay_fails_the_call_alone(reel: Reel) -> None:
+def test_a_lenient_replay_fails_the_call_alone(recorded_scene: RecordedScene) -> None:
     with McpEndpoint(Legacy()) as end:
-        reel.record(add, http(end.url))
+        recorded_scene.record(add, http(end.url))
 
     async def other(scene: Scene) -> list[str]:
         found = [await scene.call("web__add", a=1, b=3), await scene.call("web__add", a=1, b=2)]
         return [one.kind for one in found]
 
-    assert reel.replay(other, http(end.url), lenient=True).value == ["rpc_error", "ok"]
+    assert recorded_scene.replay(other, http(end.url), lenient=True).value == ["rpc_error", "ok"]
 
 
 @pytest.mark.requirement("C7")
-def test_an_extended_recording_calls_only_what_it_lacks(reel: Reel) -> None:
+def test_an_extended_recording_calls_only_what_it_lacks(recorded_scene: RecordedScene) -> None:
     async def more(scene: Scene) -> list[str]:
         return [await scene.text("web__add", a=1, b=b) for b in (2, 3)]
 
     with McpEndpoint(Legacy()) as end:
-        reel.record(add, http(end.url))
+        recorded_scene.record(add, http(end.url))
         assert end.methods.count("tools/call") == 1
-        assert reel.extend(more, http(end.url)).value == ["3", "4"]
+        assert recorded_scene.extend(more, http(end.url)).value == ["3", "4"]
         assert end.methods.count("tools/call") == 2
 
-    assert reel.replay(more, http(end.url)).value == ["3", "4"]
+    assert recorded_scene.replay(more, http(end.url)).value == ["3", "4"]
 
 
 @pytest.mark.requirement("C2")
-def test_servers_that_connect_at_the_same_time_are_kept_apart(reel: Reel) -> None:
+def test_servers_that_connect_at_the_same_time_are_kept_apart(
+    recorded_scene: RecordedScene,
+) -> None:
     def named(name: str) -> Legacy:
         return Legacy(tools=[tool(name)])
 
     with ExitStack() as stack:
         ends = [stack.enter_context(McpEndpoint(named(name))) for name in "abcd"]
         servers = [http(end.url, alias) for end, alias in zip(ends, "abcd", strict=True)]
-        recorded = reel.record(names, *servers)
+        recorded = recorded_scene.record(names, *servers)
 
     assert recorded.value == ["a__a", "b__b", "c__c", "d__d"]
-    assert reel.replay(names, *servers) == recorded
+    assert recorded_scene.replay(names, *servers) == recorded
 
 
 @pytest.mark.requirement("C2")
-def test_without_a_cassette_nothing_lies_between(reel: Reel) -> None:
+def test_without_a_cassette_nothing_lies_between(recorded_scene: RecordedScene) -> None:
     with McpEndpoint(Legacy()) as end:
 
         async def live() -> Any:
             async with registry(http(end.url)) as s:
                 return await add(s)
 
-        assert play(live) == reel.record(add, http(end.url)).value
+        assert play(live) == recorded_scene.record(add, http(end.url)).value

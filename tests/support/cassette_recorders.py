@@ -35,7 +35,7 @@ def json_answer(body: bytes, status: bytes = b"200 OK") -> bytes:
     return head + b"content-length: %d\r\n\r\n%s" % (len(body), body)
 
 
-def tape(
+def recorder(
     way: Way,
     *recorded: Interaction,
     ways: Mapping[Kind, Way] | None = None,

@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp_dynamic_registry import DynamicScene, dynamic_registry
 from mcp_emulators import Legacy, McpEndpoint
 from mcp_processes import is_alive, read_pid, until_gone
-from mcp_rosters import RosterScene, dynamic_registry
 from mcp_scenes import command, http, play, stdio
 from model_endpoint import Gate, Recorded, Reply
 
@@ -239,7 +239,7 @@ def test_a_connect_that_is_given_up_leaves_nothing_behind(how: str, tmp_path: Pa
     os.mkfifo(note)
     hanging = command(sys.executable, "-c", HANGING, str(note))
 
-    async def given_up(s: RosterScene) -> int:
+    async def given_up(s: DynamicScene) -> int:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(s.dynamic_registry.connect, hanging)
             pid = await pid_in(note)
@@ -249,7 +249,7 @@ def test_a_connect_that_is_given_up_leaves_nothing_behind(how: str, tmp_path: Pa
         assert (await s.dynamic_registry.connect(stdio())).state == "ready"
         return pid
 
-    async def let_go(s: RosterScene) -> int:
+    async def let_go(s: DynamicScene) -> int:
         s.dynamic_registry.begin([hanging])
         pid = await pid_in(note)
         await s.dynamic_registry.disconnect("kid")

@@ -1,9 +1,9 @@
 """Tokens of a request, before an endpoint has counted them (L19)."""
 
 import pytest
+from agent_fakes import tool
 from hypothesis import given
 from hypothesis import strategies as st
-from loop_twins import tool
 
 from aish.agent.compaction import TokenEstimator, weigh, weigh_rest
 from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, Usage, UserTurn

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from loop_twins import Answer, Box, Kit, Talker, asked, asks, gives, says, tool, wants
+from agent_fakes import Answer, Box, Kit, Talker, asked, asks, gives, says, tool, wants
 
 from aish.agent.compaction import Window
 from aish.agent.conversation import add_system, add_user
