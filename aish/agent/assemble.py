@@ -1,6 +1,6 @@
-"""A model's stream -> one assembled turn, and the events that tell of it as it comes.
+"""Assembles a model's stream into one turn, and emits its deltas as events.
 
-One event per batch: what arrives at the same time is shown at the same time, and costs once.
+One event per batch: pieces that arrive together are emitted together.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -58,10 +58,10 @@ async def assemble(
     clock: Clock,
     every: Every = call_every,
 ) -> Assembled:
-    """Ask `model` and put its answer together, telling now and then how far that is.
+    """Ask `model` and assemble its answer, reporting progress periodically.
 
     Raises:
-        UnavailableError: the endpoint stayed out of reach, or refused the credentials.
+        UnavailableError: the endpoint is unreachable, or refused the credentials.
         StepFailedError: the endpoint refused the request, or its answer is unusable.
     """
     assembly = Assembly(place, emit, clock)
@@ -85,7 +85,7 @@ async def assemble(
 
 
 async def _close(stream: AsyncIterator[Sequence[Delta]]) -> None:
-    # A generator left half-way holds its connection until the garbage collector finds it.
+    # An unfinished generator would hold its connection until garbage collection.
     close = getattr(stream, "aclose", None)
     if close is not None:
         await close()
@@ -93,7 +93,7 @@ async def _close(stream: AsyncIterator[Sequence[Delta]]) -> None:
 
 @dataclass(slots=True)
 class Assembly:
-    """A turn in the making. Text is gathered in a list and joined once."""
+    """A turn being assembled. Text is collected in a list and joined once."""
 
     place: Place
     emit: Emit
@@ -110,7 +110,7 @@ class Assembly:
         self.begun = self.clock.monotonic()
 
     def add(self, batch: Sequence[Delta]) -> None:
-        """Take what arrived at one time, and tell of it."""
+        """Add a batch of pieces, and emit it."""
         texts: list[str] = []
         thoughts: list[str] = []
         for delta in batch:
@@ -148,7 +148,7 @@ class Assembly:
         """The turn, once the stream has ended.
 
         Raises:
-            StepFailedError: the stream ended without saying so, which is never a success (L7).
+            StepFailedError: the stream ended without a finish, which is never a success (L7).
         """
         if self._finish is None:
             self.withdraw()

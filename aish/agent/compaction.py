@@ -1,7 +1,7 @@
 """Keeps a long conversation below an estimated number of tokens (L19).
 
-Old results are left out first, then whole rounds; a model may be asked for the oldest rounds in a
-few words.
+Old results are omitted first, then whole rounds; a model may be asked to summarize the oldest
+rounds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,17 +37,18 @@ from aish.wire.json_text import dump
 
 BYTES_PER_TOKEN = 4
 
-# No text has fewer tokens. Who says so has counted what was not in a cache, and nothing else.
+# A lower ratio is impossible. An endpoint that reports one has counted only uncached tokens.
 _BYTES_AT_MOST = 8
 
-# Endpoints bill an image by its size in pixels, which its bytes do not tell: about 1,500 tokens.
+# Endpoints bill an image by its size in pixels, which is not known from its bytes: about 1,500
+# tokens.
 _IMAGE = 6_000
 _AROUND_TURN = 40
 _AROUND_TOOL = 80
 
 
 def weigh(turn: Turn) -> int:
-    """Bytes that a turn has in a request, more or less."""
+    """Approximate size of a turn in a request, in bytes."""
     match turn:
         case AssistantTurn():
             calls = sum(
@@ -64,7 +65,7 @@ def weigh(turn: Turn) -> int:
 
 
 def weigh_rest(tools: Sequence[Tool], schema: AnswerSchema | None) -> int:
-    """Bytes of what a request has beside its turns."""
+    """Size of a request without its turns, in bytes."""
     shown = sum(
         _AROUND_TOOL + _size(tool.wire) + _size(tool.description) + _fields(tool.input_schema)
         for tool in tools
@@ -81,31 +82,31 @@ def _fields(fields: object) -> int:
 
 
 class TokenEstimator:
-    """Knows the weight of each turn of a history, and what an endpoint made of them."""
+    """Knows the size of each turn of a history, and the tokens counted by the endpoint."""
 
     def __init__(self) -> None:
         self._weights: list[int] = []
         self._counted = 0
         self._old = 0
         self._new = 0
-        # As many tokens for so many bytes, the last time.
+        # Tokens and bytes of the last request.
         self._tokens = 1
         self._bytes = BYTES_PER_TOKEN
 
     def add(self, turns: Sequence[Turn]) -> None:
-        """Weigh the turns that were added since."""
+        """Add the size of new turns."""
         for turn in turns[len(self._weights) :]:
             weight = weigh(turn)
             self._weights.append(weight)
             self._new += weight
 
     def tokens(self, rest: int) -> int:
-        """The tokens of a request with all turns; `rest` are the bytes beside them."""
+        """The tokens of a request with all turns; `rest` is the size without them."""
         known = (self._old + rest) * self._tokens // self._bytes
         return known + -(-self._new // BYTES_PER_TOKEN)
 
     def heard(self, usage: Usage, rest: int) -> None:
-        """Take what an endpoint counted in the request with all turns so far."""
+        """Record what an endpoint counted in the request with all turns so far."""
         weight = self._old + self._new + rest
         if usage.input is None or usage.input * _BYTES_AT_MOST < weight:
             return
@@ -114,13 +115,13 @@ class TokenEstimator:
         self._tokens, self._bytes = usage.input, max(1, weight)
 
     def put(self, at: int, turn: Turn) -> None:
-        """A turn has taken the place of another."""
+        """A turn was replaced by another."""
         weight = weigh(turn)
         self._change(at, weight - self._weights[at])
         self._weights[at] = weight
 
     def drop(self, begin: int, end: int) -> None:
-        """The turns from `begin` to `end` are gone."""
+        """The turns from `begin` to `end` were removed."""
         for at in range(begin, end):
             self._change(at, -self._weights[at])
         del self._weights[begin:end]
@@ -154,7 +155,7 @@ class Parted:
 
 
 def part(turns: Sequence[Turn]) -> Parted:
-    """The turns of a history in which every call has its reply."""
+    """The turns of a history in which every call has its reply, split into head and rounds."""
     begins = [at for at, turn in enumerate(turns) if isinstance(turn, AssistantTurn)]
     bounds = [*begins, len(turns)]
     rounds = (tuple(turns[begin:end]) for begin, end in pairwise(bounds))
@@ -162,10 +163,10 @@ def part(turns: Sequence[Turn]) -> Parted:
 
 
 def stub(turn: Turn) -> ToolTurn | None:
-    """A line that stands for a tool's result; `None` where nothing would be shorter.
+    """A line that replaces a tool's result; `None` if it would not be shorter.
 
-    A line that stands for one already stays: it tells how long the result was, and an endpoint
-    has it in its cache.
+    An existing replacement is kept: it gives the original length of the result, and may be cached
+    by an endpoint.
     """
     if not isinstance(turn, ToolTurn) or (is_left_out(turn.content) and not turn.media):
         return None
@@ -176,14 +177,14 @@ def stub(turn: Turn) -> ToolTurn | None:
 
 
 def last_question(turns: Sequence[Turn]) -> UserTurn | None:
-    """What was asked last."""
+    """The last question."""
     return next((turn for turn in reversed(turns) if isinstance(turn, UserTurn)), None)
 
 
 def with_note(head: Round, note: str, question: UserTurn | None) -> Round:
-    """The head, with a note and a later question in its last turn.
+    """The head, with a note and a later question appended to its last turn.
 
-    In that turn and not after it: some endpoints take no two user messages in a row.
+    In that turn and not after it: some endpoints reject two consecutive user messages.
     """
     *before, first = head
     assert isinstance(first, UserTurn), "an answer follows a question"
@@ -203,7 +204,7 @@ _LONGEST_PIECE = 2_000
 
 @frozen
 class Summary:
-    """`text` is empty where there is none, and `why` says so then."""
+    """`text` is empty if there is none; `why` has the reason."""
 
     text: str
     usage: Usage | None = None
@@ -212,7 +213,7 @@ class Summary:
 
 @frozen
 class Record:
-    """What is to be summarised: the task, an earlier summary, and the rounds since then."""
+    """The input of a summary: the task, an earlier summary, and the rounds since then."""
 
     task: str
     summary: str
@@ -220,7 +221,7 @@ class Record:
     asked: str = ""
 
     def text(self, mask: Mask = str) -> str:
-        """All of it, as a model is shown it; `mask` takes the secrets out of what is cut."""
+        """All of it as text for a model; `mask` masks texts before they are truncated."""
         parts = [f"<task>\n{_short(self.task, mask)}\n</task>"]
         if self.summary:
             parts.append(f"<summary-so-far>\n{self.summary}\n</summary-so-far>")
@@ -235,8 +236,8 @@ async def summarise(
 ) -> Summary:
     """Ask `model` for a summary of at most `longest` bytes.
 
-    That it has none is no failure of the run. What ends a run (a limit, a request that a cassette
-    does not hold) goes through.
+    A missing summary does not fail the run. Errors that end a run (a limit, a request missing in
+    the cassette) propagate.
     """
     history = History()
     heard = request_recorder(runtime, place, "summary")
@@ -272,7 +273,7 @@ async def summarise(
 
 
 class _Quiet:
-    """Passes on everything but the words: they are not the step's answer."""
+    """Forwards everything but text: it is not the step's answer."""
 
     def __init__(self, runtime: AgentRuntime) -> None:
         self._emit = runtime.emit
@@ -300,7 +301,7 @@ def _line(who: str, text: str, mask: Mask) -> str:
 
 
 def _shortened(text: str, longest: int, mask: Mask) -> str:
-    """At most `longest` bytes of a text, whole characters, without its secrets if it is cut."""
+    """At most `longest` bytes of a text, in whole characters, masked if it is truncated."""
     masked = mask(text).encode("utf-8", "replace")
     if len(masked) <= longest and len(text.encode("utf-8", "replace")) <= longest:
         return text
@@ -312,18 +313,18 @@ def _short(text: str, mask: Mask) -> str:
     return text if len(masked) <= _LONGEST_PIECE else shorten(masked, _LONGEST_PIECE)
 
 
-# Of `max_tokens`: the fraction that is aimed at, and what part of it a summary may have.
+# Fractions of `max_tokens`: the target, and the part of it for a summary.
 _GOAL = (3, 4)
 _SUMMARY = 8
 _TRIMMED = "context_trimmed"
 
 
 class Window:
-    """Keeps a conversation from growing without end, by `context` of the file (L19).
+    """Limits the length of a conversation, by `context` of the file (L19).
 
     It lives as long as its conversation does.
 
-    `rest` is what a request weighs beside its turns, in bytes.
+    `rest` is the size of a request without its turns, in bytes.
     """
 
     def __init__(self, context: Context, summarizer: Model | None = None) -> None:
@@ -341,20 +342,20 @@ class Window:
         self._weight = 0
 
     def heard(self, request: ModelRequest, usage: Usage) -> None:
-        """Take what the endpoint counted in the request that was just answered."""
+        """Record what the endpoint counted in the request that was just answered."""
         self._estimator.heard(usage, self._rest(request))
 
     def spent(self) -> Usage | None:
-        """What summaries have used since this was asked last."""
+        """Usage of summaries since the last call."""
         usage, self._usage = self._usage, None
         return usage
 
     async def fit(
         self, request: ModelRequest, conversation: Conversation, runtime: AgentRuntime
     ) -> Failure | None:
-        """Shorten the conversation if `request`, which is its next, would be too long.
+        """Shorten the conversation if `request`, the next one, would be too long.
 
-        A failure says that it still is.
+        A failure says that it is still too long.
         """
         rest, place = self._rest(request), request.place
         self._estimator.add(conversation.history.turns)
@@ -366,7 +367,7 @@ class Window:
         try:
             turns, rounds = await self._dropped(turns, rest, goal, place, runtime)
         except BaseException:
-            # Nothing was left out after all.
+            # In the end nothing was omitted.
             self._estimator = TokenEstimator()
             raise
         after = self._estimator.tokens(rest)
@@ -398,7 +399,7 @@ class Window:
     async def _dropped(
         self, turns: list[Turn], rest: int, goal: int, place: Place, runtime: AgentRuntime
     ) -> tuple[list[Turn], int]:
-        """Without the oldest rounds, where stubs were not enough; how many those are."""
+        """Without the oldest rounds, if stubs were not enough; and their number."""
         parted = part(turns)
         at = len(parted.head)
         most = len(parted.rounds) - self._keep
@@ -417,7 +418,7 @@ class Window:
     async def _noted(
         self, parted: Parted, count: int, place: Place, runtime: AgentRuntime
     ) -> Parted:
-        """Without the first rounds, and with a note where they were."""
+        """Without the first rounds, and with a note in their place."""
         first = self._first or parted.head[-1]
         assert isinstance(first, UserTurn), "an answer follows a question"
         gone, rounds = parted.rounds[:count], parted.rounds[count:]
@@ -449,7 +450,7 @@ class Window:
             runtime.emit(Notice(place, "warning", "summary_failed", text))
 
     def _rest(self, request: ModelRequest) -> int:
-        """Weighed once for the same tools and schema, which are those of the turn before."""
+        """Cached for the tools and schema of the previous turn."""
         weighed = self._weighed
         if weighed is None or weighed[0] is not request.tools or weighed[1] is not request.schema:
             self._weighed = request.tools, request.schema

@@ -1,7 +1,7 @@
-"""The one place that adds turns to a `History`, and checks that each is legal there (L12).
+"""The only module that adds turns to a `History`; checks that each is valid there (L12).
 
-Also the buffer for output of local commands (L14). Each addition costs the same however long the
-conversation is.
+Also the buffer for output of local commands (L14). The cost of adding a turn does not depend on the
+length of the conversation.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -12,25 +12,25 @@ from aish.core.tools import Media
 
 
 class IllegalTurnError(AssertionError):
-    """A turn was added where no endpoint would take it: a bug of ours."""
+    """A turn was added where no endpoint would accept it: an internal error."""
 
 
 class Heard(Protocol):
-    """Hears of every turn that comes to stand in a history: see `agent.turn_recorder`."""
+    """Observer of the turns of a history: see `agent.turn_recorder`."""
 
     def added(self, turn: Turn, *, told: bool) -> None:
-        """A turn was added at the end; `told`: an event of its own says the same already."""
+        """A turn was added at the end; `told`: another event already contains it."""
         ...
 
     def replaced(self, turns: Sequence[Turn], reason: str) -> None:
-        """These turns stand in the place of all there were."""
+        """These turns replace all previous ones."""
         ...
 
 
 class Conversation:
-    """Adds turns to one history; everything that adds turns to it goes through here.
+    """Adds turns to one history; the only way to do so.
 
-    `heard` is told of each change after it was made, and not of the turns that are there already.
+    `heard` is notified after each change, but not of existing turns.
     """
 
     def __init__(self, history: History, heard: Heard | None = None) -> None:
@@ -52,10 +52,10 @@ class Conversation:
         return self._used
 
     def add(self, turn: Turn, *, told: bool = False) -> None:
-        """Add `turn`; `told` is for who hears of it.
+        """Add `turn`; `told` is passed to the observer.
 
         Raises:
-            IllegalTurnError: it is not legal where it would stand.
+            IllegalTurnError: it is not valid at this position.
         """
         problem = self._problem(turn)
         if problem:
@@ -66,19 +66,19 @@ class Conversation:
             self._heard.added(turn, told=told)
 
     def rewrite(self, turns: Iterable[Turn], reason: str = "rewritten") -> None:
-        """Put `turns` in the place of all there are; ids once used stay used.
+        """Replace all turns by `turns`; ids once used stay used.
 
-        `reason` says why in a word, for who hears of it.
+        `reason` is a keyword for the observer.
 
         Raises:
-            IllegalTurnError: one is not legal where it would stand, or a call is left open.
+            IllegalTurnError: one is not valid at its position, or a call is left open.
         """
         other = Conversation(History())
         for turn in turns:
             other.add(turn)
         if other.open_calls:
             raise IllegalTurnError(f"calls without a reply: {', '.join(other.open_calls)}")
-        # A list of its own: who keeps what was encoded of the old one has to see that it is gone.
+        # A new list, so that caches of the old one's encoding see that it was replaced.
         self.history.turns = other.history.turns
         if self._heard is not None:
             self._heard.replaced(self.history.turns, reason)
@@ -128,7 +128,7 @@ class Conversation:
 
 
 def add_system(history: History, text: str, heard: Heard | None = None) -> None:
-    """Begin `history` with what the model is told before anything else."""
+    """Begin `history` with the system prompt."""
     Conversation(history, heard).add(SystemTurn(text))
 
 
@@ -140,9 +140,9 @@ def add_user(
 
 
 class Buffer:
-    """Output of local commands on its way to the model (L14).
+    """Output of local commands to be sent to the model (L14).
 
-    It waits over any number of tool rounds: only a real user turn takes it along.
+    It is kept over any number of tool rounds, until the next real user turn.
     """
 
     def __init__(self) -> None:
@@ -154,11 +154,11 @@ class Buffer:
 
     @property
     def waiting(self) -> int:
-        """How many outputs wait."""
+        """Number of pending outputs."""
         return len(self._waiting)
 
     def user_turn(self, text: str) -> UserTurn:
-        """The user turn that says all that waited, then `text`; the buffer is then empty."""
+        """The user turn with all pending output, then `text`; empties the buffer."""
         parts = [*self._waiting, text]
         self._waiting.clear()
         return UserTurn("\n\n".join(part for part in parts if part))

@@ -1,6 +1,6 @@
 """The tool-call loop: request, stream, call tools, reply, request again (L15).
 
-An answer without tool calls ends it; what that means for its step is decided here too.
+An answer without tool calls ends it; its meaning for the step is decided here too.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _SHOWN = 400
 
 @frozen
 class Ending:
-    """`failure` is `None` for a good answer; `notice` (code, text) is worth telling then."""
+    """`failure` is `None` for a good answer; `notice` (code, text) is a warning about it."""
 
     text: str
     failure: Failure | None = None
@@ -39,15 +39,15 @@ class Ending:
 
 
 def ending_of(answer: Assembled, mask: Mask, *, wants_schema: bool) -> Ending:
-    """Whether `answer` is one: refused, cut off and empty answers are told apart.
+    """Classifies an `answer`: refused, truncated and empty answers are distinguished.
 
-    `mask` takes the secrets out of what is told of it, before that is cut.
+    `mask` masks text of it before that is truncated.
     """
     match answer.finish.reason:
         case "refusal":
             return _refused(answer, mask)
         case "length" if wants_schema and _is_whole(answer.text):
-            # What was cut off is space: small models write it until they are stopped.
+            # Truncated white space: small models produce it until they are stopped.
             return Ending(answer.text, notice=("truncated", "the answer was cut off after its end"))
         case "length" if wants_schema or not answer.text.strip():
             return Ending(answer.text, _TRUNCATED)
@@ -58,7 +58,7 @@ def ending_of(answer: Assembled, mask: Mask, *, wants_schema: bool) -> Ending:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether a text is a JSON value that could not have gone on."""
+    """Whether a text is a JSON value that could not continue."""
     try:
         value = strict_json(text)
     except (ValueError, RecursionError):
@@ -97,13 +97,12 @@ _GO_ON = "let the model continue with `on_denied: continue`"
 
 @frozen
 class Ask:
-    """What one prompt step, or one line of a person, wants of a model.
+    """A request of a prompt step, or of a line typed by the user, to a model.
 
-    `history` already ends with the user turn to be answered. `tools` are those the model is
-    shown; no other can be called. `tool_choice` is `auto`, `required`, `none` or a tool's name.
-    Turns are numbered on from `place.turn`, and `rounds` counts the tool rounds that the same
-    question has had before. `bound` belongs to `history` and keeps it from growing without end;
-    `heard` is told of what becomes of it.
+    `history` already ends with the user turn to be answered. `tools` are those shown to the model;
+    no other can be called. `tool_choice` is `auto`, `required`, `none` or a tool's name. Turns are
+    numbered from `place.turn`, and `rounds` counts earlier tool rounds of the same question.
+    `bound` belongs to `history` and limits its length; `heard` observes its changes.
     """
 
     history: History
@@ -120,7 +119,7 @@ class Ask:
 
 @frozen
 class Outcome:
-    """How it ended. `text` is the last that was said, `finish` the last reason to stop."""
+    """The result. `text` is the last answer, `finish` the last finish reason."""
 
     status: StepStatus
     text: str
@@ -132,12 +131,12 @@ class Outcome:
 
 
 async def converse(ask: Ask, runtime: AgentRuntime) -> Outcome:
-    """Answer the last user turn of `ask.history`, with as many tool rounds as that takes.
+    """Answer the last user turn of `ask.history`, with as many tool rounds as needed.
 
-    The history is legal afterwards, whatever happens, cancellation included.
+    The history is valid afterwards in any case, including cancellation.
 
     Raises:
-        UnavailableError: the model's endpoint stayed out of reach, or refused the credentials.
+        UnavailableError: the model's endpoint is unreachable, or refused the credentials.
         StepFailedError: the endpoint refused the request, or its answer is unusable.
     """
     return await _Exchange(ask, runtime).run()
@@ -162,7 +161,7 @@ class _Exchange:
         self._calls: list[UsedCall] = []
 
     async def run(self) -> Outcome:
-        """Go round until an answer has no calls, or something ends it."""
+        """Repeat until an answer has no calls, or a limit or error ends it."""
         try:
             return await self._rounds_to_the_end()
         except BudgetError as error:
@@ -215,7 +214,7 @@ class _Exchange:
         return answer
 
     def _tool_choice(self) -> str:
-        """The step's own choice; to insist on a tool holds for the first request only."""
+        """The step's own choice; a required tool applies to the first request only."""
         choice = self._ask.tool_choice
         if not self._ask.tools:
             return "auto"
@@ -227,7 +226,7 @@ class _Exchange:
         return next(named, choice)
 
     def _add_answer(self, answer: Assembled, place: Place) -> tuple[RequestedCall, ...]:
-        """Add an answer that asks for tools, its calls made legal first."""
+        """Add an answer with tool calls, after making the calls valid."""
         used, mask = self._conversation.used_ids, self._runtime.mask
         wanted = make_legal(answer.calls, self._visible, place, used, mask)
         self._tell_turn(answer, place, tuple(one.call.id for one in wanted))
@@ -235,7 +234,7 @@ class _Exchange:
         return wanted
 
     async def _run_round(self, wanted: tuple[RequestedCall, ...], place: Place) -> Outcome | None:
-        """Answer every call; an outcome says that the conversation ends with this round."""
+        """Answer every call; returns an outcome if the conversation ends with this round."""
         self._sampler.place = place
         current = Round(
             wanted,
@@ -251,10 +250,10 @@ class _Exchange:
             else:
                 current.refuse_all(stop.reply)
         finally:
-            # Also when interrupted: the history never ends with calls nobody answered.
+            # Also when interrupted: the history never ends with unanswered calls.
             ended = current.ended
             for reply in current.replies():
-                # With an image it is more than the event of the call's end has.
+                # With an image it contains more than the event of the call's end.
                 self._conversation.add(reply, told=reply.call_id in ended and not reply.media)
         self._rounds += 1
         self._calls.extend(current.used)
@@ -284,7 +283,7 @@ class _Exchange:
         return None
 
     def _end(self, answer: Assembled, place: Place) -> Outcome:
-        """Add an answer without calls, and say what it means."""
+        """Add an answer without calls, and evaluate it."""
         self._tell_turn(answer, place, tuple(call.id for call in answer.calls))
         wants_schema = self._ask.schema is not None
         ending = ending_of(answer, self._runtime.mask, wants_schema=wants_schema)
@@ -349,7 +348,7 @@ def _limit(error: BudgetError) -> Failure:
 def _denial(call: UsedCall) -> Failure:
     message = call.content.removeprefix("[aish] ")
     if call.verdict == "deny":
-        # A rule that denies beats every rule that approves: one more of those would not help.
+        # A deny rule overrides every approving rule: another one of those would not help.
         return Failure(
             "denied",
             message,

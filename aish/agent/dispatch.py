@@ -1,7 +1,7 @@
-"""The single way to a tool: check, decide, tell, redeem, call, cut, tell.
+"""The only way to a tool: check, decide, emit, redeem, call, truncate, emit.
 
-Every path that runs a tool comes through here (P10): the loop, `call` and `run` steps, and
-`aish call`. Nothing is sent that was not decided on, and the decision is told first (P7).
+Every path that runs a tool goes through here (P10): the loop, `call` and `run` steps, and `aish
+call`. Nothing is sent without a decision, and the decision is emitted first (P7).
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from aish.system.schema.check import spell_path
 CALLS: ContextVar[dict[Place, UsedCall | None] | None] = ContextVar("calls", default=None)
 """The calls of this task as they were asked for, for who has no result of it; `None` until told."""
 
-# A server that reports without end is not listened to without end (X6).
+# Limit on the progress reports of a server (X6).
 _MAX_PROGRESS = 1000
 
 
@@ -48,10 +48,10 @@ async def call_tool(
     place: Place,
     sampler: Sampler | None = None,
 ) -> UsedCall:
-    """Call `tool` if the gate lets it through; every failure is a `UsedCall` too (M8).
+    """Call `tool` if the gate allows it; every failure is a `UsedCall` too (M8).
 
     Raises:
-        BudgetError: a limit does not allow for another call.
+        BudgetError: a limit would be exceeded by another call.
     """
     approved = await propose(tool, arguments, runtime, place)
     if isinstance(approved, UsedCall):
@@ -66,12 +66,12 @@ async def call_tool(
 async def propose(
     tool: Tool, arguments: JsonObject, runtime: AgentRuntime, place: Place
 ) -> Approved | UsedCall:
-    """Ask the gate about a call; a `UsedCall` says that and why it is not made."""
+    """Ask the gate about a call; a `UsedCall` is the reason why it is not made."""
     _note(place, None)
     problems = await runtime.check_arguments(tool.input_schema, arguments)
     if problems:
         path, why = spell_path(problems[0].path), problems[0].message
-        # Masked before they are cut: half a secret would not be known for one.
+        # Masked before truncation: a truncated secret would not be recognized.
         reply = wording.does_not_fit(runtime.mask(path), runtime.mask(why))
         return refuse(str(tool.name), arguments, "bad_arguments", reply, runtime, place)
     proposal = Proposal(tool, arguments, place)
@@ -92,7 +92,7 @@ async def propose(
     if decision.allowed:
         return Approved(proposal, decision)
     if decision.verdict == "staged":
-        # Put down by who hears of decisions; the model is told what really became of it.
+        # Staged by the sink of decisions; the model is told the actual result.
         kept = await runtime.gate.is_put_down(decision)
         kind: ResultKind = "ok" if kept else "transport_error"
         reply = STAGED if kept else NOT_KEPT
@@ -110,7 +110,7 @@ def refuse(
     place: Place,
     decision: Decision | None = None,
 ) -> UsedCall:
-    """Tell of a call that is answered by us and not made."""
+    """Emit the end of a call that is answered by aish and not made."""
     used = UsedCall(
         tool=tool,
         arguments=arguments,
@@ -127,7 +127,7 @@ def refuse(
 
 
 def no_more(approved: Approved, runtime: AgentRuntime) -> UsedCall:
-    """Tell of an approved call that a limit of the run, or of the step, does not allow for (B8)."""
+    """Emit the end of an approved call that would exceed a limit of the run or step (B8)."""
     proposal = approved.proposal
     name, place, reply = str(proposal.tool.name), proposal.place, wording.NO_MORE_CALLS
     decision = approved.decision
@@ -142,11 +142,11 @@ async def dispatch(
     sees_images: bool = False,
     is_whole_step: bool = False,
 ) -> UsedCall:
-    """Make an approved call and tell how it ended; `is_whole_step`: its result is the step's.
+    """Make an approved call and emit its end; `is_whole_step`: its result is the step's.
 
     Raises:
         ApprovalError: the approval is not for this call, or was used already (P6).
-        BudgetError: a limit does not allow for another call.
+        BudgetError: a limit would be exceeded by another call.
     """
     proposal, decision = approved.proposal, approved.decision
     name = str(proposal.tool.name)
@@ -193,9 +193,9 @@ async def dispatch(
 def _end(
     used: UsedCall, runtime: AgentRuntime, place: Place, whole: str = "", *, is_output: bool = False
 ) -> UsedCall:
-    """Tell how a call ended; `is_output`: its structured content is the step's output.
+    """Emit the end of a call; `is_output`: its structured content is the step's output.
 
-    `whole` is what the file has that is named by `used.full`.
+    `whole` is the content of the file named by `used.full`.
     """
     structured = _structured(used, runtime, place, whole, is_output=is_output)
     runtime.emit(
@@ -228,10 +228,10 @@ def _tell_cut_off(
     commands: Sequence[CommandResult],
     late: bool,  # ruff: ignore[boolean-type-hint-positional-argument] - what the time says
 ) -> None:
-    """Tell how a call ended that nobody waits for any more.
+    """Emit the end of a call that was cancelled.
 
-    A command of this machine was ended by us. What a server makes of a call is not known, and
-    nothing is told of it where a person ended the run: a step that ran out of time goes on.
+    A local command was ended by aish. The outcome of a server's call is unknown, and nothing is
+    emitted if the user ended the run: a step that timed out continues.
     """
     if not runtime.tells_cut_off or not (commands or late):
         return
@@ -263,7 +263,7 @@ def _tell_cut_off(
 
 
 async def _call(proposal: Proposal, runtime: AgentRuntime, sampler: Sampler | None) -> ToolResult:
-    """Call the tool; again, once, if the way there broke and its rule allows that (L8)."""
+    """Call the tool; retry once if the connection broke and its rule allows that (L8)."""
     tool = proposal.tool
     result = await _call_once(proposal, runtime, sampler)
     if result.kind != "transport_error" or not runtime.gate.policy.is_idempotent(tool):
@@ -290,14 +290,14 @@ async def _call_once(
     try:
         return await runtime.tools.call(proposal.tool, proposal.arguments, report, sampler)
     finally:
-        # What a server says of a call that has ended is not told.
+        # Messages of a server about an ended call are ignored.
         left = 0
 
 
 def _shown(
     result: ToolResult, attached: tuple[Media, ...], runtime: AgentRuntime, place: Place
 ) -> Cut:
-    """The result as the model sees it: never empty, never too long, media named (L18, M7)."""
+    """The result as the model sees it: never empty, length limited, media named (L18, M7)."""
     lines = [_text(result)]
     for number, media in enumerate(result.media, 1):
         kind = runtime.mask(media.mime_type)
@@ -317,7 +317,7 @@ def _shown(
 def _structured(
     used: UsedCall, runtime: AgentRuntime, place: Place, whole: str, *, is_output: bool
 ) -> Structured:
-    """How its structured content is told: once, a long one in a file."""
+    """The event form of its structured content: stored once, a long one in a file."""
     if used.structured is None:
         return Structured()
     if is_output:
@@ -349,7 +349,7 @@ def _text(result: ToolResult) -> str:
 
 
 def _kept(name: str, data: bytes, runtime: AgentRuntime, place: Place) -> str | None:
-    """Keep `data` in the run's folder; a full disk costs the file, not the run."""
+    """Store `data` in the run's folder; a full disk loses the file, not the run."""
     try:
         return runtime.keep(name, data)
     except OSError as error:
@@ -364,7 +364,7 @@ def _media_name(place: Place, number: int, kind: str) -> str:
 
 
 def _file_stem(place: Place) -> str:
-    # Items and call ids are a stranger's text: no file is named by them (X9).
+    # Items and call ids are untrusted text: not used in file names (X9).
     source = f"{place.item or ''}\0{place.call or ''}"
     digest = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{place.step or 'call'}-{place.turn or 0}-{digest}"

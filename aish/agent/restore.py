@@ -1,4 +1,4 @@
-"""A conversation out of the records of its journal, in one pass over them (S6, B3)."""
+"""Restores a conversation from the records of its journal, in one pass (S6, B3)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,7 +19,7 @@ RESUMABLE = "conversation"
 
 @frozen
 class Restored:
-    """The conversation, legal, and what of it did not come back: a sentence for each."""
+    """The valid conversation, and a message for each part that could not be restored."""
 
     history: History
     lost: tuple[str, ...] = ()
@@ -31,13 +31,13 @@ def history_of(
     step: str | None = None,
     begin: Iterable[Turn] = (),
 ) -> Restored:
-    """The conversation that `records` tell of; where a `step` is named, that of this step only.
+    """The conversation in `records`; with a `step`, that of this step only.
 
-    It begins with the turns of another one, if it went on with it. A call that nobody answered,
-    because the process was killed, gets a reply that says so.
+    If it continued another one, it begins with those turns. A call without an answer, because the
+    process was killed, gets a reply that says so.
 
     Raises:
-        UsageError: a record is no turn, or one that cannot stand where it does.
+        UsageError: a record is not a turn, or is not valid at its position.
     """
     recalling = Restorer(read_file, begin)
     for record in records:
@@ -47,7 +47,7 @@ def history_of(
 
 
 class Restorer:
-    """What is known of a conversation after the records so far."""
+    """The state of a conversation after the records so far."""
 
     def __init__(self, read_file: ReadFile, begin: Iterable[Turn] = ()) -> None:
         self._read_file = read_file
@@ -55,10 +55,10 @@ class Restorer:
         self._conversation = Conversation(History(list(begin)))
 
     def take(self, record: Any) -> None:
-        """One more record; those of other types say nothing of turns.
+        """Process a record; types other than turns are ignored.
 
         Raises:
-            UsageError: it is no turn, or one that cannot stand here.
+            UsageError: it is not a turn, or is not valid here.
         """
         kind = record.get("type")
         if kind not in {TURN_ADDED, HISTORY_REPLACED}:

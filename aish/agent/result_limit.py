@@ -1,4 +1,4 @@
-"""Long results, cut in the middle at a line boundary (L18); images and sounds of a reply (M7)."""
+"""Truncates long results in the middle at a line boundary (L18); media of a reply (M7)."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -8,15 +8,15 @@ from aish.core.patterns import lazy_pattern
 from aish.core.text import for_line
 from aish.core.tools import Media
 
-# The bytes of UTF-8 that never begin a character.
+# UTF-8 continuation bytes.
 _CONTINUATION = range(0x80, 0xC0)
 
 
 @frozen
 class Cut:
-    """A text as the model sees it; `full` names the file with all of it, if one was kept.
+    """A text as the model sees it; `full` names the file with the whole text, if stored.
 
-    `whole` is what that file has.
+    `whole` is the content of that file.
     """
 
     text: str
@@ -29,7 +29,7 @@ Spans = Callable[[str], Iterable[tuple[int, int, str]]]
 
 
 def no_spans(_text: str) -> Iterable[tuple[int, int, str]]:
-    """Where there is no cassette, every path counts as it is."""
+    """Without a cassette, every path counts with its own length."""
     return ()
 
 
@@ -40,14 +40,14 @@ def cut(
     mask: Callable[[str], str] = str,
     spans: Spans = no_spans,
 ) -> Cut:
-    """`text` in at most `limit` bytes of UTF-8, a line in its middle saying what is missing.
+    """`text` in at most `limit` bytes of UTF-8, with a line in the middle about the omission.
 
-    `keep` is given the whole where something is left out. A limit too small for that line gives
-    the line alone. `mask` takes the secrets out of a text that is cut: half of one would not be
-    known for one later, and a replay, which has them masked, has to cut at the same place. For that
-    a path of `spans` counts as its name in the cassette does, however long it is here.
+    `keep` stores the whole text if something is omitted. A limit too small for that line gives the
+    line alone. `mask` is applied to a text before it is truncated: a truncated secret would not be
+    recognized later, and a replay, where secrets are masked, has to cut at the same place. For the
+    same reason a path of `spans` counts with the length of its name in the cassette.
     """
-    # A character is at most four bytes: most texts need not be encoded to be known short.
+    # A character is at most four bytes: most texts need no encoding to be known as short.
     if len(text) * 4 <= limit:
         return Cut(text)
     masked = mask(text)
@@ -69,7 +69,7 @@ def cut(
 
 
 class _Named:
-    """A text with names in place of paths, and where its places are in the text with paths."""
+    """A text with names in place of paths, and the mapping of positions to the original text."""
 
     def __init__(self, whole: str, spans: Iterable[tuple[int, int, str]]) -> None:
         parts: list[str] = []
@@ -84,15 +84,15 @@ class _Named:
         self.text = "".join((*parts, whole[since:])) if parts else whole
 
     def before(self, place: int) -> int:
-        """The place, or the start of the name that it is in."""
+        """The position, or the start of the name that contains it."""
         return next((start for start, end, _ in self._names if start < place < end), place)
 
     def behind(self, place: int) -> int:
-        """The place, or the end of the name that it is in."""
+        """The position, or the end of the name that contains it."""
         return next((end for start, end, _ in self._names if start < place < end), place)
 
     def place(self, place: int) -> int:
-        """Where a place outside of names is in the text with paths."""
+        """The original position of a position outside of names."""
         further = [more for _, end, more in self._names if end <= place]
         return place + (further[-1] if further else 0)
 
@@ -102,12 +102,12 @@ def _ends_line(head: bytes) -> bool:
 
 
 def _marker(missing: int, total: int) -> str:
-    # Not where the rest is kept: that depends on the run, and a replay has to send the same.
+    # Without the path of the stored text: it depends on the run, and a replay must send the same.
     return f"[aish] {missing} of {total} bytes left out here"
 
 
 def _head(data: bytes, size: int) -> bytes:
-    """At most `size` first bytes: whole lines, or whole characters where a line is too long."""
+    """At most `size` first bytes: whole lines, or whole characters if a line is too long."""
     end = data.rfind(b"\n", size // 2, size) + 1
     if not end:
         end = size
@@ -131,28 +131,28 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-# A stranger's word that goes into a URL: an endpoint refuses what is no type, in every turn after.
+# Untrusted text used in a URL: an endpoint would reject an invalid type in every later turn.
 _IMAGE = lazy_pattern(r"image/[A-Za-z0-9.+-]{1,80}", re.ASCII)
 
 _LONGEST_TYPE = 80
 
 
 def can_be_attached(media: Media) -> bool:
-    """Whether a model that sees can be sent it: chat completions know images only."""
+    """Whether it can be sent to a vision model: chat completions support images only."""
     return _IMAGE.fullmatch(media.mime_type) is not None
 
 
 def describe(media: Media, *, attached: bool) -> str:
-    """The line that stands for `media` in a reply, whether or not the model gets the media.
+    """The line for `media` in a reply, whether or not the model receives the media.
 
-    Where it is kept is not said: that depends on the run, and a replay has to send the same.
+    Without its path: that depends on the run, and a replay must send the same.
     """
     return f"[aish] {'attached' if attached else 'not shown to this model'}: {what(media)}"
 
 
 def what(media: Media) -> str:
-    """Its kind and size in words."""
-    # Never a part of it, which might be half a secret that nothing would mask then.
+    """Its type and size in words."""
+    # Never a part of it, which might be a truncated secret that could not be masked.
     kind = media.mime_type if len(media.mime_type) <= _LONGEST_TYPE else ""
     kind = for_line(kind) or "unknown type"
     return f"{kind}, {len(media.data)} bytes"

@@ -1,6 +1,6 @@
-"""What the loop is given by its caller, what it says of each call it used, and sums of usage.
+"""Context of the tool loop, records of its calls, and sums of usage.
 
-Tokens and money are added up so that unknown stays unknown (quirk 34, B10).
+Unknown tokens and costs stay unknown in sums (quirk 34, B10).
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,13 +27,12 @@ CheckArguments = Callable[[JsonObject, JsonValue], Awaitable[tuple[SchemaProblem
 
 @frozen
 class AgentRuntime:
-    """Everything a tool loop needs beside its model; `gate` is the one way to a tool (P10).
+    """Everything a tool loop needs beside its model; `gate` is the only way to a tool (P10).
 
-    `long_texts` is what `agent.turn_recorder.RequestTeller` remembers of a run; with `None` nobody
-    is told of the messages that are sent. `tells_cut_off`: the end of a call that is cancelled is
-    told too; a session says that in its own words. `mask` takes the secrets out of a text before it
-    is cut: of a secret that is cut in two, no half would be found later. `spans` finds the paths
-    that a cassette has names for.
+    `long_texts` is the cache of `agent.turn_recorder.RequestTeller` for a run; with `None` sent
+    messages are not recorded. `tells_cut_off`: also emit the end of a cancelled call; a session
+    reports that itself. `mask` masks a text before it is truncated: a truncated secret would not be
+    recognized later. `spans` finds the paths that have names in a cassette.
     """
 
     tools: Tools
@@ -54,12 +53,12 @@ class AgentRuntime:
 
 @frozen
 class UsedCall:
-    """One call and what came of it.
+    """A call and its result.
 
-    `content` is the reply as the model sees it. `verdict` is `None` and `rule` empty where no
-    decision was made, because the call never got that far. `media` is what goes into the turn
-    beside `content`. `whole` is the text before it was cut, `full` the file that has it then.
-    `hint` is for who wrote the rules, where no rule approves the call.
+    `content` is the reply as the model sees it. `verdict` is `None` and `rule` empty if the call
+    failed before a decision. `media` is added to the turn beside `content`. `whole` is the text
+    before truncation, `full` the file that contains it then. `hint` is for the author of the rules,
+    if no rule approves the call.
     """
 
     tool: str

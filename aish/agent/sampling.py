@@ -1,6 +1,6 @@
 """Answers a server's `sampling/createMessage` with the step's model (M11).
 
-Whether a server may ask at all (`sampling: allow`) is decided before it comes here.
+Whether a server may ask at all (`sampling: allow`) is decided by the caller.
 """
 
 import base64
@@ -36,7 +36,7 @@ from aish.core.protocols import Clock, Emit, Model, ModelRequest
 from aish.core.text import safe_utf8
 from aish.core.tools import Media
 
-# A server that asks without end spends somebody's money (X6).
+# Limits the cost that a server can cause (X6).
 MAX_REQUESTS = 32
 
 _STOP_REASONS: Mapping[FinishReason, str] = {"stop": "endTurn", "length": "maxTokens"}
@@ -45,10 +45,10 @@ _ENDLESS = 2**31
 
 
 class Sampling:
-    """`core.protocols.Sampler` over one model; counts what it used.
+    """`core.protocols.Sampler` over one model; counts its usage.
 
-    `place` is that of the turn whose calls are under way. `heard` is told of what the model is
-    sent.
+    `place` is that of the turn whose calls are in progress. `heard` observes the messages sent to
+    the model.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Sampling:
         """A `CreateMessageResult` for `CreateMessageRequest` params.
 
         Raises:
-            StepFailedError: the request is not one that can be answered.
-            UnavailableError: the model's endpoint stayed out of reach.
+            StepFailedError: the request cannot be answered.
+            UnavailableError: the model's endpoint is unreachable.
         """
         conversation = _read_params(params, sees_images=self._model.sees_images)
         self._requests += 1
@@ -88,7 +88,7 @@ class Sampling:
         return _result(answer, self._model.alias)
 
     def _tell_turn(self, answer: Assembled) -> None:
-        """Whoever counts has to hear of it."""
+        """Emit the turn, so that its usage is counted."""
         self._emit(
             TurnFinished(
                 place=self.place,
@@ -105,13 +105,13 @@ class Sampling:
         )
 
     def _tell(self, event: Event) -> None:
-        # What a server is told is not what the step says.
+        # The answer to a server is not the output of the step.
         if not isinstance(event, TextDelta | ReasoningDelta | TextWithdrawn):
             self._emit(event)
 
 
 def _wanted(params: JsonObject) -> dict[str, JsonValue]:
-    """What a server says of how to answer; what makes no sense there is not passed on."""
+    """The options requested by a server; invalid ones are ignored."""
     wanted: dict[str, JsonValue] = {}
     most, warmth, stops = (params.get(k) for k in ("maxTokens", "temperature", "stopSequences"))
     if isinstance(most, int) and 0 < most < _ENDLESS:
@@ -139,7 +139,7 @@ def _read_params(params: JsonObject, *, sees_images: bool) -> Conversation:
             turn = UserTurn(said.text, said.media) if is_user else AssistantTurn(said.text)
             conversation.add(turn)
     except IllegalTurnError as error:
-        # These turns are a stranger's, so an illegal one is the stranger's mistake.
+        # These turns are untrusted, so an invalid one is the server's mistake.
         raise _refusal(str(error)) from None
     turns = conversation.history.turns
     if not turns or not isinstance(turns[-1], UserTurn):
@@ -155,7 +155,7 @@ class _Said:
 
 
 def _merged(messages: JsonValue, *, sees_images: bool) -> list[_Said]:
-    """The messages, neighbours of one role made one."""
+    """The messages, with consecutive ones of one role merged."""
     merged: list[_Said] = []
     for message in _sequence(messages):
         said = _said(message, sees_images=sees_images)

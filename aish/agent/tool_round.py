@@ -1,8 +1,8 @@
-"""One round of tool calls (L12, L16, L17): in which order they run, and one reply to each.
+"""One round of tool calls (L12, L16, L17): their order, and one reply to each.
 
-Whatever happens, `replies` has exactly one legal turn per call. Calls come as a model wrote them:
-an argument text is an object or a reason why not, and a call whose id is missing, repeats or
-cannot be sent back gets one.
+In any case `replies` has exactly one valid turn per call. Calls come as a model wrote them: an
+argument text is an object or a reason why not, and a call whose id is missing, repeated or unusable
+gets a new one.
 """
 
 import json
@@ -26,7 +26,7 @@ from aish.core.tools import ResultKind, Tool, ToolCall
 from aish.policy.gate import THE_LOCK
 from aish.wire.chat.tool_calls import made_id
 
-# Deeper than any real call, and far from where encoders and validators give up.
+# Deeper than any real call, and well below the limits of encoders and validators.
 _MAX_DEPTH = 64
 
 _NOTHING = {"", "null"}
@@ -44,9 +44,9 @@ _KINDS: Mapping[type, str] = {
 
 @frozen
 class Arguments:
-    """Parsed arguments: `value` is `None` where they are broken, and `why` then says how.
+    """Parsed arguments: `value` is `None` if they are invalid; `why` has the reason.
 
-    `legal` is the JSON text of an object, to stand in the history in place of what was sent.
+    `legal` is the JSON text of an object, which replaces the original in the history.
     """
 
     value: JsonObject | None
@@ -55,7 +55,7 @@ class Arguments:
 
 
 def read_arguments(text: str, schema: JsonObject) -> Arguments:
-    """The object that `text` stands for under a tool's `inputSchema`."""
+    """The object that `text` represents under a tool's `inputSchema`."""
     try:
         value, as_sent = _read(text, schema)
     except ValueError as error:
@@ -66,7 +66,7 @@ def read_arguments(text: str, schema: JsonObject) -> Arguments:
 
 
 def _read(text: str, schema: JsonObject) -> tuple[JsonObject, bool]:
-    """The object, and whether `text` is already a legal spelling of it."""
+    """The object, and whether `text` is already a valid encoding of it."""
     value = _decode(text, schema)
     if isinstance(value, dict):
         decoded = _with_decoded_properties(value, schema)
@@ -93,7 +93,7 @@ def _decode(text: str, schema: JsonObject) -> JsonValue:
 def _strict(text: str) -> JsonValue:
     try:
         value: JsonValue = strict_json(text)
-        # An escaped half of a pair is JSON, but no encoder can send it on.
+        # An escaped lone surrogate is valid JSON, but cannot be encoded again.
         (json.dumps(value, ensure_ascii=False) if "\\u" in text else text).encode()
     except json.JSONDecodeError as error:
         at = f"at line {error.lineno} column {error.colno}"
@@ -108,7 +108,7 @@ def _strict(text: str) -> JsonValue:
 
 
 def _is_deep(value: JsonValue) -> bool:
-    """Whether containers nest deeper than they may."""
+    """Whether containers are nested too deeply."""
     level: list[JsonValue] = [value]
     for _ in range(_MAX_DEPTH + 1):
         inner: list[JsonValue] = []
@@ -122,7 +122,7 @@ def _is_deep(value: JsonValue) -> bool:
 
 
 def _with_decoded_properties(value: dict[str, JsonValue], schema: JsonObject) -> JsonObject:
-    """`value`, with text decoded once where the schema wants an object and nothing else."""
+    """`value`, with text decoded once if the schema allows only an object."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return value
@@ -158,12 +158,12 @@ def _wants_only_object(schema: JsonValue) -> bool:
 
 
 def unique_ids(ids: Sequence[str], place: Place, used: Container[str]) -> tuple[str, ...]:
-    """The ids of one turn's calls: each kept where it is fit and new, else made.
+    """The ids of one turn's calls: each kept if usable and new, else generated.
 
-    A made id follows from step, item, turn and index alone, so that a replayed run makes the same.
+    A generated id depends only on step, item, turn and index, so that a replay generates the same.
     """
     unique: dict[str, None] = {}
-    # Those of earlier turns are only looked at, never copied: that would cost more each turn.
+    # Earlier ids are not copied: that would cost more each turn.
     taken = _Either(unique, used)
     for index, given in enumerate(ids):
         fit = _is_fit(given) and given not in taken
@@ -172,7 +172,7 @@ def unique_ids(ids: Sequence[str], place: Place, used: Container[str]) -> tuple[
 
 
 class _Either:
-    """What is in one of two containers."""
+    """The union of two containers."""
 
     def __init__(self, one: Container[str], other: Container[str]) -> None:
         self._one = one
@@ -192,12 +192,12 @@ _ILLEGAL_IN_NAME = lazy_pattern(r"[^a-zA-Z0-9_-]")
 
 @frozen
 class RequestedCall:
-    """A call as it stands in the history, and what is known of it.
+    """A call as recorded in the history, with its resolution.
 
-    `asked` is the call as it came, but that a name which no tool has is masked, as `why` is: they
-    are cut before they are shown or sent back, and half a secret would not be known for one.
-    `tool` is `None` for a name that no visible tool has, `arguments` where they are broken, and
-    `why` then says how; `known` are the right names.
+    `asked` is the original call, except that an unknown name is masked, as `why` is: they are
+    truncated for display, and a truncated secret would not be recognized. `tool` is `None` for a
+    name that no visible tool has, `arguments` if they are invalid, and `why` has the reason;
+    `known` are the right names.
     """
 
     call: ToolCall
@@ -209,11 +209,11 @@ class RequestedCall:
 
     @property
     def tool_name(self) -> str:
-        """`alias__name`, or what is fit to show of a name that no tool has."""
+        """`alias__name`, or a displayable form of an unknown name."""
         return str(self.tool.name) if self.tool else self.call.name
 
     def refusal(self) -> str:
-        """The reply where the call cannot be made."""
+        """The reply if the call cannot be made."""
         if self.tool is None:
             return wording.unknown_tool(self.asked.name, self.known)
         return wording.not_parseable(self.why)
@@ -226,9 +226,9 @@ def make_legal(
     used: Container[str],
     mask: Mask,
 ) -> tuple[RequestedCall, ...]:
-    """The calls of one turn, with unique ids, sendable names and object arguments.
+    """The calls of one turn, with unique ids, valid names and object arguments.
 
-    `mask` takes the secrets out of what is told of a call that cannot be made.
+    `mask` masks messages about a call that cannot be made.
     """
     ids = unique_ids([call.id for call in calls], place, used)
     known = tuple(visible)
@@ -249,7 +249,7 @@ def _wanted(
 
 
 def _sendable(name: str) -> str:
-    """A name that endpoints take back: a right one as it is, a wrong one made harmless."""
+    """A name that endpoints accept: a right one as it is, a wrong one sanitized."""
     return _ILLEGAL_IN_NAME.sub("_", name)[:_MAX_NAME] or "unknown"
 
 
@@ -257,10 +257,10 @@ MAX_PARALLEL = 8
 
 
 class Round:
-    """The calls of one assistant turn on their way to their replies.
+    """The calls of one assistant turn, until their replies.
 
-    `denied` is the first call that was denied where that ends the run (P3), `over` the limit that
-    did not allow for one of them (B8).
+    `denied` is the first denied call, if that ends the run (P3), `over` the limit that one of them
+    would exceed (B8).
     """
 
     def __init__(
@@ -284,11 +284,11 @@ class Round:
 
     @property
     def used(self) -> tuple[UsedCall, ...]:
-        """The calls that have ended, in the model's order."""
+        """The ended calls, in the model's order."""
         return tuple(used for used in self._used if used is not None)
 
     def replies(self) -> Iterator[ToolTurn]:
-        """One reply per call, in the model's order; to be added whatever became of the round."""
+        """One reply per call, in the model's order; to be added however the round ended."""
         for index, (wanted, used) in enumerate(zip(self._wanted, self._used, strict=True)):
             if used is not None:
                 yield ToolTurn(wanted.call.id, wanted.tool_name, used.content, used.media)
@@ -299,22 +299,22 @@ class Round:
 
     @property
     def ended(self) -> frozenset[str]:
-        """The ids of the calls whose end was told."""
+        """The ids of the calls whose end was emitted."""
         pairs = zip(self._wanted, self._used, strict=True)
         return frozenset(wanted.call.id for wanted, used in pairs if used is not None)
 
     def refuse_all(self, reply: str) -> None:
-        """Answer every call with `reply`, and make none."""
+        """Answer every call with `reply`, without making any."""
         for index in range(len(self._wanted)):
             self._refuse(index, "denied", reply)
 
     async def run(self) -> None:
-        """Make the calls: neighbours that may run beside others together, any other alone."""
+        """Make the calls: consecutive parallel ones together, any other alone."""
         for _, group in groupby(range(len(self._wanted)), self._group_key):
             await self._run_group(list(group))
 
     def _group_key(self, index: int) -> int:
-        """The same for neighbours that may run together: -1, else a number of its own."""
+        """Equal for consecutive calls that may run together: -1, else a unique number."""
         wanted = self._wanted[index]
         alone = (
             wanted.tool is not None
@@ -324,7 +324,7 @@ class Round:
         return index if alone else -1
 
     async def _run_group(self, group: Sequence[int]) -> None:
-        # Decisions are made one after the other, so that a person is asked one thing at a time.
+        # Decisions are made sequentially, so that the user is asked one question at a time.
         approved: list[tuple[int, Approved]] = []
         for index in group:
             ready = await self._propose(index)
@@ -350,7 +350,7 @@ class Round:
         if isinstance(ready, Approved):
             return ready
         self._used[index] = ready
-        # What the lock denies is not what the file's rules deny: the run says how it ends.
+        # A denial by the lock is not a denial by the file's rules: the run reports it at its end.
         ours = ready.rule != THE_LOCK
         if ready.kind == "denied" and ours and self._runtime.on_denied == "fail":
             self.denied = ready
@@ -378,8 +378,8 @@ class Round:
                 for index, ready in approved:
                     tasks.start_soon(one, index, ready)
         except ExceptionGroup as group:
-            # A call's failure is a result: what comes here is a bug or a broken sink, and its
-            # own class says which exit code it has.
+            # A call's failure is a result: an exception here is a bug or a broken sink, and its
+            # class determines the exit code.
             raise _first(group) from group
 
     def _refuse(self, index: int, kind: ResultKind, reply: str) -> None:

@@ -1,6 +1,6 @@
-"""Turns and structured results as JSON, for a journal, and back: a model is told the same again.
+"""JSON encoding of turns and structured results for a journal, and the decoding.
 
-An image is in a file of the run's folder, and only named here, with the digest of its bytes.
+An image is stored in a file of the run's folder, and referenced with the digest of its bytes.
 """
 
 import json
@@ -27,7 +27,7 @@ Lost = Callable[[str], None]
 
 
 def turn_to_json(turn: Turn, keep: Keep) -> JsonObject:
-    """The turn; its images are kept by `keep`."""
+    """The turn; its images are stored by `keep`."""
     match turn:
         case SystemTurn():
             return {"role": "system", "text": turn.text}
@@ -48,12 +48,12 @@ def turn_to_json(turn: Turn, keep: Keep) -> JsonObject:
 
 
 def turn_from_json(told: JsonObject, read_file: ReadFile, lost: Lost = lambda _: None) -> Turn:
-    """The turn that `turn_to_json` was given.
+    """The turn that was given to `turn_to_json`.
 
-    An image that is not there as it was has a line in its place, and `lost` is told.
+    A missing or changed image is replaced by a line of text, and `lost` is notified.
 
     Raises:
-        ValueError: this is no turn.
+        ValueError: this is not a turn.
     """
     role = told.get("role")
     if role == "system":
@@ -95,7 +95,7 @@ def _one_told(media: Media, keep: Keep) -> JsonObject:
 def _media(
     told: JsonObject, read_file: ReadFile, lost: Lost
 ) -> tuple[tuple[Media, ...], Sequence[str]]:
-    """What is there as it was, and a line for each that is not."""
+    """The unchanged images, and a line for each other one."""
     found, lines = [], []
     for one in _objects(told, "media"):
         kind, name, digest = _text(one, "mime_type"), one.get("file"), _text(one, "sha256")
@@ -141,22 +141,22 @@ def _unfit(key: str) -> ValueError:
     return ValueError(f"`{key}` has the wrong form")
 
 
-# What holds the structured content of a call, where it is no file.
+# Location of a call's structured content, if it is not a file.
 CONTENT = "content"
 STEP_OUTPUT = "output"
 
-# A shorter text is no longer than what says where it is.
+# A shorter text is no longer than a reference to it.
 _SHORTEST = 64
-# Texts further down, and those after so much was looked through, are told as they are (X6).
+# Texts nested more deeply, or after this amount, are stored as they are (X6).
 _DEEPEST = 16
 _MOST_SEARCHED = 64 * 1024 * 1024
 
 
 @frozen
 class Structured:
-    """Structured content as it is told: `place` is what holds it where `value` does not.
+    """Encoded structured content: `place` is its location if it is not in `value`.
 
-    At the path of each span the text of the result that it names comes before what is there.
+    At the path of each span, the referenced text of the result precedes the remaining text.
     """
 
     value: JsonValue = None
@@ -173,9 +173,9 @@ def structured_to_event(
     keep: Callable[[bytes], str | None],
     mask: Callable[[str], str],
 ) -> Structured:
-    """How to tell it beside `text`, which the file `full` has or, without one, the event.
+    """Encode it beside `text`, which is in the file `full` or, without one, in the event.
 
-    What is longer than `limit` all the same is given to `keep`.
+    If it is still longer than `limit`, it is stored by `keep`.
     """
     dumped = json.dumps(structured, ensure_ascii=False)
     if _is_same(text, dumped):
@@ -193,9 +193,9 @@ def structured_to_event(
 def structured_from_event(
     finished: JsonObject, output: JsonValue, read_file: ReadFile
 ) -> JsonValue:
-    """The structured content that a `tool.finished` tells; `output` is that of its step or item.
+    """The structured content of a `tool.finished`; `output` is that of its step or item.
 
-    `None` where what holds it is gone, or is not as it was.
+    `None` if its location is missing, or has changed.
     """
     place, spans = finished.get("structured_in"), finished.get("structured_spans")
     if place == STEP_OUTPUT:
@@ -210,7 +210,7 @@ def structured_from_event(
 
 
 def _text_at(file: JsonValue, finished: JsonObject, read_file: ReadFile) -> str:
-    """What the file has; without one, the text of the event."""
+    """The content of the file; without one, the text of the event."""
     if file is None:
         return str(finished.get("content") or "")
     data = read_file(str(file))
@@ -235,18 +235,17 @@ def _put_back(value: JsonValue, spans: Any, finished: JsonObject, read_file: Rea
 
 
 class _Texts:
-    """The long texts of a value that stand in `text` too."""
+    """The long texts of a value that also occur in `text`."""
 
     def __init__(self, text: str, mask: Callable[[str], str]) -> None:
-        # What is written is masked: places are those in the masked text, if there it stays as it
-        # is when it is masked again.
+        # Masked text is written: positions refer to it, if masking it again would not change it.
         self._text = mask(text)
         self._mask = mask
         self._left = _MOST_SEARCHED if mask(self._text) == self._text else 0
         self.spans: list[TextSpan] = []
 
     def taken_out(self, value: JsonValue, path: tuple[str | int, ...] = ()) -> JsonValue:
-        """The value without them."""
+        """The value without these texts."""
         if isinstance(value, str):
             return self._rest(value, path)
         if len(path) == _DEEPEST or self._left <= 0:
@@ -261,7 +260,7 @@ class _Texts:
         if len(text) < _SHORTEST or self._left <= 0:
             return text
         masked = self._mask(text)
-        # White space at an end is what results and their texts most often differ in.
+        # White space at the end is the most frequent difference between results and their texts.
         body = masked.rstrip()
         if len(body) < _SHORTEST:
             return text
@@ -274,7 +273,7 @@ class _Texts:
 
 
 def _is_same(text: str, dumped: str) -> bool:
-    """Whether a text is the JSON of what `dumped` is, whatever the white space in it."""
+    """Whether a text is the JSON of `dumped`, ignoring white space."""
     if text == dumped:
         return True
     if text[:1] != dumped[:1]:

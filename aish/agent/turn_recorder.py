@@ -1,4 +1,4 @@
-"""Tells of a conversation's turns as events: to continue it later, or to show what was sent."""
+"""Records a conversation's turns as events: to continue it later, or to show what was sent."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,10 +23,10 @@ _REMEMBERED: Final = 1000
 
 
 class TurnRecorder:
-    """`agent.conversation.Heard` that emits events; those of now are at `place`.
+    """`agent.conversation.Heard` that emits events, currently at `place`.
 
-    An image is kept once, however often its turn is told. One that cannot be kept is told of all
-    the same: the conversation itself goes on.
+    An image is stored once, however often its turn is recorded. If it cannot be stored, the turn is
+    recorded anyway.
     """
 
     def __init__(self, emit: Emit, keep: Keep, place: Place) -> None:
@@ -36,17 +36,17 @@ class TurnRecorder:
         self._kept: dict[str, str | None] = {}
 
     def added(self, turn: Turn, *, told: bool = False) -> None:
-        """A turn was added at the end; whoever continues the conversation wants every one."""
+        """A turn was added at the end; all are needed to continue the conversation."""
         del told
         self._emit(TurnAdded(self.place, self.to_json(turn)))
 
     def replaced(self, turns: Sequence[Turn], reason: str) -> None:
-        """These turns stand in the place of all there were."""
+        """These turns replaced all previous ones."""
         told = tuple([self.to_json(turn) for turn in turns])
         self._emit(HistoryReplaced(self.place, told, reason))
 
     def to_json(self, turn: Turn) -> JsonObject:
-        """The turn as events tell of it."""
+        """The turn in event form."""
         return turn_to_json(turn, self._once)
 
     def _once(self, name: str, content: bytes) -> str | None:
@@ -59,11 +59,11 @@ class TurnRecorder:
 
 
 class RequestRecorder:
-    """`agent.conversation.Heard` that tells what is sent, each message once.
+    """`agent.conversation.Heard` that records what is sent, each message once.
 
-    Nothing is told that an event has already. A long text is in a file, which is named with the
-    text's beginning; `long_texts` remembers which, for the whole run. Images are named only: those
-    of tools are kept anyway, all others came from a file.
+    Content of other events is not repeated. A long text is stored in a file, which is referenced
+    with the text's beginning; `long_texts` caches that for the whole run. Images are only named:
+    those of tools are stored anyway, all others came from a file.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RequestRecorder:
             self._emit(TurnAdded(self._place, self._told(turn), self._purpose))
 
     def replaced(self, turns: Sequence[Turn], reason: str) -> None:
-        """These turns stand in the place of all there were; told are those that are new."""
+        """These turns replaced all previous ones; only new ones are recorded."""
         places = {id(turn): at for at, turn in enumerate(self._turns)}
         told = tuple(
             {"at": places[id(turn)]} if id(turn) in places else self._told(turn) for turn in turns
@@ -106,20 +106,20 @@ class RequestRecorder:
         file = self._file(text, str(told["role"])) if len(text) > REPEATED else ""
         if not file:
             return told
-        # Masked before it is cut: half a secret would not be known for one.
+        # Masked before truncation: a truncated secret would not be recognized.
         shown = self._mask(text)[: _BEGINNING if len(text) > LONG else _OF_REPEATED]
         return {**told, key: shown, "file": file, "characters": len(text)}
 
     def _file(self, text: str, role: str) -> str:
-        """The file of a long text; empty where it is told inline."""
+        """The file of a long text; empty if it is stored inline."""
         content = text.encode("utf-8", "replace")
         digest = sha256(content).hexdigest()
         file = self._long_texts.pop(digest, None)
         if not file and (file is not None or len(text) > LONG):
-            # A full disk costs the file, and the text is told inline.
+            # A full disk loses the file, and the text is stored inline.
             with suppress(OSError):
                 file = self._keep(f"{role}.txt", content)
-        # The one that was used last stands last; the first one is forgotten.
+        # Least recently used cache: the first one is evicted.
         self._long_texts[digest] = file or ""
         if len(self._long_texts) > _REMEMBERED:
             del self._long_texts[next(iter(self._long_texts))]
@@ -129,7 +129,7 @@ class RequestRecorder:
 def request_recorder(
     runtime: AgentRuntime, place: Place, purpose: MessagePurpose
 ) -> RequestRecorder | None:
-    """Who tells what is sent in a run; in a session, which keeps its conversation, nobody."""
+    """The recorder of sent messages; `None` in a session, which records its conversation."""
     if runtime.long_texts is None:
         return None
     here = Place(place.step, place.item)

@@ -1,6 +1,7 @@
-"""The replies that come from us and not from a tool, all marked `[aish]`.
+"""Replies that are written by aish and not by a tool, all marked `[aish]`.
 
-Untrusted text comes here masked: some of it is cut, and half a secret would not be known for one.
+Untrusted text must be masked by the caller: some of it is truncated, and a truncated secret would
+not be recognized.
 """
 
 import re
@@ -27,46 +28,46 @@ _SHOWN_REASON = 400
 
 
 def not_parseable(why: str) -> str:
-    """The reply to arguments that are no JSON object (L17)."""
+    """The reply to arguments that are not a JSON object (L17)."""
     return f"[aish] tool arguments not parseable as JSON: {_short(why, _SHOWN_REASON)}"
 
 
 def does_not_fit(path: str, why: str) -> str:
-    """The reply to arguments that do not fit the tool's `inputSchema` (L17)."""
+    """The reply to arguments that do not match the tool's `inputSchema` (L17)."""
     place = _short(path, _SHOWN_NAME) or "arguments"
     return f"[aish] tool arguments do not fit the schema: {place}: {_short(why, _SHOWN_REASON)}"
 
 
 def too_many(count: int, limit: int) -> str:
-    """The reply to each call of a turn that asks for more than it may (L16)."""
+    """The reply to each call of a turn with too many calls (L16)."""
     return f"[aish] {count} tool calls in one turn, and at most {limit} are allowed: none was run"
 
 
 def ended(seconds: float, printed: str) -> str:
-    """What is told of a command that we ended."""
+    """The message about a command that was ended by aish."""
     said = f"[aish] the command was ended after {seconds:.1f} s"
     return f"{said}; it had printed:\n{printed}" if printed else f"{said}; it had printed nothing"
 
 
 def left_out(tool: str, characters: int) -> str:
-    """What stands for an old result in a long conversation (L19)."""
+    """The replacement of an old result in a long conversation (L19)."""
     size = "1 character" if characters == 1 else f"{characters:,} characters"
     return f"[aish] result of {_short(tool, _SHOWN_NAME)} left out ({size})"
 
 
 def is_left_out(text: str) -> bool:
-    """Whether a text is such a line already."""
+    """Whether a text is already such a replacement."""
     return _LEFT_OUT.fullmatch(text) is not None
 
 
 def media_gone(kind: str) -> str:
-    """What stands for an image that was in an earlier part of a conversation, and is not kept."""
+    """The replacement of an image of an earlier part of a conversation that was not stored."""
     shown = for_line(kind) if len(kind) <= _SHOWN_NAME else ""
     return f"[aish] no longer there: {shown or 'unknown type'}"
 
 
 def rounds_left_out(rounds: int, model: str = "", summary: str = "") -> str:
-    """What stands for the oldest rounds of a long conversation, maybe with a summary (L19)."""
+    """The replacement of the oldest rounds of a long conversation, or their summary (L19)."""
     gone = f"[aish] {counted(rounds, 'earlier round')} left out here"
     if not summary:
         return gone
@@ -75,12 +76,12 @@ def rounds_left_out(rounds: int, model: str = "", summary: str = "") -> str:
 
 
 def is_shortened(text: str) -> bool:
-    """Whether such a note is in a question: there was more to the conversation."""
+    """Whether such a note is in a question, so that the conversation was longer."""
     return _ROUNDS_LEFT_OUT.search(text) is not None
 
 
 def unknown_tool(name: str, known: Sequence[str]) -> str:
-    """The reply to a name that no visible tool has, with the nearest right names."""
+    """The reply to a name that no visible tool has, with the closest right names."""
     said = f"[aish] no such tool: {_short(name, _SHOWN_NAME) or '(no name)'}"
     if not known:
         return f"{said}; no tools can be called here"
@@ -91,8 +92,8 @@ def unknown_tool(name: str, known: Sequence[str]) -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Up to three known names that `name` may have been meant to be, the likeliest first."""
-    # Only a wrong name pays for the import.
+    """Up to three known names similar to `name`, the most similar first."""
+    # Imported only for a wrong name.
     import difflib
 
     name = name[:_SHOWN_NAME]
