@@ -1,1 +1,1 @@
-"""What a user would name: each uses the engine, which knows none of them."""
+"""User-visible features: each uses the engine, which knows none of them."""

@@ -1,4 +1,4 @@
-"""Taking a lock of what is there now, and comparing it with the one that is written (P8)."""
+"""Creates a lock of the current state, and compares it with the stored one (P8)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,8 +16,8 @@ from aish.policy.lock import Difference, Lock, ServerPin, compare
 class Taken:
     """The lock as it would be written now.
 
-    `unasked` are optional servers that did not come up: their pins are those of the older lock,
-    if it has them, and are no part of `differences`.
+    `unasked` are optional servers that did not start: their pins are copied from the older lock, if
+    present, and are not part of `differences`.
     """
 
     lock: Lock
@@ -44,7 +44,7 @@ async def take_lock(plan: Plan, older: Lock | None, environment: RunEnvironment)
 def _kept(
     servers: Mapping[str, ServerPin], older: Lock, missing: set[str]
 ) -> Mapping[str, ServerPin]:
-    """The servers, those that are missing with their older pins; new ones are left out."""
+    """The servers, with older pins for missing ones; new missing ones are omitted."""
     kept: dict[str, ServerPin] = {}
     for alias, server in servers.items():
         if alias not in missing:

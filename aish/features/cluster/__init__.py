@@ -1,1 +1,1 @@
-"""`--cluster`: items in slices on the workers of Dask."""
+"""`--cluster`: runs slices of items on Dask workers."""

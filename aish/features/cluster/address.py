@@ -1,4 +1,4 @@
-"""`--cluster`: where the workers are, and whether the way there is fit for secrets (B7)."""
+"""`--cluster`: address of the workers, and whether the connection is secure enough (B7)."""
 
 import re
 from ipaddress import ip_address
@@ -20,7 +20,7 @@ _CA, _CERT, _KEY = "--cluster-ca", "--cluster-cert", "--cluster-key"
 
 @frozen
 class Certificates:
-    """The files that the two ends of a connection know each other by."""
+    """The certificate files for mutual authentication."""
 
     ca: Path
     cert: Path
@@ -29,7 +29,7 @@ class Certificates:
 
 @frozen
 class ClusterAddress:
-    """So many `workers` of our own, or the `scheduler` of a cluster that is there already."""
+    """A number of local `workers` to start, or the `scheduler` of an existing cluster."""
 
     workers: int = 0
     scheduler: str = ""
@@ -37,17 +37,17 @@ class ClusterAddress:
 
     @property
     def is_local(self) -> bool:
-        """Whether the workers are ours to start."""
+        """Whether the workers are started by this run."""
         return not self.scheduler
 
 
 def cluster_address(
     text: str, ca: Path | None = None, cert: Path | None = None, key: Path | None = None
 ) -> ClusterAddress:
-    """What `--cluster` and the options beside it say.
+    """The address given by `--cluster` and related options.
 
     Raises:
-        UsageError: this is no address; or items and secrets would go there in the clear.
+        UsageError: the address is invalid, or the connection would be unencrypted.
     """
     files = {_CA: ca, _CERT: cert, _KEY: key}
     if text.startswith("local:"):

@@ -1,4 +1,4 @@
-"""Dask distributed (extra `dask`), which only runs with `--cluster` load."""
+"""Dask distributed (extra `dask`), imported only with `--cluster`."""
 
 import logging
 from collections.abc import AsyncGenerator
@@ -16,7 +16,7 @@ INSTALL = "pip install 'aish-pipelines[dask]'"
 
 
 def require_dask() -> None:
-    """See that Dask is installed, before anything is begun.
+    """Check that Dask is installed, before anything is begun.
 
     Raises:
         UsageError: it is not; says how it is installed.
@@ -28,8 +28,8 @@ def require_dask() -> None:
 
 
 def quiet() -> None:
-    """Load Dask, and let it keep to itself what a run tells in its own words."""
-    import distributed  # ruff: ignore[unused-import] - its levels are set when it is loaded
+    """Import Dask, and suppress its log messages for what a run reports itself."""
+    import distributed  # ruff: ignore[unused-import] - its levels are set on import
 
     for name in ("distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -40,8 +40,8 @@ def quiet() -> None:
 
 @asynccontextmanager
 async def ended_in_order(thing: AbstractAsyncContextManager[object]) -> AsyncGenerator[None]:
-    """A part of Dask that is open meanwhile, and closed in peace also where we are cancelled."""
-    await thing.__aenter__()  # ruff: ignore[unnecessary-dunder-call] - its end is shielded, its beginning is not
+    """An open Dask object, which is closed properly even on cancellation."""
+    await thing.__aenter__()  # ruff: ignore[unnecessary-dunder-call] - its exit is shielded, its enter is not
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
-"""The run's side of a cluster: slices of items go out as tasks, their results come back (B7).
+"""The run's side of a cluster: sends slices of items as tasks, collects their results (B7).
 
-The run alone writes: the journal, the files of its folder, staged calls. A task is bound to one
-session of one worker, so Dask never runs it a second time elsewhere; what becomes of the items of a
-worker that is lost is decided here.
+Only the run writes: the journal, the files of its folder, staged calls. A task is bound to one
+session of one worker, so Dask never runs it again elsewhere; what happens to the items of a lost
+worker is decided here.
 """
 
 import itertools
@@ -63,12 +63,12 @@ _CLOSING = 5.0
 
 
 class _LostError(Exception):
-    """A worker, or its session of this run, is not there any more."""
+    """A worker, or its session of this run, was lost."""
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A session of this run on a worker: what it runs, and what it was told."""
+    """A session of this run on a worker: its slices, and the data sent to it."""
 
     address: str
     token: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -82,10 +82,10 @@ class _Worker:
 
 @dataclass(slots=True)
 class _RemoteStep:
-    """A step of which items are run on workers.
+    """A step whose items run on workers.
 
-    `tools` may be called for an item, and not be called again unasked. `records` are those that the
-    step began with. `seconds` is about what an item takes.
+    `tools` may be called for an item, and not be called again without consent. `records` are those
+    at the start of the step. `seconds` is the approximate duration of an item.
     """
 
     scene: Scene
@@ -97,7 +97,7 @@ class _RemoteStep:
 
 @dataclass(slots=True)
 class _Handover:
-    """A slice that a worker has: its task, and the lease that is out."""
+    """A slice on a worker: its task, and its current lease."""
 
     number: int
     worker: _Worker
@@ -113,7 +113,7 @@ class _Handover:
 class Dispatcher:
     """`stage.Carrier` of one run; `stage` is that of the whole run.
 
-    `living` says how many workers there can still be. `errors` end the run when all is done.
+    `living` returns the maximum number of workers. `errors` end the run after everything is done.
     """
 
     client: Client
@@ -131,11 +131,11 @@ class Dispatcher:
 
     @property
     def slots(self) -> int:
-        """How many items may be in flight."""
+        """The number of items that may be in flight."""
         return int(self.stage.slots.total_tokens)
 
     def size(self, step: Step, stage: StepContext) -> int:
-        """As many items as take a tenth of a second; one where a call may not be made again."""
+        """As many items as take a tenth of a second; one if a call must not be repeated."""
         remote = self._of(step, stage)
         if remote.tools or remote.seconds is None:
             return 1
@@ -144,7 +144,7 @@ class Dispatcher:
     async def carry(
         self, step: Step, items: Sequence[RemoteItem], wanted: Callable[[], bool]
     ) -> None:
-        """Run items on a worker; those of one that is lost on another one, where that may be."""
+        """Run items on a worker; those of a lost one on another one, if allowed."""
         remote, lost = self._of(step, items[0].stage), 0
         self._carrying += 1
         try:
@@ -158,7 +158,7 @@ class Dispatcher:
                 items = [item for item in items if not item.ended]
                 if not items or (came_back and not wanted()):
                     return
-                # A session that has ended itself brings back what it has, and is lost all the same.
+                # A session that ended by itself returns its results, and still counts as lost.
                 lost += 1
                 failure = after_loss(remote.tools, lost, retry_unknown=self.rules.retry_unknown)
                 if failure is not None:
@@ -170,10 +170,10 @@ class Dispatcher:
             self._carrying -= 1
 
     async def serve(self, tasks: TaskGroup) -> None:
-        """See which workers are there, and open on each what the run needs, until cancelled.
+        """Watch the workers, and open on each what the run needs, until cancelled.
 
         Raises:
-            UnavailableError: there is no worker any more, or the scheduler is gone.
+            UnavailableError: there are no workers left, or the scheduler is gone.
         """
         opening = Packed(
             Opening(
@@ -197,22 +197,22 @@ class Dispatcher:
             await anyio.sleep(_LOOK_SECONDS)
 
     async def close(self) -> None:
-        """Have the workers close what they have open for the run."""
+        """Close everything opened for the run on the workers."""
         with anyio.move_on_after(_CLOSING, shield=True):
             async with anyio.create_task_group() as tasks:
                 for worker in self._workers.values():
                     tasks.start_soon(self._close, worker)
 
     async def _close(self, worker: _Worker) -> None:
-        # One that is lost has nothing open any more.
+        # A lost worker has nothing open any more.
         with suppress(_LostError):
             await self._call(worker, close_session)
 
     async def _attend(self, worker: _Worker, opening: Packed) -> None:
-        """Open a session, and tell it that the run is there, until it is lost.
+        """Open a session, and send heartbeats to it until it is lost.
 
         Raises:
-            AishError: what the run needs cannot be opened there.
+            AishError: a resource of the run cannot be opened there.
         """
         with suppress(_LostError):
             error = await self._call(worker, open_session, opening, version=__version__)
@@ -231,7 +231,7 @@ class Dispatcher:
         self._lose(worker)
 
     async def _call(self, worker: _Worker, function: Any, *given: object, **more: object) -> Any:
-        """What a function of `worker_session` gives, called there beside all tasks."""
+        """Call a function of `worker_session` on the worker, outside of all tasks."""
         try:
             found = await self.client.run(
                 function, self.folder.id, worker.token, *given, workers=[worker.address], **more
@@ -251,7 +251,7 @@ class Dispatcher:
 
     @asynccontextmanager
     async def _place(self) -> AsyncGenerator[_Worker]:
-        """A place on the worker that has the most; waits until there is one."""
+        """A free place on the worker with the most; waits until there is one."""
         while True:
             ready = [one for one in self._workers.values() if one.ready and not one.lost]
             worker = min(ready, key=lambda one: one.busy, default=None)
@@ -266,7 +266,7 @@ class Dispatcher:
             self._stir()
 
     def _lose(self, worker: _Worker) -> None:
-        """A session is gone: nothing of what it has comes back."""
+        """A session is lost: its results are discarded."""
         worker.lost = True
         if self._workers.get(worker.address) is worker:
             del self._workers[worker.address]
@@ -278,8 +278,8 @@ class Dispatcher:
         self._changed = anyio.Event()
 
     def _of(self, step: Step, stage: StepContext) -> _RemoteStep:
-        """What is known of a step, and what its items have in common."""
-        # A sub-pipeline that is tried again has the same steps, and other records.
+        """The state of a step, and the data shared by its items."""
+        # A retried sub-pipeline has the same steps, and other records.
         key = stage.name(step), stage.within, id(stage.records)
         remote = self._remote.get(key)
         if remote is None:
@@ -314,7 +314,7 @@ class Dispatcher:
     async def _ran(
         self, worker: _Worker, remote: _RemoteStep, step: Step, items: Sequence[RemoteItem]
     ) -> bool:
-        """Whether a slice has come back from its worker, with the end of each item that has one."""
+        """Whether a slice was completed by its worker, with the end of each ended item."""
         sent = _Handover(next(self._numbers), worker, remote, items)
         try:
             await self._exchange(sent, step)
@@ -326,14 +326,14 @@ class Dispatcher:
             raise
         finally:
             if sent.lease is not None:
-                # Nobody knows what it came to.
+                # Its outcome is unknown.
                 self._meter.take_back(sent.lease, sent.lease.used_up)
             if sent.task is not None:
                 sent.task.release()
         return True
 
     async def _exchange(self, sent: _Handover, step: Step) -> None:
-        """Hand a slice over, once more with each lease that it needs, until it is done."""
+        """Send a slice, and again with each further lease, until it is done."""
         name, parts = sent.items[0].stage.name(step), _PARTS * self.slots
         sent.lease = await self._meter.lend(name, parts)
         await self._show(sent.worker, sent.remote.scene)
@@ -348,9 +348,9 @@ class Dispatcher:
             self._submit(sent, Renewal(sent.number, sent.lease, refusal))
 
     async def _recall(self, sent: _Handover, step: Step) -> None:
-        """Nobody waits for a slice any more: end it, and take what there is of it."""
+        """Cancel a slice that is no longer needed, and collect its partial results."""
         if sent.task is None:
-            # It was not handed over.
+            # It was not sent.
             self._tell_unfinished(sent, step)
             return
         with suppress(_LostError):
@@ -382,7 +382,7 @@ class Dispatcher:
         )
 
     def _submit(self, sent: _Handover, order: Slice | Renewal) -> None:
-        """A task for this worker and no other: where it is lost, the task is run nowhere."""
+        """A task for this worker only: if the worker is lost, the task is not run."""
         if sent.task is not None:
             sent.task.release()
         sent.paused = False
@@ -399,7 +399,7 @@ class Dispatcher:
         )
 
     async def _taken(self, sent: _Handover, step: Step) -> SliceResult:
-        """The result of a slice so far, once all of it is written down."""
+        """The result of a slice so far, after it was recorded."""
         result = await self._result(sent)
         if sent.lease is not None:
             lease, sent.lease = sent.lease, None
@@ -430,7 +430,7 @@ class Dispatcher:
         return found
 
     async def _take(self, sent: _Handover, step: Step, result: SliceResult) -> None:
-        """Write down what a slice has brought back."""
+        """Record the results of a slice."""
         for name, data in result.files:
             self._keep(name, data)
         for event in result.notices:
@@ -455,25 +455,25 @@ class Dispatcher:
             raise InternalError(f"on a worker: {_last_line(result.broken)}")
 
     async def _is_put_down(self, event: Event) -> bool:
-        """Whether a staged call has come to where it is reviewed, as its model believes."""
+        """Whether a staged call has reached the review file, as its model was told."""
         if not isinstance(event, ToolDecided) or event.verdict != "staged":
             return True
         decision = Decision(event.verdict, event.rule, event.digest, None, by_person=False)
         return await self.stage.resources.runtime.gate.is_put_down(decision)
 
     def _keep(self, name: str, data: bytes) -> None:
-        """Put a file of a worker into the run's folder; a full disk costs the file, not the run."""
+        """Store a file of a worker in the run's folder; a full disk loses the file, not the run."""
         try:
             self.folder.keep_as(name, data)
         except FileExistsError:
-            # Named by what is in it: another item has brought the same.
+            # Named by its content: another item has sent the same.
             return
         except OSError as error:
             said = f"{name} could not be kept: {error.strerror or error}"
             self._emit(Notice(NOWHERE, "warning", "not_kept", said))
 
     def _tell_unfinished(self, sent: _Handover, step: Step) -> None:
-        """Say of items without an end that nothing of them is under way, where that matters."""
+        """Emit the end of requests and calls of items without an end, where that matters."""
         for item in sent.items if sent.remote.tools else ():
             if not item.ended:
                 said = "it came back from its worker unfinished, and all of its calls are known"
@@ -497,7 +497,7 @@ _NOT_STAGED = Failure(
 
 
 async def _value(task: "Future[Any]") -> Packed | None:
-    """What a task has given; nothing where its worker was lost."""
+    """The value of a task; `None` if its worker was lost."""
     error = await task.exception()
     if error is None and task.status != "cancelled":
         found: Packed | None = await task.result()
@@ -508,7 +508,7 @@ async def _value(task: "Future[Any]") -> Packed | None:
 
 
 def _untracked(tools: tuple[str, ...]) -> str:
-    """What is said of a step of which a worker that is lost may have made calls."""
+    """The message about a step whose calls on a lost worker are unknown."""
     named = backticked(tools, 3)
     return f"items run on workers: calls of {named} are recorded when an item ends"
 
@@ -523,7 +523,7 @@ def _last_line(traceback: str) -> str:
 
 
 def unavailable(error: BaseException) -> UnavailableError:
-    """What to say where Dask fails us."""
+    """The message about a failure of Dask."""
     said = str(error).strip() or type(error).__name__
     return UnavailableError(
         f"the cluster failed: {said.splitlines()[0]}",
@@ -536,11 +536,11 @@ def unavailable(error: BaseException) -> UnavailableError:
 async def open_carrier(
     stage: StepContext, address: ClusterAddress, folder: RunFolder, rules: ToolRules
 ) -> AsyncGenerator[Carrier]:
-    """Connect to the cluster, or start one; at the end nothing of the run is left there.
+    """Connect to the cluster, or start one; cleans up at the end.
 
     Raises:
-        UnavailableError: the cluster is not there, or cannot do what the run needs.
-        LockDiffersError: tools on a worker are not as they were locked.
+        UnavailableError: the cluster is unreachable or unsuitable.
+        LockDiffersError: tools on a worker differ from the lock.
     """
     quiet()
     async with AsyncExitStack() as stack:
@@ -567,7 +567,7 @@ async def open_carrier(
 async def _scheduler(
     address: ClusterAddress, folder: RunFolder, stack: AsyncExitStack
 ) -> tuple[str, Any, Callable[[], int]]:
-    """Where it is, what opens it, and how many workers there can still be."""
+    """The scheduler's address, its credentials, and the maximum number of workers."""
     if address.is_local:
         cluster = await stack.enter_async_context(local_cluster(address.workers, folder.logs))
         return cluster.address, cluster.security, lambda: cluster.living

@@ -1,4 +1,4 @@
-"""What becomes of an item whose worker was lost, and which calls that depends on (B3, B7)."""
+"""Which items of a lost worker may be run again, depending on their calls (B3, B7)."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,10 +20,10 @@ LOST = "its worker was lost"
 
 @frozen
 class ToolRules:
-    """What other features know of calls.
+    """Properties of calls that other features decide.
 
-    `repeatable` says of a plan which of its tools may be called again, `staging` makes what staged
-    calls are held against on a worker, `retry_unknown` lets any call be made again.
+    `repeatable` says of a plan which of its tools may be called again, `staging` makes the check of
+    staged calls on a worker, `retry_unknown` allows repeating any call.
     """
 
     repeatable: Callable[[Plan], Callable[[str], bool]]
@@ -37,7 +37,7 @@ def unrepeatable(
     resources: Resources,
     repeatable: Callable[[Plan], Callable[[str], bool]],
 ) -> tuple[str, ...]:
-    """The tools that an item of `step` may call by the rules, and that may not be called again."""
+    """The tools that an item of `step` may call by the rules, and that must not be called again."""
     may_repeat = repeatable(plan)
     names = dict.fromkeys(_callable(step, plan, resources))
     own = [str(name) for name in names if not may_repeat(str(name))]
@@ -49,7 +49,7 @@ def unrepeatable(
 
 
 def _callable(step: Step, plan: Plan, resources: Resources) -> Iterator[ToolName]:
-    """The tools of a step that a rule approves for some arguments: nobody is asked on a worker."""
+    """The tools of a step that a rule approves for some arguments; workers cannot ask."""
     named: tuple[ToolName, ...] = ()
     match step:
         case PromptStep():
@@ -66,7 +66,7 @@ def _callable(step: Step, plan: Plan, resources: Resources) -> Iterator[ToolName
 
 
 def after_loss(tools: tuple[str, ...], lost: int, *, retry_unknown: bool) -> Failure | None:
-    """Why an item may not be begun again, where that is so; it was on so many lost workers."""
+    """Why an item must not be run again, if so, given the number of lost workers it was on."""
     if tools and not retry_unknown:
         named = backticked(tools, 3)
         why = f"{LOST}, and calls of {named} may have been sent, so they are not made again"

@@ -1,7 +1,7 @@
-"""`--cluster local:N`: a scheduler in this process, and N workers that end with it (B7, M10).
+"""`--cluster local:N`: a scheduler in this process, and N worker processes (B7, M10).
 
-All of it speaks TLS with a certificate made for this run: other users of the machine can reach the
-port, and a scheduler runs whatever it is sent. A worker is a process of this module:
+All connections use TLS with a certificate made for this run: other users of the machine can reach
+the port, and a scheduler executes any code that it receives. A worker is a process of this module:
 `python -m aish.features.cluster.local_workers < settings.json`.
 """
 
@@ -27,7 +27,7 @@ from aish.system.process.reaper import Reaper
 
 _RESTARTS = 3
 _THREADS = 4
-# Dask serves pages about itself over HTTP to whoever asks: here on a free port, and none.
+# Dask serves a dashboard over HTTP without authentication: disabled as far as possible.
 _NO_ROUTES: dict[str, list[str]] = {
     f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")
 }
@@ -37,10 +37,10 @@ _TLS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 
 @dataclass(slots=True)
 class LocalCluster:
-    """Where the scheduler is, and how one gets in; `living` is how many workers there still are.
+    """Address and credentials of the scheduler; `living` returns the number of workers left.
 
-    They are there until the cluster is closed, also where the run is cancelled before that: it
-    still has things to close on them.
+    They exist until the cluster is closed, even if the run is cancelled before that: it still has
+    resources to close on them.
     """
 
     address: str
@@ -52,7 +52,7 @@ class LocalCluster:
 
 @asynccontextmanager
 async def local_cluster(count: int, logs: Path | None) -> AsyncGenerator[LocalCluster]:
-    """`count` workers; one that dies is replaced, a few times."""
+    """Start `count` workers; one that dies is replaced, a limited number of times."""
     security = Security.temporary()
     options: Any = {"host": "127.0.0.1", "port": 0, "security": security, **_WITHOUT_PAGES}
     with ExitStack() as stack:
@@ -73,7 +73,7 @@ async def local_cluster(count: int, logs: Path | None) -> AsyncGenerator[LocalCl
 
 
 async def _keep(cluster: LocalCluster, number: int, logs: Path | None, reaper: Reaper) -> None:
-    """One worker, and another one in its place if it dies."""
+    """Keep one worker running, replacing it if it dies."""
     with anyio.CancelScope(shield=True) as scope:
         cluster.workers.append(scope)
         for _ in range(0 if cluster.over else _RESTARTS + 1):
@@ -85,7 +85,7 @@ async def _keep(cluster: LocalCluster, number: int, logs: Path | None, reaper: R
             try:
                 await process.wait()
             finally:
-                # It has closed what it had open, or will not: its own children end with it.
+                # It has closed its resources, or will not: its own children end with it.
                 await process.stop(0)
     cluster.living -= 1
 
@@ -101,20 +101,20 @@ def _start(cluster: LocalCluster, number: int, logs: Path | None, reaper: Reaper
     with ExitStack() as stack:
         reading, writing = os.pipe()
         stack.callback(os.close, reading)
-        # Certificate and key: a few kilobytes, which a pipe takes at once.
+        # Certificate and key: a few kilobytes, less than the capacity of a pipe.
         with os.fdopen(writing, "w") as pipe:
             json.dump(settings, pipe)
         log = os.devnull if logs is None else str(logs / f"worker-{number}.log")
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         stack.callback(os.close, out)
-        # -P: what lies in the current folder is not to be imported.
+        # -P: do not import from the current folder.
         argv = [sys.executable, "-P", "-m", "aish.features.cluster.local_workers"]
         streams = (reading, out, out)
         return start_process(argv, cwd=Path.cwd(), env=os.environ, streams=streams, reaper=reaper)
 
 
 def main() -> None:
-    """Work for the scheduler that standard input names, until it is gone or we are ended."""
+    """Work for the scheduler given on standard input, until it or this process ends."""
     settings = json.load(sys.stdin)
     quiet()
     asyncio.run(_serve(settings))

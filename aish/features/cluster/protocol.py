@@ -1,6 +1,6 @@
-"""What travels between a run and its workers: what to open, slices of items, and their results."""
+"""Messages between a run and its workers: resources to open, slices of items, results."""
 
-import pickle  # ruff: ignore[suspicious-pickle-import] - Dask itself carries nothing else
+import pickle  # ruff: ignore[suspicious-pickle-import] - Dask itself uses pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,10 +17,10 @@ from aish.policy.gate import Staging
 
 
 class Packed:
-    """A value as bytes: Dask looks into nothing of it, and writes nothing of it into its logs.
+    """A value as bytes, so that Dask neither inspects nor logs it.
 
-    It only travels over connections that no one else has: TLS with certificates on both ends, or a
-    loopback address that the user has named. Whoever could write there could run programs anyway.
+    It is sent only over trusted connections: TLS with mutual authentication, or a loopback address
+    named by the user. Anyone able to write there could run programs anyway.
     """
 
     __slots__ = ("_data",)
@@ -29,16 +29,15 @@ class Packed:
         self._data = pickle.dumps(value)
 
     def value(self) -> Any:
-        """What was packed at the other end."""
-        return pickle.loads(self._data)  # ruff: ignore[suspicious-pickle-usage] - see above: it is ours
+        """The unpacked value."""
+        return pickle.loads(self._data)  # ruff: ignore[suspicious-pickle-usage] - see above: the data is trusted
 
 
 @frozen
 class Opening:
-    """What a worker opens for a run, and keeps open until the run is over.
+    """The resources that a worker opens for a run, until the run is over.
 
-    `keeps` says whether the run has a folder for files, `staging` makes what staged calls are held
-    against.
+    `keeps` says whether the run has a folder for files, `staging` makes the check of staged calls.
     """
 
     run: str
@@ -49,7 +48,7 @@ class Opening:
 
 @frozen
 class Scene:
-    """What all items of a step have in common."""
+    """The data shared by all items of a step."""
 
     number: int
     step: str
@@ -64,7 +63,7 @@ class Scene:
 class Slice:
     """Items that a worker runs one after the other, within `lease` and `seconds`.
 
-    `used` is what each item has used before, on a worker that was lost.
+    `used` is the earlier usage of each item, on a worker that was lost.
     """
 
     number: int
@@ -77,9 +76,9 @@ class Slice:
 
 @frozen
 class Renewal:
-    """A slice that has used up its lease goes on: with another one, or with a `refusal`.
+    """Continuation of a slice whose lease is used up: another lease, or a `refusal`.
 
-    Without a lease it only brings back what there is.
+    Without a lease it only returns partial results.
     """
 
     number: int
@@ -89,7 +88,7 @@ class Renewal:
 
 @frozen
 class ItemResult:
-    """What an item has told since the last result of its slice, and its end if it has ended."""
+    """The events of an item since the last result of its slice, and its end if it has ended."""
 
     events: tuple[Event, ...]
     record: StepRecord | None
@@ -97,11 +96,12 @@ class ItemResult:
 
 @frozen
 class SliceResult:
-    """What came of a slice so far.
+    """The result of a slice so far.
 
-    It is over, unless there is a `demand` that its lease does not meet. `items` are those that
-    were begun; `files` are for the run's folder; `notices` are of what the worker has open.
-    `errors` end the run when all of it is done, and `broken` is the traceback of a bug.
+    The slice is complete, unless there is a `demand` that its lease does not cover. `items` are
+    those that were begun; `files` are for the run's folder; `notices` are of the worker's
+    resources. `errors` end the run after everything is done, and `broken` is the traceback of a
+    bug.
     """
 
     items: tuple[ItemResult, ...]

@@ -1,7 +1,7 @@
-"""A worker's part in a run: what the run needs is open there, and slices of items are run (B7).
+"""A worker's side of a run: opens its resources and runs slices of items (B7).
 
-Each slice counts for itself, within the lease that it was given (B8). `run_slice` is the function
-of a task. The other functions at the end are called by the run beside its tasks, by `Client.run`.
+Each slice has a meter of its own, within its lease (B8). `run_slice` is the function of a task. The
+other functions at the end are called by the run outside of its tasks, by `Client.run`.
 """
 
 import asyncio
@@ -85,9 +85,9 @@ class _Waiting:
 
 
 class LeasedMeter(RunMeter):
-    """Counts within a lease: what does not fit waits for another lease, or for a refusal.
+    """A meter within a lease: what does not fit waits for another lease, or for a refusal.
 
-    `changed` is called when something waits, or a request is over. `owns` says what it counts.
+    `changed` is called when a request waits or ends. `owns` says what it counts.
     """
 
     def __init__(
@@ -102,17 +102,17 @@ class LeasedMeter(RunMeter):
 
     @property
     def demand(self) -> Demand | None:
-        """What the lease does not hold, once nothing is under way that could leave it over."""
+        """The amount missing from the lease, once no request in progress could release it."""
         return self._waiting[0].demand if self._waiting and not self._requests else None
 
     def give_back(self) -> Mapping[str | None, Amount]:
-        """The lease is over: what was spent of it. Nothing more fits until it is renewed."""
+        """End the lease; returns its usage. Nothing more fits until it is renewed."""
         spent = self.budget.all_spent
         self.budget = _budget({step: _nothing(own) for step, own in self._lease.limits.items()})
         return spent
 
     def renew(self, lease: Lease, refusal: AishError | None) -> None:
-        """Go on with another lease; `refusal` is for what has waited longest."""
+        """Continue with another lease; `refusal` applies to the longest waiting request."""
         self.budget = _budget(lease.limits)
         answered, self._waiting = self._waiting, []
         for number, waiting in enumerate(answered):
@@ -138,13 +138,13 @@ class LeasedMeter(RunMeter):
             raise waiting.refusal
 
     async def reserved(self, step: str | None, need: Amount) -> Reserved:
-        """As of `RunMeter`; counted until it is settled."""
+        """See `RunMeter`; counted until it is settled."""
         found = await super().reserved(step, need)
         self._requests += 1
         return found
 
     def settle(self, reserved: Reserved, used: Amount) -> None:
-        """As of `RunMeter`."""
+        """See `RunMeter`."""
         super().settle(reserved, used)
         self._requests -= 1
         self._changed()
@@ -152,30 +152,30 @@ class LeasedMeter(RunMeter):
 
 @frozen
 class SliceMeters:
-    """The meter to the models of a plan: each request counts for the slice that it is of."""
+    """The meter for the models of a plan: each request is counted by its slice."""
 
     prices: Mapping[str, Pricing | None]
     meters: Callable[[], Iterable[LeasedMeter]]
 
     def inner(self, plan: Plan) -> "SliceMeters":
-        """The same, to a sub-pipeline."""
+        """The meter for a sub-pipeline."""
         return SliceMeters(prices_of(plan), self.meters)
 
     async def reserve(
         self, place: Place, alias: str, size: int, max_tokens: int | None
     ) -> RequestHold:
-        """As `RunMeter.reserve`, of the slice."""
+        """See `RunMeter.reserve`, for the slice."""
         return await self._of(place).reserve_at(self.prices.get(alias), place, size, max_tokens)
 
     async def count_call(self, place: Place) -> None:
-        """As `RunMeter.count_call`, of the slice."""
+        """See `RunMeter.count_call`, for the slice."""
         await self._of(place).count_call(place)
 
     def _of(self, place: Place) -> LeasedMeter:
         meters = tuple(self.meters())
         if not meters:
             raise InternalError(f"nothing is under way that could be {place}")
-        # What is nobody's own is counted all the same.
+        # Requests of no item are counted anyway.
         return next((meter for meter in meters if meter.owns(place)), meters[0])
 
 
@@ -195,15 +195,15 @@ _CLOSING = 5.0
 _LATE = 1.0
 """The run itself ends what is out of time, if it is still there."""
 _REMEMBERED = 1000
-# Answers come whole from workers: piece by piece they are for who watches one answer.
+# Workers send whole answers: deltas are for interactive display only.
 _PIECES = (TextDelta, ReasoningDelta, TextWithdrawn, ToolOutput)
 
 
 class WorkerSession(threading.Thread):
     """One run on one worker, in a thread and an event loop of its own.
 
-    `ready` holds why it could not be opened, if so. It is over when the run says so, or has not
-    been heard of for a while.
+    `ready` has the error if it could not be opened. It ends when the run says so, or after a time
+    without heartbeats.
     """
 
     def __init__(self, token: str, opening: Packed) -> None:
@@ -229,10 +229,10 @@ class WorkerSession(threading.Thread):
         self._over: anyio.Event
 
     def run(self) -> None:
-        """Be there until the run is over."""
+        """Keep the session open until the run is over."""
         try:
             anyio.run(self._live)
-        except Exception as error:  # ruff: ignore[blind-except] - a bug: the run tells of it and ends
+        except Exception as error:  # ruff: ignore[blind-except] - a bug: the run reports it and ends
             self._broken = traceback.format_exc()
             if not self.ready.done():
                 self.ready.set_exception(error)
@@ -242,7 +242,7 @@ class WorkerSession(threading.Thread):
                 forget(self)
 
     def work(self, order: Packed) -> Packed | None:
-        """The result of a slice so far, for another thread; nothing if the session is over."""
+        """The result of a slice so far, for another thread; `None` if the session is over."""
         if self.closed.done():
             return self._gone()
         working = self._result(order)
@@ -256,23 +256,23 @@ class WorkerSession(threading.Thread):
         return found.result() if found.done() and not found.cancelled() else self._gone()
 
     def tell(self, function: Callable[[], object]) -> None:
-        """Have something done in the loop of the session, if that is still there."""
+        """Run a function in the session's loop, if the loop still exists."""
 
         def call(loop: Future[asyncio.AbstractEventLoop]) -> None:
-            # Closed meanwhile: nobody is there to be told.
+            # Closed meanwhile: there is no receiver.
             with suppress(RuntimeError):
                 loop.result().call_soon_threadsafe(function)
 
         self._loop.add_done_callback(call)
 
     def hear(self, *, stopped: bool) -> None:
-        """The run is still there; one that was `stopped` begins nothing new."""
+        """Heartbeat of the run; a `stopped` run begins nothing new."""
         if stopped:
             self.course.stop("the run begins nothing new")
         self._heard.set()
 
     def cancel(self, number: int) -> None:
-        """End a slice now, with what there is; also one that is still on its way."""
+        """End a slice now, with partial results; also one that has not arrived yet."""
         self.cancelled.add(number)
         if number in self.slices:
             self.slices[number].cancel()
@@ -283,7 +283,7 @@ class WorkerSession(threading.Thread):
         self._heard.set()
 
     def notices(self) -> tuple[Event, ...]:
-        """What was said since this was asked last of what is open."""
+        """The notices since the last call."""
         found, self._notices = tuple(self._notices), []
         return found
 
@@ -312,12 +312,12 @@ class WorkerSession(threading.Thread):
             self.ready.set_result(error)
 
     async def _open(self, around: RunEnvironment, meter: SliceMeters) -> None:
-        """Hold open what the run needs until it is over."""
+        """Keep the run's resources open until it is over."""
         async with open_resources(self.plan, around, meter) as self.resources:
             for part, opened in parts(self.plan, self.resources):
                 require_servers(part, opened.servers)
                 require_lock(opened.tools)
-            # What servers say while they are opened, those of the run itself have said.
+            # The run itself already reported what servers say when they are opened.
             self._notices.clear()
             async with anyio.create_task_group() as self._tasks:
                 self.ready.set_result(None)
@@ -337,7 +337,7 @@ class WorkerSession(threading.Thread):
             self._notices.append(event)
 
     def _gone(self) -> Packed | None:
-        """The result of a slice of which nothing comes any more; says so if that is by a bug."""
+        """The result of a slice that is lost; includes a traceback if that is caused by a bug."""
         if self._broken is None:
             return None
         return Packed(SliceResult((), {}, None, (), (), (), self._broken))
@@ -348,7 +348,8 @@ class WorkerSession(threading.Thread):
             return None
         if isinstance(order, Slice):
             if order.number in self._seen:
-                # Dask runs no task twice that has its worker named; if it did, this is where.
+                # Dask does not repeat a task bound to a worker; a repeated task would be detected
+                # here.
                 return None
             self._seen[order.number] = None
             if len(self._seen) > _REMEMBERED:
@@ -374,7 +375,7 @@ class WorkerSession(threading.Thread):
 
 @dataclass(slots=True)
 class _ItemLog:
-    """What an item has told that the run does not have yet, and its end."""
+    """The events of an item that the run does not have yet, and its end."""
 
     events: list[Event] = field(default_factory=list)
     record: StepRecord | None = None
@@ -386,11 +387,11 @@ class _ItemLog:
 
 
 class RunningSlice:
-    """The items of a slice, one after the other, in the engine that runs items everywhere."""
+    """The items of a slice, run sequentially by the regular engine."""
 
     def __init__(self, session: WorkerSession, order: Slice) -> None:
         self.meter = LeasedMeter(order.lease, self._stir, self._has)
-        # Known texts go into a file; each slice brings it, for what another one has may be lost.
+        # Equal texts share a file; each slice sends it, because another one may be lost.
         self.long_texts = dict.fromkeys(session.long_texts, "")
         self.ended = False
         self._session = session
@@ -413,24 +414,24 @@ class RunningSlice:
                     if session.course.stopped or self._order.number in session.cancelled:
                         break
                     await self._run(item, used)
-        except Exception:  # ruff: ignore[blind-except] - a bug: the run tells of it and ends
+        except Exception:  # ruff: ignore[blind-except] - a bug: the run reports it and ends
             self._broken = traceback.format_exc()
         finally:
             self.ended = True
             self._stir()
 
     def cancel(self) -> None:
-        """End it now, with what there is."""
+        """End it now, with partial results."""
         self._scope.cancel()
 
     async def until_back(self) -> None:
-        """Wait until it is over, or waits for another lease."""
+        """Wait until it is complete, or waits for another lease."""
         while not self.ended and self.meter.demand is None:
             self._changed = anyio.Event()
             await self._changed.wait()
 
     def result(self) -> SliceResult:
-        """What came of it since this was asked last."""
+        """Its results since the last call."""
         demand = None if self.ended else self.meter.demand
         files, self._files = tuple(self._files), []
         opened = parts(self._session.plan, self._session.resources)
@@ -448,7 +449,7 @@ class RunningSlice:
         self._changed.set()
 
     def _has(self, place: Place) -> bool:
-        """Whether a request or a call is one of the item that is under way."""
+        """Whether a request or a call belongs to the current item."""
         own = self._place
         if own is None:
             return False
@@ -487,7 +488,7 @@ class RunningSlice:
             plan,
             scene.options,
             resources,
-            # The item has its place in the run; what is within it needs none.
+            # The item has its place in the run; nested units need none.
             anyio.CapacityLimiter(float("inf")),
             dict(scene.records),
             course=session.course,
@@ -501,7 +502,7 @@ class RunningSlice:
         )
 
     def _of_item(self, resources: Resources, emit: Callable[[Event], None]) -> Resources:
-        """What is open here, to one item: what it tells and keeps goes back with the slice."""
+        """The open resources for one item: its events and files are returned with the slice."""
         runtime = replace(resources.runtime, emit=emit, keep=self._keep, long_texts=self.long_texts)
         inner = {id: self._of_item(one, emit) for id, one in resources.inner.items()}
         return replace(resources, runtime=runtime, inner=inner)
@@ -509,7 +510,7 @@ class RunningSlice:
     def _keep(self, name: str, content: bytes) -> str | None:
         if not self._session.opening.keeps:
             return None
-        # No two workers choose a name for different files.
+        # Unique over all workers.
         tame = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:60] or "file"
         chosen = f"{sha256(content).hexdigest()[:16]}-{tame}"
         self._files.append((chosen, content))
@@ -517,7 +518,7 @@ class RunningSlice:
 
 
 def on_this_machine(plan: Plan) -> Plan:
-    """The plan with the `PATH` and the `HOME` of this machine for child processes."""
+    """The plan with `PATH` and `HOME` of this machine for child processes."""
     here = {name: os.environ[name] for name in CHILD_ENV_NAMES if name in os.environ}
     return replace(
         plan,
@@ -537,20 +538,20 @@ _sessions: dict[str, WorkerSession] = {}
 
 
 def forget(session: WorkerSession) -> None:
-    """It has closed all that it had open."""
+    """Remove a closed session."""
     for run, one in tuple(_sessions.items()):
         if one is session:
             del _sessions[run]
 
 
 def _session(run: str, token: str) -> WorkerSession | None:
-    """The session, if it is there and the one that is meant."""
+    """The session, if it exists and has this token."""
     found = _sessions.get(run)
     return found if found is not None and found.token == token and found.is_alive() else None
 
 
 async def open_session(run: str, token: str, opening: Packed, version: str) -> AishError | None:
-    """Open what a run needs, for the session that `token` names; why it cannot be, if so."""
+    """Open the session that `token` names; returns the error, if any."""
     if version != __version__:
         said = f"a worker has aish {__version__}, and this is {version}"
         return UnavailableError(said, hint="install the same on both")
@@ -561,12 +562,12 @@ async def open_session(run: str, token: str, opening: Packed, version: str) -> A
     found.start()
     try:
         return await asyncio.wrap_future(found.ready)
-    except Exception as error:  # ruff: ignore[blind-except] - a bug: the run tells of it and ends
+    except Exception as error:  # ruff: ignore[blind-except] - a bug: the run reports it and ends
         return InternalError(f"{type(error).__name__}: {error}")
 
 
 def attend(run: str, token: str, stopped: bool) -> bool:  # ruff: ignore[boolean-type-hint-positional-argument] - what `Client.run` sends
-    """Hear that the run is still there, and whether it begins nothing new."""
+    """Receive a heartbeat of the run, and whether it begins nothing new."""
     found = _session(run, token)
     if found is not None:
         found.tell(lambda: found.hear(stopped=stopped))
@@ -574,7 +575,7 @@ def attend(run: str, token: str, stopped: bool) -> bool:  # ruff: ignore[boolean
 
 
 def add_scene(run: str, token: str, scene: Packed) -> bool:
-    """Take what the items of a step have in common."""
+    """Store the data shared by the items of a step."""
     found = _session(run, token)
     if found is not None:
         shown: Scene = scene.value()
@@ -583,14 +584,14 @@ def add_scene(run: str, token: str, scene: Packed) -> bool:
 
 
 def cancel_slice(run: str, token: str, number: int) -> None:
-    """End a slice, with what there is."""
+    """End a slice, with partial results."""
     found = _session(run, token)
     if found is not None:
         found.tell(lambda: found.cancel(number))
 
 
 async def close_session(run: str, token: str) -> None:
-    """Close what is open for a run."""
+    """Close the session of a run."""
     found = _session(run, token)
     if found is not None:
         await _close(found)
@@ -603,9 +604,9 @@ async def _close(session: WorkerSession) -> None:
 
 
 def run_slice(run: str, token: str, order: Packed) -> Packed | None:
-    """Run a slice until it is over or waits for a lease; nothing if its session is not there.
+    """Run a slice until it is complete or waits for a lease; `None` without a session.
 
-    It gives its thread back to Dask: this only waits.
+    It releases its thread to Dask, since it only waits.
     """
     secede()
     found = _sessions.get(run)

@@ -1,1 +1,1 @@
-"""Runs of the past: found, told from their journals, merged, deleted."""
+"""Past runs: find, summarize, merge, delete."""

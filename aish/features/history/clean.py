@@ -1,4 +1,4 @@
-"""Run folders deleted: only what is a run of ours, and none that is being written."""
+"""Deletes run folders, except those being written and folders that are not runs."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ _BEGINNING = 3600.0
 
 @frozen
 class Cleaned:
-    """A run that was chosen: what it took on disk, or why it was kept."""
+    """A selected run: its size on disk, or why it was kept."""
 
     id: str
     store: RunStore
@@ -28,7 +28,7 @@ class Cleaned:
 def to_clean(
     stores: Sequence[RunStore], *, keep: int | None, before: float | None
 ) -> list[tuple[str, RunStore]]:
-    """The runs to delete, the newest first: all but `keep`, or those that began before a time."""
+    """The runs to delete, newest first: all but `keep`, or those that began before a time."""
     found = newest_first(stores)
     if keep is not None:
         return found[keep:]
@@ -38,7 +38,7 @@ def to_clean(
 def clean(
     chosen: Sequence[tuple[str, RunStore]], now: float, *, dry_run: bool
 ) -> Iterator[Cleaned]:
-    """Delete the chosen runs, or with `dry_run` say what would be."""
+    """Delete the selected runs; with `dry_run` only report them."""
     for id, store in chosen:
         try:
             yield _clean(id, store, now, dry_run=dry_run)
@@ -60,7 +60,7 @@ def _clean(id: str, store: RunStore, now: float, *, dry_run: bool) -> Cleaned:
             if now - began(id) < _BEGINNING:
                 raise UsageError("it may be about to start") from None
         else:
-            # Held until the folder is gone: nobody begins to write what is being deleted.
+            # Held until the folder is removed, so that no process begins to write it.
             stack.callback(os.close, journal)
             _take(journal)
         size = store.size(id)

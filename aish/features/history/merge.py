@@ -1,6 +1,6 @@
-"""The shards of one run joined again, after a look at whether they are that (B6).
+"""Merges the shards of one run, after checking that they belong together (B6).
 
-Told from their journals alone, so that it does not matter on which machine each of them ran.
+Based on their journals alone, so the machines on which they ran do not matter.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,14 +32,14 @@ _GO_ON = "`aish run FILE --resume ID` continues it"
 
 
 class MergeError(UsageError):
-    """Runs that are not the shards of one; `where` names the run."""
+    """Runs that are not the shards of one run; `where` names the run."""
 
     code = "merge"
 
 
 @frozen
 class Part:
-    """One of the runs: where it is kept, and what it says it is."""
+    """One of the runs: its location and its shard."""
 
     store: RunStore
     id: str
@@ -49,17 +49,17 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The run as a person finds it."""
+        """The run's name for display."""
         return str(self.store.path / self.id)
 
 
 def merge(runs: Sequence[tuple[RunStore, str]], step: str | None, into: ItemsFile) -> str:
-    """Put the results of all runs into one file; the step they are of.
+    """Put the results of all runs into one file; returns their step.
 
     Raises:
-        MergeError: they are not one run, a shard is missing or double, or one has not come to its
+        MergeError: they are not one run, a shard is missing or double, or one has not reached its
             end; names which.
-        JournalError: a journal is not as it was written.
+        JournalError: a journal is damaged.
         OSError: the file cannot be written.
     """
     parts = [_take(store, id, into) for store, id in runs]
@@ -74,7 +74,7 @@ def merge(runs: Sequence[tuple[RunStore, str]], step: str | None, into: ItemsFil
 
 
 def _take(store: RunStore, id: str, into: ItemsFile) -> Part:
-    """Add the results of a run to those that are there."""
+    """Add the results of a run to the existing ones."""
     started: RunStarted | None = None
     finished: RunFinished | None = None
     ends: dict[str, StepFinished] = {}
@@ -92,7 +92,7 @@ def _take(store: RunStore, id: str, into: ItemsFile) -> Part:
             case ItemStarted() | ItemFinished() if "/" not in (event.place.step or "/"):
                 if isinstance(event, ItemFinished) and started is not None:
                     _check_item(event, started.shard, into, name)
-                # Numbered anew: each journal counts from 1.
+                # Renumbered: each journal counts from 1.
                 into(Stamped(into.last + 1, 0.0, event))
             case _:
                 pass
@@ -109,7 +109,7 @@ def _check_item(event: ItemFinished, shard: Shard | None, into: ItemsFile, name:
     if shard is not None and not holds(shard, event.key):
         said = f"the item `{event.key}` is not of the shard {shard.index}/{shard.of}"
         raise MergeError(said, where=name)
-    # A key is of one shard only, so the same key is the same item, tried again.
+    # A key belongs to one shard only, so the same key is a retry of the same item.
     other = into.row(event.place.step or "", event.index)
     if other is not None and other["key"] != event.key:
         said = f"the item {event.index} appears twice: as `{other['key']}` and as `{event.key}`"
@@ -131,7 +131,7 @@ def _check_ended(name: str, finished: RunFinished | None, ends: Mapping[str, Ste
     if finished is None:
         raise MergeError("it has not finished", where=name, hint=_GO_ON)
     for step, end in ends.items():
-        # Of steps without items, too: a shard is whole, or it is none.
+        # Also for steps without items: an incomplete shard is refused.
         if end.status != "skipped" and not came_through(end):
             said = f"the step `{step}` has not finished its items"
             raise MergeError(said, where=name, hint=f"{_GO_ON}, `--retry-failed` with what failed")
@@ -179,7 +179,7 @@ def _check_shards(parts: Sequence[Part]) -> None:
 
 
 def _check_rows(into: ItemsFile, step: str) -> None:
-    """See that each item up to the last one is there."""
+    """Check that each item up to the last one exists."""
     for expected, row in enumerate(into.rows(step)):
         if row["index"] != expected:
             hint = "was a shard run on other items?"

@@ -1,4 +1,4 @@
-"""What models were sent in a past run: each request, what is new in it, and its answer."""
+"""Requests to models in a past run: the new messages of each, and its answer."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -17,27 +17,27 @@ Answered = tuple[Request, TurnFinished | None]
 
 @frozen
 class RequestFilter:
-    """Which requests: of a step and what is in it, and of one item; of all with neither."""
+    """Selects requests: of a step and its parts, of one item; all without either."""
 
     step: str | None = None
     item: str | None = None
 
     def has(self, step: str, item: str | None) -> bool:
-        """Whether a unit is one of those."""
+        """Whether a unit is selected."""
         inside = self.step is None or step == self.step or step.startswith(f"{self.step}/")
         if self.item is None or not inside:
             return inside
-        # What an item's own pipeline has items of is `outer/inner`.
+        # The steps of an item's own pipeline are `outer/inner`.
         return item is not None and (item == self.item or item.startswith(f"{self.item}/"))
 
 
 def requests(
     events: Iterable[Stamped], wanted: RequestFilter, read_file: ReadFile
 ) -> Iterator[Answered]:
-    """Every request of a run that is wanted, in the order of their ends.
+    """The selected requests of a run, in order of their ends.
 
-    Those that have no end, because the run was interrupted, come last. Memory is that of the
-    conversations that are under way.
+    Those without an end, because the run was interrupted, come last. Memory is proportional to the
+    open conversations.
     """
     history = History()
     for stamped in events:
@@ -60,7 +60,7 @@ def _answered(ended: Iterable[Ended], read_file: ReadFile) -> Iterator[Answered]
 
 
 def _whole(message: JsonObject, read_file: ReadFile) -> JsonObject:
-    """A message with its text whole, where the file that has it is still there."""
+    """A message with its full text, if the file with it still exists."""
     file = message.get("file")
     if not isinstance(file, str):
         return message

@@ -1,4 +1,4 @@
-"""The folder in which runs are kept, and the run folders in it (B1); no link is followed (X9)."""
+"""The folder of runs and the run folders in it (B1); no link is followed (X9)."""
 
 import errno
 import os
@@ -20,10 +20,10 @@ LATEST = "latest"
 """The name of the newest run."""
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]{1,40}-[a-z0-9]{4}\Z")
-# Where a project's pipelines stand.
+# Where a project's pipelines are.
 _PROJECTS = (Path(), Path("pipelines"))
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Whatever else lies in a run's folder was put there by somebody.
+# Any other file in a run's folder was put there by the user.
 _OURS = re.compile(
     r"(?:events\.jsonl(?:\.torn)?|results\.jsonl|plan\.json|report\.html|junit\.xml"
     r"|staged\.json(?:\.applied\.jsonl(?:\.torn)?)?"
@@ -33,7 +33,7 @@ _OURS = re.compile(
 
 
 class RunStore:
-    """An open folder of runs; `path` is how a person would say it. Closed by leaving it."""
+    """An open folder of runs; `path` is for display. A context manager that closes it."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -46,14 +46,14 @@ class RunStore:
         os.close(self._descriptor)
 
     def ids(self) -> Iterator[str]:
-        """The runs in it, in no order."""
+        """The ids of its runs, unordered."""
         with os.scandir(self._descriptor) as entries:
             for entry in entries:
                 if _ID.match(entry.name) and entry.is_dir(follow_symlinks=False):
                     yield entry.name
 
     def order(self, id: str) -> tuple[str, int, str]:
-        """What sorts runs by when they began: within a second, by when their plan was written."""
+        """Sort key of runs by start: within a second, by the time their plan was written."""
         stamp, _, _ = id.partition("-")
         try:
             plan = os.stat(f"{id}/plan.json", dir_fd=self._descriptor, follow_symlinks=False)
@@ -65,19 +65,19 @@ class RunStore:
         """A descriptor that reads the journal of a run.
 
         Raises:
-            UsageError: it is not a regular file of our own, or the run's folder is a link.
+            UsageError: it is not a regular file owned by the user, or the run's folder is a link.
             FileNotFoundError: there is none.
         """
         with ExitStack() as stack:
             return open_own(JOURNAL, self._open(id, stack))
 
     def strangers(self, id: str) -> Sequence[str]:
-        """What lies in the run's folder and is no part of a run."""
+        """Files in the run's folder that are not part of a run."""
         with ExitStack() as stack, os.scandir(self._open(id, stack)) as entries:
             return sorted(entry.name for entry in entries if not _OURS.match(entry.name))
 
     def size(self, id: str) -> int:
-        """The bytes of all files in the run's folder."""
+        """The total size of all files in the run's folder."""
         with ExitStack() as stack:
             folder = self._open(id, stack)
             return sum(
@@ -87,7 +87,7 @@ class RunStore:
             )
 
     def remove(self, id: str) -> None:
-        """Delete the run's folder; a link in it is deleted, not what it leads to."""
+        """Delete the run's folder; a link in it is deleted, not its target."""
         shutil.rmtree(id, dir_fd=self._descriptor)
 
     def _open(self, id: str, stack: ExitStack) -> int:
@@ -97,10 +97,10 @@ class RunStore:
 
 
 def open_stores(wanted: Path | None, stack: ExitStack) -> Sequence[RunStore]:
-    """The folders of runs that a person means: `wanted`, or those of the project.
+    """The selected folders of runs: `wanted`, or those of the project.
 
-    A project's pipelines stand in its folder or in `pipelines/` (as `aish test` has it too), and
-    the runs are kept beside them.
+    A project's pipelines are in its folder or in `pipelines/` (as for `aish test`), with the runs
+    next to them.
 
     Raises:
         UsageError: `wanted` cannot be read, or a part of a project's folder is a link.
@@ -113,16 +113,16 @@ def open_stores(wanted: Path | None, stack: ExitStack) -> Sequence[RunStore]:
         return [stack.enter_context(RunStore(wanted, held))]
     stores = []
     for project in _PROJECTS:
-        # What is missing is no mistake: nothing was run there yet.
+        # A missing folder is not an error: nothing was run there yet.
         with suppress(FileNotFoundError):
             stores.append(stack.enter_context(open_project(project)))
     return stores
 
 
 def sessions_elsewhere(stores: Sequence[RunStore], name: str = "") -> str | None:
-    """Where the sessions of a project are that `stores` do not have, if the one meant is there.
+    """The project's session folders that are not in `stores`, if the session is there.
 
-    They are journals as runs are, and are kept in a folder of their own.
+    Sessions have journals like runs, in a folder of their own.
     """
     known = [store.path.absolute() for store in stores]
     for project in _PROJECTS:
@@ -136,7 +136,7 @@ def sessions_elsewhere(stores: Sequence[RunStore], name: str = "") -> str | None
 
 
 def open_store(folder: Path, shown: Path) -> RunStore:
-    """A folder of runs that a person named, shown as it was named.
+    """A folder of runs named by the user, displayed as it was named.
 
     Raises:
         UsageError: it cannot be read.
@@ -154,7 +154,7 @@ def newest_first(stores: Sequence[RunStore]) -> list[tuple[str, RunStore]]:
 
 
 def find_run(stores: Sequence[RunStore], name: str) -> tuple[RunStore, str]:
-    """The run of this id, or of an id that ends so; `latest` is the newest.
+    """The run with this id, or a unique suffix of one; `latest` is the newest.
 
     Raises:
         UsageError: there is none, or more than one.
@@ -172,7 +172,7 @@ def find_run(stores: Sequence[RunStore], name: str) -> tuple[RunStore, str]:
 
 
 def find_id(ids: Collection[str], name: str, noun: str) -> str | None:
-    """The id that is `name`, or the only one that ends so.
+    """The id `name`, or the only one with this suffix.
 
     Raises:
         UsageError: more than one does.
@@ -185,7 +185,7 @@ def find_id(ids: Collection[str], name: str, noun: str) -> str | None:
 
 
 def newest_of(stores: Sequence[RunStore], pipeline: str) -> list[tuple[str, RunStore]]:
-    """The runs whose ids name a pipeline, each with its store."""
+    """The runs whose ids contain a pipeline's name, each with its store."""
     name = tame_name(pipeline)
     return [
         (id, store)
@@ -195,7 +195,7 @@ def newest_of(stores: Sequence[RunStore], pipeline: str) -> list[tuple[str, RunS
 
 
 def places_of(stores: Sequence[RunStore]) -> str | None:
-    """The folders, as a person would say them."""
+    """The folders for display."""
     return ", ".join(str(store.path) for store in stores) or None
 
 
@@ -203,7 +203,7 @@ def open_project(project: Path, store: str = "runs") -> RunStore:
     """The folder of runs of one project, or another `store` of it.
 
     Raises:
-        UsageError: a part of its path is a link or no folder.
+        UsageError: a part of its path is a link or not a folder.
         FileNotFoundError: there is none.
     """
     held = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -220,7 +220,7 @@ def open_project(project: Path, store: str = "runs") -> RunStore:
 
 
 def _below(held: int, part: str, path: Path) -> int:
-    """The folder `part` in an open folder."""
+    """The subfolder `part` of an open folder."""
     try:
         descriptor = os.open(part, _FOLDER, dir_fd=held)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a run of the past came to, told from its journal."""
+"""Summary of a past run, from its journal."""
 
 import os
 import time
@@ -23,7 +23,7 @@ State = Literal["ended", "running", "no_end", "unreadable"]
 
 @frozen
 class PastRun:
-    """One run; what its journal does not tell is `None`."""
+    """A run; values missing in its journal are `None`."""
 
     id: str
     folder: Path
@@ -36,7 +36,7 @@ class PastRun:
 
     @property
     def began(self) -> float:
-        """When, in seconds since the epoch; from its id."""
+        """Start in seconds since the epoch; from its id."""
         return began(self.id)
 
 
@@ -46,18 +46,18 @@ def began(id: str) -> float:
     try:
         return float(timegm(time.strptime(stamp, "%Y%m%dT%H%M%SZ")))
     except ValueError:
-        # Digits that are no date: somebody made this name.
+        # Digits that are not a date: the name was made by hand.
         return 0.0
 
 
 def past_runs(stores: Sequence[RunStore]) -> Iterator[PastRun]:
-    """Every run on the shelves, the newest first."""
+    """Every run of the stores, newest first."""
     for id, store in newest_first(stores):
         yield tell(store, id)
 
 
 def tell(store: RunStore, id: str) -> PastRun:
-    """One run, its journal read from end to end."""
+    """One run, from its complete journal."""
     folder = store.path / id
     try:
         with ExitStack() as stack:
@@ -74,9 +74,9 @@ def tell(store: RunStore, id: str) -> PastRun:
 
 @frozen
 class PastJournal:
-    """An open journal, and whether somebody was writing it when it was opened.
+    """An open journal, and whether it was being written when it was opened.
 
-    Asked before it is read: a run that ends meanwhile is not taken for one that was killed.
+    Determined before reading, so that a run that ends meanwhile is not taken for a killed one.
     """
 
     reading: JournalReading
@@ -84,13 +84,13 @@ class PastJournal:
     written: bool
 
     def state(self, finished: RunFinished | None) -> State:
-        """How the run stands, once its journal is read."""
+        """The state of the run, after its journal was read."""
         if finished is not None:
             return "ended"
         return "running" if self.written else "no_end"
 
     def writer(self, finished: RunFinished | None) -> str | None:
-        """Who is writing it still: `process 4711`."""
+        """The process that is writing it: `process 4711`."""
         return writer(self.descriptor) if self.written and finished is None else None
 
 
@@ -98,7 +98,7 @@ def open_past(store: RunStore, id: str, stack: ExitStack) -> PastJournal:
     """The journal of a run, open until `stack` is left.
 
     Raises:
-        UsageError: it is not a regular file of our own.
+        UsageError: it is not a regular file owned by the user.
         OSError: it cannot be opened.
     """
     descriptor = store.open_journal(id)
@@ -108,10 +108,10 @@ def open_past(store: RunStore, id: str, stack: ExitStack) -> PastJournal:
 
 
 def events(reading: JournalReading) -> Iterator[Stamped]:
-    """The events of a journal; those that a newer aish added are left out.
+    """The events of a journal, without types that a newer aish added.
 
     Raises:
-        JournalError: it is not as it was written.
+        JournalError: it is damaged.
     """
     for record in reading:
         try:
@@ -124,9 +124,9 @@ def events(reading: JournalReading) -> Iterator[Stamped]:
 
 
 def _fold(stream: Iterator[Stamped]) -> tuple[str | None, int, RunFinished | None]:
-    """Pipeline, steps that were not skipped, end; a run that was gone on with has no end yet.
+    """Pipeline, steps that were not skipped, and end; a run that was resumed has no end yet.
 
-    The seconds of the end are those of all parts of the run, and not what passed between them.
+    The seconds are the sum over all parts of the run, without the time between them.
     """
     pipeline, finished = None, None
     steps: set[str | None] = set()

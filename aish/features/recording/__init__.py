@@ -1,1 +1,1 @@
-"""A run on a cassette: recorded, replayed, compared, looked through."""
+"""Cassettes of runs: record, replay, compare, inspect."""

@@ -1,6 +1,6 @@
-"""Local commands through a cassette: what was run, and how it ended (C1, C6).
+"""Local commands through a cassette: the command and its result (C1, C6).
 
-Imported only by runs that have a tape.
+Imported only by runs that have a cassette.
 """
 
 import json
@@ -25,7 +25,7 @@ async def record_or_replay(
     arguments: JsonObject,
     run: Callable[[JsonObject], Awaitable[ToolResult]],
 ) -> ToolResult:
-    """A command's end, recorded or played; `run` is what really runs it.
+    """The result of a command, recorded or replayed; `run` executes it.
 
     Raises:
         CassetteMissError: the cassette does not hold this command.
@@ -55,13 +55,13 @@ async def record_or_replay(
 
 
 def _printed(result: CommandResult) -> JsonObject:
-    """What a command had printed when it was ended."""
+    """The output of a command until it was ended."""
     out, err = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
     return {"exit_code": result.exit_code, "stdout": out, "stderr": err}
 
 
 def _ending(result: ToolResult) -> JsonObject:
-    """All that a result is made of."""
+    """All parts of a result."""
     if isinstance(result.structured, Mapping):
         return result.structured
     return {"error": result.content}
@@ -82,9 +82,9 @@ async def _play(held: Response, *, paced: bool) -> ToolResult:
 
 
 async def _never(held: Response) -> NoReturn:
-    """What ended the recorded run ends this one too: its limit, or a person.
+    """The recorded run was ended here, and so is this one: by its limit, or by the user.
 
-    What the command had printed until then is left where one that really ran leaves it.
+    The output until then is stored as for a real command.
     """
     try:
         await anyio.sleep_forever()
@@ -108,5 +108,5 @@ def _readable(value: JsonObject) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        # Half of a surrogate pair has no UTF-8.
+        # A lone surrogate cannot be encoded in UTF-8.
         return json.dumps(value).encode()

@@ -1,4 +1,4 @@
-"""What a run did, as a `Trajectory`: out of a cassette, or out of a run's events (C7, C10).
+"""The `Trajectory` of a run, from a cassette or from its events (C7, C10).
 
 asked_for(interactions) -> Trajectory          # of a recording: what its models asked for
 Following().take(event), .trajectory           # the same of a run, from its events
@@ -38,10 +38,10 @@ _ASIDE: Final = frozenset({"sampling", "judge"})
 def asked_for(
     interactions: Iterable[Interaction], entries: Iterable[ModelEntry] = ()
 ) -> Trajectory:
-    """What the models of a recording asked for and answered; results are not compared.
+    """Requests and answers of the models in a recording; results are not compared.
 
-    What they answered to servers is left out, and the words of judges: they are not what the run
-    was for. `entries` are the models of the file, for their prices.
+    Answers to servers and of judges are omitted, as they are not the purpose of the run. `entries`
+    are the models of the file, for their prices.
     """
     parts = conversation(interactions, read_answer)
     turns = (part for part in parts if isinstance(part, ModelTurn) and not part.sampled)
@@ -52,7 +52,7 @@ def asked_for(
 
 
 def sent(interactions: Iterable[Interaction]) -> Trajectory:
-    """What a recording holds: calls with their results, prompts and answers, requests to models."""
+    """Content of a recording: calls with results, prompts and answers, model requests."""
     held = tuple(interactions)
     parts = conversation(held, read_answer)
     models = [one for one in parts if isinstance(one, ModelTurn) and _is_answered(one)]
@@ -81,19 +81,19 @@ def _request(request: Request) -> ModelRequest:
 
 
 class Following:
-    """Gathers what a run does from its events."""
+    """Collects the trajectory of a run from its events."""
 
     def __init__(self) -> None:
         self._turns: list[TurnFinished] = []
 
     def take(self, event: Event) -> None:
-        """Look at the next event."""
+        """Process the next event."""
         if isinstance(event, TurnFinished) and event.purpose not in _ASIDE:
             self._turns.append(event)
 
     @property
     def trajectory(self) -> Trajectory:
-        """What the models asked for and answered so far."""
+        """The models' requests and answers so far."""
         calls = tuple(
             Call(one.name, json_or_text(one.arguments))
             for turn in self._turns
@@ -116,7 +116,7 @@ class Following:
 
 
 def _but_judges(turns: Iterable[ModelTurn]) -> Iterator[ModelTurn]:
-    """Without the conversations that begin as those of judges do."""
+    """Without conversations that begin like those of judges."""
     judged: set[int | None] = set()
     for turn in turns:
         first = turn.news[0] if turn.news else None
@@ -129,11 +129,11 @@ def _but_judges(turns: Iterable[ModelTurn]) -> Iterator[ModelTurn]:
 
 
 def _cost(turns: Sequence[ModelTurn], entries: Iterable[ModelEntry]) -> float | None:
-    """What the turns cost by what their endpoints said, else at the prices of the file now."""
+    """The cost of the turns as reported by their endpoints, else at the current prices."""
     prices: dict[str, Pricing | None] = {}
     for entry in entries:
         name, price = wire_name(entry), pricing_of(entry)
-        # Two prices for what has one name in the recording are no price.
+        # Different prices under one name in the recording are ambiguous.
         prices[name] = price if prices.setdefault(name, price) == price else None
     total: float | None = 0.0 if turns else None
     for turn in turns:

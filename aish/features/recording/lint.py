@@ -1,7 +1,7 @@
-"""Cassettes of a repository, held against what may be in them (C8).
+"""Checks the cassettes of a repository (C8).
 
-Which cassettes are meant, whether they can be read, what may be a secret, and what other readers
-of the format make of them. Whether one fits its pipeline is told by a replay.
+Which cassettes are selected, whether they can be read, possible secrets in them, and compatibility
+with other readers of the format. Whether one matches its pipeline is checked by a replay.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ PARTIAL = ".partial"
 
 @frozen
 class Checked:
-    """What was found; `unreadable` says why there is no more to say."""
+    """The findings; `unreadable` is the reason if the cassette could not be checked."""
 
     path: Path
     exchanges: int = 0
@@ -34,7 +34,7 @@ class Checked:
 
 
 def named_in(pipeline: Pipeline) -> tuple[CassetteSettings, ...]:
-    """The cassettes that a pipeline and its tests name, each once.
+    """The cassettes that a pipeline and its tests name, without duplicates.
 
     Raises:
         UsageError: the rows of a test cannot be read.
@@ -44,7 +44,7 @@ def named_in(pipeline: Pipeline) -> tuple[CassetteSettings, ...]:
 
 
 def _once(named: Iterable[CassetteSettings]) -> tuple[CassetteSettings, ...]:
-    """Each cassette once, with all that is allowed in it."""
+    """Each cassette once, with everything that is allowed in it."""
     found: dict[Path, CassetteSettings] = {}
     for one in named:
         known = found.setdefault(one.path.resolve(), one)
@@ -54,7 +54,7 @@ def _once(named: Iterable[CassetteSettings]) -> tuple[CassetteSettings, ...]:
 
 
 def check(subject: CassetteSettings, allow: Sequence[str] = ()) -> Checked:
-    """Look at one cassette."""
+    """Check one cassette."""
     path = subject.path
     if path.name.endswith(PARTIAL) and path.exists():
         return Checked(path, findings=("this recording was interrupted and cannot be replayed",))
@@ -77,7 +77,7 @@ def check(subject: CassetteSettings, allow: Sequence[str] = ()) -> Checked:
 
 
 def _for_others(path: Path, cassette: Cassette) -> Iterator[str]:
-    """What other readers of the format would make of it (C1)."""
+    """Compatibility problems with other readers of the format (C1)."""
     from aish.cassettes.format.vcrpy import difference
 
     if (said := difference(path, cassette)) is not None:
@@ -97,7 +97,7 @@ def _secrets(cassette: Cassette, allow: Sequence[str]) -> Iterator[str]:
 
 
 def _bare(headers: Headers) -> Iterable[str]:
-    """The headers whose value should have been replaced, each once."""
+    """Headers whose value should have been replaced, without duplicates."""
     return dict.fromkeys(
         name
         for name, value in headers
@@ -106,9 +106,9 @@ def _bare(headers: Headers) -> Iterable[str]:
 
 
 def subjects(paths: Sequence[Path], pipeline: Pipeline | None) -> tuple[CassetteSettings, ...]:
-    """The cassettes that the paths name: themselves, in a folder, or in a pipeline file; each once.
+    """The cassettes that the paths name: directly, in a folder, or in a pipeline file.
 
-    What `pipeline` allows in those of its own counts too.
+    What `pipeline` allows in its own cassettes counts too.
 
     Raises:
         PipelineError: a pipeline file cannot be read.
@@ -160,12 +160,12 @@ def _of_pipeline(path: Path) -> Iterator[CassetteSettings]:
 
 
 def _within(folder: Path) -> Iterator[Path]:
-    """The cassettes, interrupted ones too, and pipelines in a folder and below; no hidden ones."""
+    """The cassettes, including interrupted ones, and pipelines below a folder; no hidden ones."""
     for path in files_below(folder):
         whole = path.with_name(path.name.removesuffix(PARTIAL))
         if whole.suffix not in SUFFIXES:
             continue
         if whole != path and whole.exists():
-            continue  # told of with the cassette beside it
+            continue  # reported together with its cassette
         if is_cassette(path) or is_pipeline(path):
             yield path

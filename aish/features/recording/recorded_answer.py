@@ -1,4 +1,4 @@
-"""A model's answer out of a recording, put together by the wire that live answers go through."""
+"""Decodes a recorded model answer with the decoder of live answers."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,7 +18,7 @@ _SHOWN = 400
 
 
 def read_answer(request: JsonObject, response: Response) -> Answer:
-    """What a model answered to the request with this body, as far as it came."""
+    """The answer to the request with this body, as far as received."""
     if response.status != _OK:
         return Answer(trouble=_refusal(response))
     decoder = ChatDecoder(place=NOWHERE, known_tools=tool_names(request))
@@ -27,7 +27,7 @@ def read_answer(request: JsonObject, response: Response) -> Answer:
     try:
         for piece, _ in response.pieces():
             deltas += decoder.feed(piece)
-        # Who has the whole answer leaves, too.
+        # The client also leaves after the complete answer.
         if response.broken is None or (response.broken == LEFT and decoder.complete):
             deltas += decoder.close()
         else:

@@ -1,6 +1,6 @@
-"""A run's cassette: its file, what is played from it or recorded to it, how it ends (C1 to C9).
+"""A run's cassette: file, replayed and recorded interactions, end (C1 to C9).
 
-Imported only by runs that have one: a plain run knows nothing of `aish.cassettes`.
+Imported only by runs that have one: a plain run does not import `aish.cassettes`.
 """
 
 import json
@@ -61,15 +61,15 @@ _NO_CONVERSATION = b'{"messages":[]}'
 
 @frozen
 class CassetteChoice:
-    """What the file and the command line say about a run's cassette.
+    """The settings of the file and the command line for a run's cassette.
 
-    `strict` makes an error of what a replay leaves unused (C5). `live_tools` replays the models
+    `strict` makes unused interactions of a replay an error (C5). `live_tools` replays the models
     and runs the tools; `live_model` is the alias that answers every prompt while the tools are
     replayed. `paced` replays with the recorded times. `answers_only` records requests to models
-    without the conversation in them, which a long session would keep as often as it asks.
-    `accepted` are the exit codes of runs whose recording takes the place of an older cassette;
-    `keep_failed` puts the recording of any other run beside it. `renewal` is the command that
-    records it again.
+    without their conversation, which a long session would otherwise store with each request.
+    `accepted` are the exit codes of runs whose recording replaces an older cassette; `keep_failed`
+    stores the recording of any other run next to it. `renewal` is the command that records it
+    again.
     """
 
     path: Path
@@ -88,14 +88,14 @@ class CassetteChoice:
 
 @frozen
 class CassetteSession:
-    """A choice and the cassette it plays from; none where everything is recorded."""
+    """A choice and its replayed cassette; `None` if everything is recorded."""
 
     choice: CassetteChoice
     cassette: Cassette | None = None
 
     @property
     def ways(self) -> Mapping[Kind, Way]:
-        """What happens to each kind of exchange."""
+        """The mode of each kind of exchange."""
         if self.cassette is None:
             return {"model": "record", "mcp": "record", "exec": "record"}
         if self.choice.mode == "new_episodes":
@@ -106,7 +106,7 @@ class CassetteSession:
 
     @property
     def mode(self) -> Mode:
-        """What the mode means here: `once` replays or records, as there is a cassette or not."""
+        """The effective mode: `once` replays or records, depending on whether a cassette exists."""
         if self.cassette is None:
             return "all"
         return "none" if self.choice.mode == "once" else self.choice.mode
@@ -123,17 +123,17 @@ class CassetteSession:
 
     @property
     def replays_models(self) -> bool:
-        """Whether no model is asked, so that none needs a key."""
+        """Whether models are replayed, so that none needs a key."""
         return self.ways["model"] == "replay"
 
     @property
     def replays_servers(self) -> bool:
-        """Whether no server is opened."""
+        """Whether servers are replayed."""
         return self.ways["mcp"] == "replay"
 
     @property
     def variables(self) -> Mapping[str, str] | None:
-        """The variables that were recorded; `None` where another program recorded it (C6)."""
+        """The recorded variables; `None` if another program recorded the cassette (C6)."""
         head = self.cassette.head if self.cassette is not None else None
         return head.env if head is not None else None
 
@@ -145,7 +145,7 @@ class CassetteSession:
 
     @property
     def shown(self) -> str:
-        """The cassette's path as a person would type it."""
+        """The cassette's path for display."""
         return shown(self.choice.path)
 
 
@@ -171,10 +171,10 @@ class RunRecorder(CassetteRecorder):
         return super().begin(kind, request)
 
     def so_far(self) -> tuple[Interaction, ...]:
-        """What was recorded until now, as it may be written.
+        """The recording until now, in writable form.
 
-        A server's last answer is among it, after which more may be said, and what it still says
-        unasked; other answers that are under way are not.
+        It includes a server's last answer, which may be continued, and its unsolicited messages;
+        other answers in progress are not included.
         """
         self.settle()
         return in_order([self._known(one) for one in self._kept])
@@ -189,7 +189,7 @@ class RunRecorder(CassetteRecorder):
         return None
 
     def followed(self, emit: Emit) -> Emit:
-        """The same `emit`; where another model answers, what it does is remembered."""
+        """The same `emit`; if another model answers, its actions are collected."""
         if self.session.choice.live_model is None:
             return emit
         from aish.features.recording.compare import Following
@@ -210,18 +210,18 @@ class RunRecorder(CassetteRecorder):
 
     def make_client(self, model: ResolvedModel) -> MakeClient:
         """See `Recorder`."""
-        # The port of a model in a child process differs from run to run.
+        # The port of a model in a child process differs between runs.
         origin = None if model.entry.embedded is None else _place(model)
         return lambda entry: cassette_transport(
             self, "model", lambda: open_client(entry), origin=origin
         )
 
     def retry_timing(self) -> RetryTiming:
-        """In replay nobody waits, unless `--pace recorded`."""
+        """No waits in replay, unless `--pace recorded`."""
         if self.way("model") != "replay" or self.rules.paced:
             return RetryTiming()
         clock = Hasty()
-        # Nobody waits, and what a replay says of its waits is the same each time.
+        # There are no waits, and the reported delays are the same each time.
         return RetryTiming(clock=clock, sleep=clock.sleep, chance=lambda: 0.5, waits=False)
 
     def server_adapter(self) -> CassetteAdapter | None:
@@ -241,12 +241,12 @@ class RunRecorder(CassetteRecorder):
         return await record_or_replay(self, step, arguments, run)
 
     def end(self, state: FinalState, emit: Emit) -> RecordingEnd:
-        """See `Recorder`. By now everything that was open is closed."""
+        """See `Recorder`. Everything was closed before."""
         return end_run_recording(self, state, emit)
 
 
 class Hasty:
-    """A clock on which every wait is over at once."""
+    """A clock whose waits end at once."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -257,11 +257,11 @@ class Hasty:
         return self._clock.now() + self._skipped
 
     def monotonic(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Seconds of a monotonic clock."""
         return self._clock.monotonic() + self._skipped
 
     async def sleep(self, seconds: float) -> None:
-        """Let the time pass without waiting for it."""
+        """Advance the time without waiting."""
         self._skipped += max(0.0, seconds)
         await checkpoint()
 
@@ -271,13 +271,13 @@ def _place(model: ResolvedModel) -> str:
 
 
 def recorder_of(recorder: Recorder) -> RunRecorder:
-    """The recorder of a run with all that this room knows of it."""
+    """The recorder of a run with the features of this package."""
     assert isinstance(recorder, RunRecorder), "`open_recorder` makes the recorders of runs"
     return recorder
 
 
 class _Lasting(Recording):
-    """Goes on where a run can go on: `finish` writes everything anew, and says what failed."""
+    """Tolerates a failed append: `finish` writes everything again, and reports the error."""
 
     _is_stuck = False
 
@@ -294,7 +294,7 @@ def load_session(choice: CassetteChoice) -> CassetteSession:
     """Read the cassette, where the choice plays from it.
 
     Raises:
-        CassetteFileError: it is missing, incomplete, or no cassette at all.
+        CassetteFileError: it is missing, incomplete, or not a cassette.
     """
     fresh = choice.mode in {"once", "new_episodes"} and not choice.path.exists()
     if choice.mode == "all" or fresh:
@@ -317,7 +317,7 @@ def test_renewal(pipeline: Pipeline) -> str:
 
 
 def _names(named: Path, path: Path) -> bool:
-    """Whether a test plays a cassette; where its rows name theirs, by how the name begins."""
+    """Whether a test replays a cassette; if its rows name theirs, by the prefix of the name."""
     begins, is_template, _ = str(named).partition("{{")
     if is_template:
         folder, name = os.path.split(begins)
@@ -326,7 +326,7 @@ def _names(named: Path, path: Path) -> bool:
 
 
 def _quoted(path: Path) -> str:
-    """A path as it is typed; `shlex` would be imported by every recording."""
+    """A path with shell quotes; `shlex` would be imported by every recording."""
     text = shown(path)
     if all(letter.isalnum() or letter in "/._-+=:,@%" for letter in text):
         return text
@@ -337,7 +337,7 @@ def _quoted(path: Path) -> str:
 def open_recorder(
     session: CassetteSession, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
 ) -> Generator[RunRecorder]:
-    """The tape of a run; where it records, the place beside the cassette is taken.
+    """The recorder of a run; when recording, its temporary file is locked.
 
     Raises:
         CassetteFileError: the cassette cannot be written there, or is being recorded.
@@ -354,7 +354,7 @@ def open_recorder(
     with ExitStack() as stack:
         recording = None
         if session.records:
-            # What is not complete is never read, so it need not tell of any variable.
+            # An incomplete recording is never read, so it needs no variables.
             if choice.keep_failed:
                 require_place(failed(choice.path))
             opened = _Lasting(choice.path, replace(head, env={}))
@@ -396,13 +396,13 @@ class LeftoverError(AishError):
 
 
 class NotRecordedError(AishError):
-    """The run is over, and its cassette could not be written."""
+    """The run is over, but its cassette could not be written."""
 
     code = "not_recorded"
 
 
 def end_run_recording(found: RunRecorder, state: FinalState, emit: Emit) -> RecordingEnd:
-    """Write the cassette, or say how the one that was played fits."""
+    """Write the cassette, or report how well the replayed one matches."""
     missed = _missed(found)
     code = ExitCode(decide_exit(replace(state, others=(*state.others, *missed))).code)
     if found.session.records:
@@ -416,7 +416,7 @@ def end_run_recording(found: RunRecorder, state: FinalState, emit: Emit) -> Reco
         return RecordingEnd(missed, use)
     if missed or not left or code in _CUT_OFF:
         return RecordingEnd(missed, use)
-    # Of a run that failed by itself, what it did not come to is no second failure.
+    # After a failure of the run itself, unused interactions are not a second failure.
     if found.session.choice.strict and code is ExitCode.OK:
         return RecordingEnd((_leftover(found, left),), use)
     emit(_notice("info", "unused_interactions", str(_leftover(found, left))))
@@ -424,8 +424,8 @@ def end_run_recording(found: RunRecorder, state: FinalState, emit: Emit) -> Reco
 
 
 def _compared(tape: RunRecorder) -> str:
-    """What the live model did otherwise than the recorded one (C7)."""
-    # Only here: these take milliseconds, and hardly any run compares.
+    """How the live model deviated from the recorded one (C7)."""
+    # Imported late: takes milliseconds, and few runs compare.
     from aish.cassettes.inspect.trajectory import compare, comparison_lines
     from aish.features.recording.compare import Following, asked_for
 
@@ -442,7 +442,7 @@ def _interactions(tape: RunRecorder) -> tuple[Interaction, ...]:
 
 
 def _missed(tape: RunRecorder) -> tuple[AishError, ...]:
-    """The first miss; the others follow from it more often than not."""
+    """The first miss; the others usually follow from it."""
     if not tape.missed:
         return ()
     first, more = tape.missed[0], len(tape.missed) - 1
@@ -465,7 +465,7 @@ def _recorded(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
     try:
         done = tape.finish(tape.head, place)
     except CassetteFileError as error:
-        # In full, whatever else the run failed by; its reason is the first line.
+        # In full, whatever else failed; the first line is the reason of the run's end.
         emit(_notice("error", NotRecordedError.code, str(error)))
         said = error.message.partition("\n")[0]
         return RecordingEnd((NotRecordedError(said, where=error.where, hint=error.hint),), None)
@@ -475,7 +475,7 @@ def _recorded(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
 
 
 def _not_kept(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
-    """The older cassette stays; what was recorded only where the run was cut off (C9)."""
+    """The older cassette is kept; the recording only if the run was interrupted (C9)."""
     path, there = tape.session.choice.path, partial(tape.session.choice.path)
     kept = f"`{tape.session.shown}` is unchanged" if path.exists() else "no cassette is written"
     said = f"the run ended with {int(code)} ({NAMES[code]}), so {kept}"
@@ -498,7 +498,7 @@ def _leftover(tape: RunRecorder, left: Sequence[tuple[int, Interaction]]) -> Lef
 
 
 def _named(one: Interaction) -> str:
-    """An interaction as a person knows it: where it went, and what for."""
+    """An interaction for display: its destination and purpose."""
     request = one.request
     said = ""
     if kind_of(request) == "mcp":
@@ -507,7 +507,7 @@ def _named(one: Interaction) -> str:
             said = f" {message['method']}"
             said += f" {message['params']['name']}"
         except (ValueError, RecursionError, KeyError, TypeError):
-            # The parts that it has are told.
+            # Only the parts that it has are shown.
             pass
     return f"{request.method} {request.uri}{said}"
 
