@@ -1,1 +1,1 @@
-"""Model endpoints: the one room that opens model sockets."""
+"""Model endpoints: the only package that opens connections to models."""

@@ -1,7 +1,7 @@
-"""A model behind an endpoint: encode, send, decode, and try again where that may help (L8).
+"""A model behind an endpoint: encode, send, decode, and retry where that may help (L8).
 
-A turn is tried until an answer, a limit or its deadline (L10); an entry's dialect says how it wants
-to be spoken to, and what it is called there.
+A turn is tried until an answer, a limit or its deadline (L10); an entry's dialect holds the
+endpoint's peculiarities and its name for the model.
 """
 
 import asyncio
@@ -39,17 +39,17 @@ from aish.wire.chat.decode import ChatDecoder
 from aish.wire.chat.encode import Dialect, Encoder
 from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
 
-# These take tool-call ids of nine letters and digits only (quirk 42).
+# These require tool-call ids of nine letters and digits (quirk 42).
 _SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
 
 
 def wire_name(entry: ModelEntry) -> str:
-    """What a model is called in requests to it."""
+    """The model name in requests."""
     return entry.model or (smollm2.NAME if entry.embedded else entry.alias)
 
 
 def dialect_of(entry: ModelEntry) -> Dialect:
-    """What the encoder has to know of an entry."""
+    """The settings of an entry that the encoder needs."""
     params = {**smollm2.PARAMS, **entry.params} if entry.embedded else entry.params
     return Dialect(
         model=wire_name(entry),
@@ -58,7 +58,7 @@ def dialect_of(entry: ModelEntry) -> Dialect:
         json_schema=entry.json_schema is not False,
         tool_role=entry.tool_role,
         vision=entry.vision,
-        # As `Finish.model`, which the loop writes into the turns.
+        # As `Finish.model`, which the loop records in the turns.
         origin=entry.alias,
         short_ids=urlsplit(entry.base_url or "").hostname in _SHORT_IDS,
     )
@@ -71,7 +71,7 @@ Got = TypeVar("Got")
 
 
 class Turn:
-    """What `client` keeps between the tries of one turn; `ends` is in the loop's time."""
+    """State kept between the attempts of one turn; `ends` is in the loop's time."""
 
     __slots__ = ("_loop", "_spared", "body", "ends", "failures", "request", "tries")
 
@@ -85,7 +85,7 @@ class Turn:
         self.failures = 0
 
     async def waited(self, wanted: Awaitable[Got]) -> Got:
-        """What is waited for, at no cost to the time of the turn."""
+        """Add a wait that does not count for the time of the turn."""
         since = self._loop.time()
         got = await wanted
         self.ends += self._loop.time() - since
@@ -97,10 +97,10 @@ class Turn:
         return self._loop.time() + delay >= ends
 
     def failed(self, advice: Advice, *, beside_others: bool) -> None:
-        """A try came to nothing.
+        """An attempt failed.
 
-        One that was turned away beside others says that the endpoint is busy, not that it is
-        broken: up to a bound, such a try is not held against the turn.
+        A rejection while other requests are in flight means that the endpoint is busy, not that it
+        is broken: up to a limit, such attempts do not count.
         """
         if advice.cools and beside_others and self._spared:
             self._spared -= 1
@@ -149,7 +149,7 @@ class ChatModel:
 
     @property
     def schema_with_tools(self) -> bool:
-        """As the entry says, until the endpoint says otherwise."""
+        """As the entry says, until the endpoint refuses."""
         return self._schema_with_tools
 
     @property
@@ -158,11 +158,11 @@ class ChatModel:
         return self._entry.vision
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
-        """Answer one turn. Who leaves before the end closes it (`contextlib.aclosing`).
+        """Answer one turn. A caller that stops early must close it (`contextlib.aclosing`).
 
         Raises:
-            BudgetError: a limit of the run or of the step allows for no other request.
-            UnavailableError: the endpoint stayed out of reach, or refused the credentials.
+            BudgetError: a limit of the run or of the step would be exceeded.
+            UnavailableError: the endpoint is unreachable, or refused the credentials.
             StepFailedError: the endpoint refused the request, or its answer is unusable.
         """
         request, remark = self._fitted(request)
@@ -188,7 +188,7 @@ class ChatModel:
                         shown = True
                         yield batch if type(batch[-1]) is not Finish else self._signed(batch, hold)
                 except (AttemptError, StreamError) as error:
-                    # Who cancels a turn may cut its answer short a moment before it hears of that.
+                    # A cancelled turn may receive a truncated answer just before the cancellation.
                     await checkpoint_if_cancelled()
                     failure = self._failed(error, turn, slot)
                 else:
@@ -208,13 +208,13 @@ class ChatModel:
             await self._pace.sleep(retrying.delay)
 
     def _fitted(self, request: ModelRequest) -> tuple[ModelRequest, StreamNotice | None]:
-        """What the endpoint and the model cope with; that tools are left out is told of once."""
+        """The request adapted to the endpoint and the model; omitted tools are reported once."""
         if request.tools and not self._schema_with_tools:
             request = replace(request, schema=None)
         most = self._most_tools
         if most is None or len(request.tools) <= most:
             return request, None
-        from aish.models.embedded import fewer_tools, notice_of  # only where they are too many
+        from aish.models.embedded import fewer_tools, notice_of  # only if there are too many
 
         shown = fewer_tools(request, most)
         remark = None if self._told_of_tools else notice_of(self.alias, request.tools, shown)
@@ -222,7 +222,7 @@ class ChatModel:
         return replace(request, tools=shown), remark
 
     def _failed(self, error: AttemptError | StreamError, turn: Turn, slot: Slot) -> AttemptError:
-        """A try came to nothing, while its slot is still held."""
+        """An attempt failed, while its slot is still held."""
         failure = self._as_attempt(error)
         turn.failed(failure.advice, beside_others=slot.beside_others)
         if failure.advice.overload:
@@ -230,7 +230,7 @@ class ChatModel:
         return failure
 
     def _is_refused_beside_tools(self, failure: AttemptError, request: ModelRequest) -> bool:
-        """Whether the endpoint says that it takes tools or a schema, and not both (B9)."""
+        """Whether the endpoint reports that it supports tools or a schema, but not both (B9)."""
         both = request.schema is not None and bool(request.tools) and self.enforces_schema
         return both and refuses_schema_beside_tools(failure)
 
@@ -243,9 +243,9 @@ class ChatModel:
     def _again(
         self, failure: AttemptError, turn: Turn, recorded: Callable[[], bool] | None
     ) -> Retrying:
-        """The next try; raises the final error where there is none.
+        """The next attempt; raises the final error if there is none.
 
-        In a replay there is one where there was one, which depended on what else went on then.
+        A replay repeats the recorded decision, which depended on other requests at that time.
         """
         advice, policy = failure.advice, self._entry.retry
         delay = delay_before(max(1, turn.failures), advice, policy, self._pace.chance())
@@ -268,7 +268,7 @@ class ChatModel:
         return () if said is None else [said]
 
     def _cooling(self, turn: Turn) -> float:
-        """Seconds that the endpoint's cool-down still asks for; raises where that is too long."""
+        """Remaining seconds of the endpoint's cool-down; raises if that is too long."""
         wait = self._throttle.until - self._pace.clock.monotonic()
         if wait <= 0:
             return 0.0
@@ -278,7 +278,7 @@ class ChatModel:
         return wait + self._pace.chance() * min(wait, 1.0)
 
     async def _reserved(self, turn: Turn) -> Hold | None:
-        """What the next try may use, set aside (B8)."""
+        """Reserve what the next attempt may use (B8)."""
         if self._meter is None:
             return None
         request, most = turn.request, self._encoder.max_tokens(turn.request)
@@ -287,21 +287,21 @@ class ChatModel:
 
     @staticmethod
     def _over(slot: Slot | None, hold: Hold | None, *, begun: bool) -> None:
-        """A try is over: others may have its place, and what it did not use."""
+        """End an attempt: release its slot and the unused part of its reservation."""
         if slot is not None:
             slot.free()
         if hold is not None:
             hold.close(begun=begun)
 
     def _signed(self, deltas: list[Delta], hold: Hold | None) -> list[Delta]:
-        """With `Finish`, which is last, saying who answered, and what that cost."""
+        """Completes `Finish`, which is last, with the model and the cost."""
         finish = deltas[-1]
         assert isinstance(finish, Finish)
         finish = replace(finish, model=self.alias)
         return [*deltas[:-1], *self._news(), finish if hold is None else hold.settle(finish)]
 
     def _as_attempt(self, error: AttemptError | StreamError) -> AttemptError:
-        """Either failure as one, with the secrets masked (L7)."""
+        """Converts both kinds of failure to one, with secrets masked (L7)."""
         if isinstance(error, AttemptError):
             error.message = self._secrets.mask(error.message)
             return error
@@ -327,10 +327,10 @@ async def open_model(
     make_client: MakeClient = open_client,
     meter: Meter | None = None,
 ) -> AsyncGenerator[ChatModel]:
-    """A model to talk to; `entry` has everything expanded, `key` is the value behind `key_env`.
+    """A model client; `entry` has all variables expanded, `key` is the value of `key_env`.
 
     Models opened with the same `throttles` share the limits of their endpoints (L8, B4). `meter` is
-    asked before each request and told of each answer (B8).
+    asked before each request and notified of each answer (B8).
 
     Raises:
         UsageError: `base_url` or a header cannot be used.
@@ -363,7 +363,7 @@ async def open_model(
 
 @asynccontextmanager
 async def _background() -> AsyncGenerator[TaskGroup]:
-    """For tasks that never fail: what the body raises comes out as it is, not in a group."""
+    """For tasks that never fail: exceptions of the body are raised unchanged, not in a group."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         try:

@@ -1,6 +1,6 @@
-"""A small model in a child process: llama.cpp's own server on a free loopback port (L11).
+"""A small model in a child process: llama.cpp's server on a free loopback port (L11).
 
-It is shown few tools: those that the prompt names, else the first.
+It receives few tools: those that the prompt names, else the first.
 """
 
 import json
@@ -54,10 +54,10 @@ async def start_embedded(
 ) -> AsyncGenerator[Embedded]:
     """Start the model of an `embedded` entry, and stop it at the end.
 
-    What llama.cpp prints goes to `model-ALIAS.log` in `folder`, if there is one.
+    The output of llama.cpp is written to `model-ALIAS.log` in `folder`, if there is one.
 
     Raises:
-        UnavailableError: something is not installed, or the model file is no good.
+        UnavailableError: a dependency is missing, or the model file is invalid.
     """
     where = f"model `{entry.alias}`"
     path = model_file(entry)
@@ -67,7 +67,7 @@ async def start_embedded(
     log = folder / f"model-{entry.alias}.log" if folder is not None else None
     try:
         child = await start_child(
-            # -P: what lies in the current folder is not to be imported.
+            # -P: do not import from the current folder.
             [sys.executable, "-P", str(_SERVER)],
             cwd="/",
             env=_environment(),
@@ -85,10 +85,10 @@ async def start_embedded(
 
 
 def model_file(entry: ModelEntry) -> Path:
-    """The `.gguf` that `embedded` names.
+    """The `.gguf` file that `embedded` names.
 
     Raises:
-        UnavailableError: it is not there, or is something else.
+        UnavailableError: it is missing, or is not a model file.
     """
     where = f"model `{entry.alias}`"
     if entry.embedded == smollm2.NAME:
@@ -110,7 +110,7 @@ def model_file(entry: ModelEntry) -> Path:
 
 
 def _packaged(where: str) -> Path:
-    """The file inside the package, which is found and not imported."""
+    """The file inside the package, which is located without importing it."""
     spec = find_spec(smollm2.PACKAGE)
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         for path in sorted(Path(folder).glob("*.gguf")):
@@ -123,14 +123,14 @@ def _packaged(where: str) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    # Where a library waits for work by spinning, a busy machine is ten times slower.
+    # If a library waits by spinning, a busy machine is ten times slower.
     quiet: dict[str, str | None] = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
     found: dict[str, str | None] = {"PYTHONPATH": None, "LD_LIBRARY_PATH": None}
     return child_environment(quiet | found, os.environ)
 
 
 async def _address(child: Child, entry: ModelEntry, path: Path, key: str, log: Path | None) -> str:
-    """Tell the child what to serve and wait until it says where."""
+    """Send the child its settings and wait for its address."""
     ours = entry.embedded == smollm2.NAME
     told: dict[str, JsonValue] = {
         "path": str(path),
@@ -154,7 +154,7 @@ async def _address(child: Child, entry: ModelEntry, path: Path, key: str, log: P
         raise _failed(child, entry, log, "its process ended")
     said = json.loads(answer)
     if "address" not in said:
-        # What llama.cpp complains of is written by the time that the child has ended.
+        # The error messages of llama.cpp are written before the child ends.
         with anyio.move_on_after(_LAST_WORDS_SECONDS):
             await child.wait()
         raise _failed(child, entry, log, str(said.get("error")))
@@ -162,7 +162,7 @@ async def _address(child: Child, entry: ModelEntry, path: Path, key: str, log: P
 
 
 def _failed(child: Child, entry: ModelEntry, log: Path | None, why: str) -> UnavailableError:
-    """With what llama.cpp complained of first."""
+    """The error with the first error message of llama.cpp."""
     errors = [line for line in child.stderr_tail.splitlines() if " E " in line[:24]]
     first = f": {errors[0].split(' E ', 1)[1].strip()}" if errors else ""
     return UnavailableError(
@@ -176,7 +176,7 @@ _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def fewer_tools(request: ModelRequest, most: int) -> tuple[Tool, ...]:
-    """At most so many of the tools of a request."""
+    """A limited number of the tools of a request."""
     turns = reversed(request.history.turns)
     prompt = next((turn.text for turn in turns if isinstance(turn, UserTurn)), "")
     words = {*_WORD.findall(prompt), request.tool_choice}
@@ -185,7 +185,7 @@ def fewer_tools(request: ModelRequest, most: int) -> tuple[Tool, ...]:
 
 
 def notice_of(alias: str, tools: Sequence[Tool], shown: Sequence[Tool]) -> StreamNotice:
-    """That not all of the tools are shown, and what to do about it."""
+    """The notice that not all of the tools are sent, and what to do about it."""
     names = ", ".join(f"`{for_line(str(tool.name))}`" for tool in shown)
     said = f"{len(tools):,} tools are too many for `{alias}`, which gets {names}"
     return StreamNotice("fewer_tools", f"{said}; name those it needs under `tools:`")

@@ -1,7 +1,8 @@
 """The child of `embedded`: llama.cpp's server in a process of its own (L11).
 
-Run by its path, with nothing of aish imported. One line of JSON on stdin says what to serve, one
-on stdout where; whatever llama.cpp prints goes to stderr. The child ends when stdin does.
+Run by its path, without importing aish. It reads one line of JSON with its settings on stdin and
+writes one with its address to stdout; output of llama.cpp goes to stderr. It ends when stdin is
+closed.
 """
 
 import json
@@ -13,21 +14,21 @@ _OUT_OF_WORK = 3
 
 
 def main() -> None:
-    """Serve until the parent is gone."""
+    """Serve until the parent has ended."""
     told = json.loads(sys.stdin.readline() or "null")
     if told is None:
         return
-    # The real stdout is kept for the one line; llama.cpp writes where it likes.
+    # The real stdout is kept for the one line; llama.cpp may write to stdout too.
     answers = os.dup(1)
     os.dup2(2, 1)
     try:
         server = serve(told)
         answer = {"address": server.listening_address}
-    except Exception as error:  # ruff: ignore[blind-except] - whatever it is, the parent has to be told
+    except Exception as error:  # ruff: ignore[blind-except] - every error has to be reported to the parent
         answer = {"error": f"{type(error).__name__}: {error}"}
     os.write(answers, json.dumps(answer).encode() + b"\n")
     if "error" in answer:
-        # In order: a thread of llama.cpp still writes down why.
+        # Wait: a thread of llama.cpp is still writing the reason.
         sys.exit(_OUT_OF_WORK)
     while sys.stdin.read(4096):
         pass
@@ -53,7 +54,7 @@ def serve(told: dict[str, Any]) -> Any:
     params.ui = False
     params.warmup = False
     params.sampling.seed = told["seed"]
-    # Threads that spin make a busy machine ten times slower.
+    # Spinning threads make a busy machine ten times slower.
     params.cpuparams.n_threads = 1
     params.cpuparams_batch.n_threads = 1
     if told["template"] is not None:

@@ -1,4 +1,4 @@
-"""When a model stays unavailable, the next one answers the same turn (L9)."""
+"""If a model stays unavailable, the next one answers the same turn (L9)."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
@@ -8,12 +8,12 @@ from aish.core.protocols import Model, ModelRequest
 
 
 def with_fallbacks(model: Model, others: Sequence[Model]) -> Model:
-    """The model itself if there is nothing to fall back to."""
+    """The model itself if there are no fallbacks."""
     return Fallbacks((model, *others)) if others else model
 
 
 class Fallbacks:
-    """Several models as one; it goes by the first one's alias."""
+    """Several models as one, with the alias of the first."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         self._models = tuple(models)
@@ -25,12 +25,12 @@ class Fallbacks:
 
     @property
     def enforces_schema(self) -> bool:
-        """Only if each of them does: any of them may have to answer."""
+        """Only if each of them does, since any of them may have to answer."""
         return all(model.enforces_schema for model in self._models)
 
     @property
     def schema_with_tools(self) -> bool:
-        """Only if each of them takes both."""
+        """Only if each of them supports both."""
         return all(model.schema_with_tools for model in self._models)
 
     @property
@@ -64,7 +64,7 @@ class Fallbacks:
 
 
 async def close_stream(batches: AsyncIterator[Sequence[Delta]]) -> None:
-    """Close what `stream` returned, if it is a generator, as all of ours are."""
+    """Close the return value of `stream`, if it is a generator."""
     if isinstance(batches, AsyncGenerator):
         await batches.aclose()
 

@@ -1,4 +1,4 @@
-"""What is sent with each request beside its body, checked before anything is sent."""
+"""Headers of requests, validated before anything is sent."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -10,15 +10,15 @@ from aish.core.patterns import lazy_pattern
 
 _NAME = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = lazy_pattern(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
-# These describe the bytes that are sent, which only the transport knows.
+# These describe the encoded body, which only the transport knows.
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
 
 
 def headers_of(entry: ModelEntry, key: str | None) -> Mapping[str, str]:
-    """The headers of a model's requests; the entry's own stand over ours.
+    """The headers of a model's requests; those of the entry override the defaults.
 
     Raises:
-        UsageError: a header cannot be sent as it is; its value is not shown.
+        UsageError: a header is invalid; its value is not shown.
     """
     headers = {
         "accept": "*/*",
@@ -37,10 +37,10 @@ def headers_of(entry: ModelEntry, key: str | None) -> Mapping[str, str]:
 
 
 def check_endpoint(entry: ModelEntry, key: str | None) -> None:
-    """Whether an entry, everything in it expanded, can be asked at all.
+    """Check that an entry with expanded variables can be used.
 
     Raises:
-        UsageError: it cannot; the message says why.
+        UsageError: it cannot be used; the message says why.
     """
     if entry.embedded is None:
         check_base_url(entry)
@@ -50,7 +50,7 @@ def check_endpoint(entry: ModelEntry, key: str | None) -> None:
 
 
 def check_base_url(entry: ModelEntry) -> None:
-    """Whether requests can be sent there.
+    """Check that requests can be sent there.
 
     Raises:
         UsageError: they cannot; the message says why.
@@ -92,14 +92,14 @@ def _check_proxy(entry: ModelEntry) -> None:
 
 
 def _has_host(url: str) -> bool:
-    """Whether a host is named that can be looked up."""
+    """Whether it contains a host name that can be looked up."""
     name = urlsplit(url).hostname or ""
-    # `urlsplit` drops line ends and tabs without a word.
+    # `urlsplit` silently drops line ends and tabs.
     if not name or not url.isprintable() or " " in name:
         return False
     if name.isascii() and "xn--" not in name:
         return True
-    # Only names of other alphabets need the rules for them.
+    # Only internationalized names need this import.
     from aish.models.transport import is_sendable
 
     return is_sendable(url)

@@ -1,7 +1,7 @@
-"""What a turn costs, in US dollars (B10): by the file's own price, or by a price list.
+"""The cost of a turn in US dollars (B10): by the file's own price, or by a price list.
 
-A price list is the data that `genai-prices` (extra `prices`) carries; nothing is ever fetched. What
-nobody knows is `None`, never zero.
+The price list is the data that `genai-prices` (extra `prices`) contains; nothing is ever fetched.
+An unknown cost is `None`, never zero.
 """
 
 from functools import cache
@@ -18,22 +18,22 @@ _HERE = ("localhost", ".localhost", ".local", ".lan", ".internal", ".home.arpa")
 
 
 class Pricing(Protocol):
-    """What tokens of one model cost."""
+    """The price of one model's tokens."""
 
     def cost(self, usage: Usage) -> float | None:
-        """US dollars for a turn; `None` where its tokens or their price are not known."""
+        """US dollars for a turn; `None` if its tokens or their price are unknown."""
         ...
 
 
 @frozen
 class Rates:
-    """A price of its own, in US dollars per million tokens; cached input counts as input."""
+    """A price from the file, in US dollars per million tokens; cached input counts as input."""
 
     input: float
     output: float
 
     def cost(self, usage: Usage) -> float | None:
-        """US dollars; what is free is free, however much it was."""
+        """US dollars; a free model costs nothing even if tokens are unknown."""
         if self.input == 0 and self.output == 0:
             return 0.0
         if usage.input is None or usage.output is None:
@@ -43,25 +43,25 @@ class Rates:
 
 @frozen
 class Listed:
-    """The price list's, for a model as its endpoint names it; it knows cheaper cached input."""
+    """The price list's entry for the endpoint's model name; includes cheaper cached input."""
 
     url: str
     model: str
 
     def cost(self, usage: Usage) -> float | None:
-        """US dollars, by what is listed now."""
+        """US dollars at the current list price."""
         if usage.input is None or usage.output is None:
             return None
         return _listed_cost(self.url, self.model, usage)
 
     @property
     def is_listed(self) -> bool:
-        """Whether the list has the model, or is there at all."""
+        """Whether the list is installed and contains the model."""
         return self.cost(Usage(1, 1)) is not None
 
 
 def pricing_of(entry: ModelEntry) -> Pricing | None:
-    """What turns of a model cost, if that can be known; nothing is looked up yet."""
+    """The pricing of a model, if possibly known; the list is loaded lazily."""
     if entry.price is not None:
         return Rates(entry.price.input, entry.price.output)
     if entry.embedded is not None:
@@ -72,7 +72,7 @@ def pricing_of(entry: ModelEntry) -> Pricing | None:
 
 
 def is_priced(entry: ModelEntry) -> bool:
-    """Whether what a turn of a model costs can be told; looks at the price list if it has to."""
+    """Whether the cost of a model's turns is known; loads the price list if necessary."""
     pricing = pricing_of(entry)
     return pricing.is_listed if isinstance(pricing, Listed) else pricing is not None
 
@@ -86,7 +86,7 @@ def has_list() -> bool:
 
 @cache
 def _may_be_listed(url: str) -> bool:
-    """Whether an endpoint is on the internet: loading the list for others is time lost."""
+    """Whether an endpoint is on the internet: for others loading the list is a waste of time."""
     host = (urlsplit(url).hostname or "").rstrip(".")
     if "." not in host or host.endswith(_HERE):
         return False
@@ -97,7 +97,7 @@ def _may_be_listed(url: str) -> bool:
 
 
 def _listed_cost(url: str, model: str, usage: Usage) -> float | None:
-    # A fifth of a second the first time, and only for who pays by the list.
+    # Takes a fifth of a second the first time, only for models priced by the list.
     try:
         from genai_prices import Usage as Tokens
         from genai_prices import calc_price

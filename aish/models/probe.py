@@ -1,4 +1,4 @@
-"""Whether an endpoint is there and takes the key, without asking its model anything (`doctor`)."""
+"""Checks that an endpoint responds and accepts the key, without a model request (`doctor`)."""
 
 from aish.config.model import ModelEntry
 from aish.core.errors import UnavailableError
@@ -12,10 +12,10 @@ _OK = 200
 
 
 async def probe(entry: ModelEntry, key: str | None, secrets: Secrets) -> str:
-    """What `GET {base_url}/models` says, in a few words.
+    """The result of `GET {base_url}/models`, in a few words.
 
     Raises:
-        UnavailableError: nobody answers there, or the key is refused.
+        UnavailableError: the endpoint does not respond, or refuses the key.
         UsageError: the entry cannot be used to send anything.
     """
     check_base_url(entry)
@@ -31,5 +31,5 @@ async def probe(entry: ModelEntry, key: str | None, secrets: Secrets) -> str:
             hint=hint_for(status, entry),
         )
     origin = origin_of(entry.base_url)
-    # Many endpoints have no list of models; that they answer is what counts here.
+    # Many endpoints have no list of models; any response is sufficient here.
     return f"{origin} answers" if status == _OK else f"{origin} answers (HTTP {status})"

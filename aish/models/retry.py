@@ -1,6 +1,6 @@
-"""A failed request to a model: what `transport` raises, whether and when it is sent again (L8).
+"""Failed model requests: errors of `transport`, whether and when to retry (L8).
 
-Time and chance are given, so that tests need not wait.
+Clock and random numbers are parameters, so that tests need not wait.
 """
 
 import json
@@ -43,11 +43,11 @@ _QUOTA_CODES = frozenset(
 
 @frozen
 class Advice:
-    """What a failure means for the next try.
+    """The consequences of a failure for the next attempt.
 
-    `wait` is the endpoint's own hint in seconds; `cools` asks every request to the endpoint to
-    wait; `unavailable` tells an endpoint that is not there from one that refuses this request.
-    `overload` says that it has too much to do (B4).
+    `wait` is the endpoint's own hint in seconds; `cools` delays every request to the endpoint;
+    `unavailable` distinguishes an unreachable endpoint from one that refuses this request.
+    `overload` says that it is overloaded (B4).
     """
 
     retry: bool
@@ -68,12 +68,12 @@ REFUSED = Advice(retry=False, unavailable=False)
 
 
 def is_malformed(words: str) -> bool:
-    """Whether an error says that a model's answer is no good, as llama.cpp words it."""
+    """Whether an error reports an unparsable model answer, in the wording of llama.cpp."""
     return "model produced output that does not match" in words
 
 
 def judge_status(status: int, headers: Mapping[str, str], body: str, now: float) -> Advice:
-    """What a status of 300 or more means; `headers` in lower case, `now` since the epoch."""
+    """The meaning of a status of 300 or more; `headers` in lower case, `now` since the epoch."""
     if status >= _SERVER_ERROR and is_malformed(body):
         return MALFORMED
     quota = status == _RATE_LIMITED and is_quota(_error_words(body))
@@ -91,7 +91,7 @@ def judge_status(status: int, headers: Mapping[str, str], body: str, now: float)
 
 
 def judge_code(code: str | int | None, *, retryable: bool) -> Advice:
-    """What an error inside a stream means; its code may be a status, or a word."""
+    """The meaning of an error inside a stream; its code may be a status, or a word."""
     text = str(code) if code is not None else ""
     if text in _STATUSES:
         return judge_status(int(text), {}, "", 0.0)
@@ -102,7 +102,7 @@ def judge_code(code: str | int | None, *, retryable: bool) -> Advice:
 
 
 def hinted_wait(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that `retry-after-ms` or `retry-after` ask for; `None` without a usable one."""
+    """Seconds from `retry-after-ms` or `retry-after`; `None` without a valid one."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         seconds = _number(headers.get(name, ""))
         if seconds is not None:
@@ -111,10 +111,10 @@ def hinted_wait(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def delay_before(attempt: int, advice: Advice, policy: RetryPolicy, chance: float) -> float:
-    """Seconds before try number `attempt` + 1; `chance` is in [0, 1).
+    """Seconds before attempt number `attempt` + 1; `chance` is in [0, 1).
 
-    Full jitter, so that clients that failed together do not come back together. A hint is a
-    lower bound, with a little jitter on top for the same reason.
+    Full jitter, so that clients that failed together do not retry together. A hint is a lower
+    bound, with a little jitter on top for the same reason.
     """
     if advice.wait is not None:
         return advice.wait + chance * min(advice.wait, 1.0)
@@ -122,7 +122,7 @@ def delay_before(attempt: int, advice: Advice, policy: RetryPolicy, chance: floa
 
 
 def is_quota(words: tuple[str, ...]) -> bool:
-    """Whether an error's code or type says that money, not time, is missing."""
+    """Whether an error's code or type reports an exhausted quota."""
     lowered = [word.lower() for word in words]
     return any(
         word in _QUOTA_CODES or any(part in word for part in _QUOTA_WORDS) for word in lowered
@@ -169,21 +169,21 @@ def _until_date(text: str, now: float) -> float | None:
 
 @frozen
 class RetryTiming:
-    """What retries need to know of the world; `chance` gives a number in [0, 1).
+    """Environment of retries; `chance` returns a number in [0, 1).
 
-    `waits` is false in a replay, where nothing is to be waited for.
+    `waits` is false in a replay, which does not wait.
     """
 
     clock: Clock = field(default_factory=SystemClock)
     sleep: Callable[[float], Awaitable[object]] = anyio.sleep
-    chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - no secret
+    chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - not a secret
     waits: bool = True
 
 
 _CREDENTIALS = frozenset({401, 403})
 _NOT_THERE = frozenset({404, 405})
 _REDIRECTS = range(300, 400)
-# As endpoints word it that they do not take a schema beside tools.
+# Wordings of endpoints that do not support a schema together with tools.
 _TOOLS = ("tool", "function")
 _SCHEMA = (
     *("response_format", "response format", "response_mime_type", "response mime type"),
@@ -193,13 +193,13 @@ _SCHEMA = (
 
 
 class EndpointError(StepFailedError):
-    """A model's endpoint refused the request, or sent what is no answer."""
+    """A model's endpoint refused the request, or its response is invalid."""
 
     code = "endpoint_error"
 
 
 class AttemptError(Exception):
-    """A failed try; `hint` is for the person, should no other try follow."""
+    """A failed attempt; `hint` is for the user, if there is no other attempt."""
 
     def __init__(self, message: str, advice: Advice, hint: str | None = None) -> None:
         super().__init__(message)
@@ -208,16 +208,16 @@ class AttemptError(Exception):
         self.hint = hint
 
     def final(self, alias: str, afterthought: str = "") -> AishError:
-        """The error that leaves the room (exit 5, or exit 1 for a request that is no good)."""
+        """The error raised by this package (exit 5, or exit 1 for an invalid request)."""
         kind = UnavailableError if self.advice.unavailable else EndpointError
         error = kind(self.message + afterthought, where=f"model `{alias}`", hint=self.hint)
-        # Refused credentials and a used-up quota are as they are until somebody does something.
+        # Refused credentials and an exhausted quota need action by the user.
         error.retryable = self.advice.unavailable and self.advice.retry
         return error
 
 
 def too_late(deadline: str, entry: ModelEntry) -> AttemptError:
-    """The deadline of that name in `timeout` has passed."""
+    """The error for the exceeded deadline of that name in `timeout`."""
     seconds: float = getattr(entry.timeout, deadline)
     said = {
         "first_token": f"no answer within {seconds:g} s",
@@ -229,17 +229,17 @@ def too_late(deadline: str, entry: ModelEntry) -> AttemptError:
 
 
 def malformed(said: str) -> AttemptError:
-    """A model's answer that its own server could not read."""
+    """The error for a model's answer that its own server could not parse."""
     hint = "a larger model, fewer `tools:` or a shorter prompt may help"
     return AttemptError(f"the model's answer is malformed: {said}", MALFORMED, hint)
 
 
 def not_connected(why: str, entry: ModelEntry, error: BaseException | None = None) -> AttemptError:
-    """No connection came about; `error` is what knows why."""
+    """The error for a failed connection; `error` has the cause."""
     origin = origin_of(entry.base_url)
     if error is not None and lacks_descriptors(error):
         said = f"no connection to {origin}: {MANY_FILES}"
-        # As with an endpoint that has too much to do: less at a time will do.
+        # Like an overloaded endpoint: fewer concurrent requests may help.
         advice = Advice(retry=True, cools=True, overload=True)
         return AttemptError(said, advice, MANY_FILES_HINT)
     if "CERTIFICATE_VERIFY_FAILED" in why:
@@ -253,7 +253,7 @@ def not_connected(why: str, entry: ModelEntry, error: BaseException | None = Non
 
 
 def hint_for(status: int, entry: ModelEntry) -> str | None:
-    """What to do about a status."""
+    """The hint for a status."""
     if status in _CREDENTIALS and entry.key_env:
         return f"is the key in `{entry.key_env}` one for {origin_of(entry.base_url)}?"
     if status in _CREDENTIALS:
@@ -266,7 +266,7 @@ def hint_for(status: int, entry: ModelEntry) -> str | None:
 
 
 def refuses_schema_beside_tools(failure: AttemptError) -> bool:
-    """Whether a request was refused with words that name both; a wrong guess costs one more."""
+    """Whether an endpoint refuses a schema beside tools; a wrong guess costs one more request."""
     if failure.advice.retry or failure.advice.unavailable:
         return False
     words = failure.message.lower()
@@ -274,6 +274,6 @@ def refuses_schema_beside_tools(failure: AttemptError) -> bool:
 
 
 def origin_of(url: str | None) -> str:
-    """Scheme, host and port of a URL: what may be shown of it."""
+    """Scheme, host and port of a URL: the part that may be displayed."""
     parts = urlsplit(url or "")
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

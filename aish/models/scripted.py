@@ -1,6 +1,6 @@
-"""The twin of a model endpoint: a list of turns, played in order, without a socket.
+"""A substitute for a model endpoint: a list of turns, played in order, without a socket.
 
-For tests, and for trying a pipeline's plumbing without a model.
+For tests, and for trying a pipeline without a model.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ from aish.core.tools import ToolCall
 class ScriptedTurn:
     """One answer as batches of deltas.
 
-    `error` is raised after them; with `hangs` nothing follows them until the consumer leaves.
+    `error` is raised after them; with `hangs` the stream then waits until the consumer leaves.
     """
 
     batches: tuple[tuple[Delta, ...], ...] = ()
@@ -28,7 +28,7 @@ class ScriptedTurn:
 
 @frozen
 class SeenRequest:
-    """A request as it was when it came: the history goes on growing, `turns` does not."""
+    """A snapshot of a request: unlike its history, `turns` does not grow."""
 
     request: ModelRequest
     turns: tuple[Turn, ...]
@@ -40,7 +40,7 @@ Script = str | Exception | ScriptedTurn | Callable[[ModelRequest], "str | Script
 def says(
     text: str = "", *calls: ToolCall, usage: Usage | None = None, alias: str = "scripted"
 ) -> ScriptedTurn:
-    """A complete answer: words, then calls of tools, each given as a whole."""
+    """A complete answer: text, then complete tool calls."""
     words: tuple[Delta, ...] = (TextPiece(text),) if text else ()
     reason: FinishReason = "tool_calls" if calls else "stop"
     finish = Finish(reason=reason, usage=usage or Usage(), raw=reason, model=alias)
@@ -48,7 +48,7 @@ def says(
 
 
 class Scripted:
-    """Plays its turns in order and keeps what it was asked.
+    """Plays its turns in order and records its requests.
 
     A turn is text, a `ScriptedTurn`, an exception to raise, or a function of the request.
     """
@@ -76,24 +76,24 @@ class Scripted:
 
     @property
     def enforces_schema(self) -> bool:
-        """As told."""
+        """As configured."""
         return self._enforces_schema
 
     @property
     def schema_with_tools(self) -> bool:
-        """As told."""
+        """As configured."""
         return self._schema_with_tools
 
     @property
     def sees_images(self) -> bool:
-        """As told."""
+        """As configured."""
         return self._sees_images
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
         """Play the next turn.
 
         Raises:
-            StepFailedError: the script has no turn left, or says so.
+            StepFailedError: the script has no turn left, or contains this error.
         """
         self.requests.append(SeenRequest(request, tuple(request.history.turns)))
         turn = self._next(request)

@@ -1,4 +1,4 @@
-"""What is known of the model that `embedded: smollm2` names, without touching it (L11)."""
+"""Properties of the model that `embedded: smollm2` names, without loading it (L11)."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""How much one endpoint is asked at a time, learnt from its own refusals (B4, L8).
+"""Adaptive limit on concurrent requests to an endpoint (B4, L8).
 
-As many requests as the run wants, until the endpoint says that it has too many: then half of what
-was in flight, and one more for each round of answers that went well. Everything that talks to one
-endpoint shares this, whatever its model, step or item.
+Unlimited until the endpoint reports overload: then half of the requests in flight, and one more for
+each round of successful answers. All clients of one endpoint share the limit, whatever their model,
+step or item.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _WORTH_TELLING = 1.25
 
 
 class Slot:
-    """The right to have one request at the endpoint; `free` gives it back."""
+    """The right to have one request at the endpoint; `free` releases it."""
 
     __slots__ = ("_answers", "_cuts", "_held", "_is_out", "_throttle")
 
@@ -33,7 +33,7 @@ class Slot:
         self._answers = throttle.answers
 
     def sent(self) -> None:
-        """The request leaves now: what the endpoint says of its load counts from here."""
+        """The request is sent now: reports of overload count from here."""
         self._cuts = self._throttle.cuts
         self._answers = self._throttle.answers
         if not self._is_out:
@@ -45,16 +45,16 @@ class Slot:
         self._throttle.grow(self._cuts)
 
     def refused(self) -> None:
-        """The endpoint has too much to do."""
+        """The endpoint is overloaded."""
         self._throttle.cut(self._cuts)
 
     @property
     def beside_others(self) -> bool:
-        """Whether the endpoint has something else to do, or had since this was sent."""
+        """Whether the endpoint has other requests, or had since this was sent."""
         return self._throttle.answers > self._answers or self._throttle.out > self._is_out
 
     def free(self) -> None:
-        """Let the next one have it; a second time does nothing."""
+        """Release the slot for the next request; a second call does nothing."""
         if self._held:
             self._held = False
             self._throttle.out -= self._is_out
@@ -62,9 +62,9 @@ class Slot:
 
 
 class Throttle:
-    """One endpoint's limit, and until when every request to it waits (`until`, monotonic).
+    """An endpoint's limit, and the time until which requests wait (`until`, monotonic).
 
-    `adaptive` is false where nothing is to be learnt, as in a replay: then there is no limit.
+    `adaptive` is false in a replay: then there is no limit.
     """
 
     def __init__(self, origin: str, *, adaptive: bool = True) -> None:
@@ -85,7 +85,7 @@ class Throttle:
 
     @property
     def limit(self) -> int | None:
-        """How many requests it may be given at a time; `None` while that is not limited."""
+        """The maximum number of concurrent requests; `None` if unlimited."""
         return None if self._limit == math.inf else int(self._limit)
 
     @property
@@ -99,11 +99,11 @@ class Throttle:
         return sum(not waiter.done() for waiter in self._waiting)
 
     def hold(self, until: float) -> None:
-        """Send nothing before then."""
+        """Send nothing before that time."""
         self.until = max(self.until, until)
 
     async def slot(self) -> Slot:
-        """A slot, after those who asked before; at once where there is no limit to wait for."""
+        """A slot, in order of requests; at once if there is no limit."""
         self._peak = max(self._peak, self._in_flight + len(self._waiting) + 1)
         if not self._waiting and self._in_flight < self._limit:
             self._take()
@@ -117,18 +117,18 @@ class Throttle:
                 with suppress(ValueError):
                     self._waiting.remove(waiter)
             else:
-                # It was handed over just before its taker was cancelled.
+                # It was handed over just before the receiver was cancelled.
                 self.give_back()
             raise
         return Slot(self)
 
     def give_back(self) -> None:
-        """A request is over, however it ended."""
+        """A request has ended, successfully or not."""
         self._in_flight -= 1
         self._hand_over()
 
     def cut(self, sent_at: int) -> None:
-        """Ask for half as much; only once for all that were in flight together."""
+        """Halve the limit; only once for all requests that were in flight together."""
         if sent_at != self.cuts or not self._adaptive:
             return
         self.cuts += 1
@@ -137,12 +137,12 @@ class Throttle:
         self._limit = max(1, min(self._limit, self._in_flight) // 2)
 
     def grow(self, sent_at: int) -> None:
-        """An answer came: a round of them is worth one request more."""
+        """An answer was received: a round of them raises the limit by one."""
         if not self._adaptive:
             return
         self.answers += 1
         if sent_at != self.cuts or not self._is_used:
-            # It was asked before the last cut; or the limit is not what holds anyone back.
+            # It was sent before the last cut; or the limit was not reached.
             return
         self._credit += 1
         if self._credit >= self._limit:
@@ -152,13 +152,13 @@ class Throttle:
             self._hand_over()
 
     def news(self, now: float) -> StreamNotice | None:
-        """What a person may want to know of the limit now; seldom anything."""
+        """A message about a change of the limit; rarely one."""
         limit = self._limit
         low, high = sorted((limit, self._told))
         if low == high or high < low * _WORTH_TELLING or now < self._quiet_until:
             return None
         if self._peak == 1:
-            # Nothing is asked side by side, so there is nothing to tell of.
+            # There are no concurrent requests, so there is nothing to report.
             return None
         was, self._told = self._told, limit
         self._quiet_until = now + QUIET_SECONDS

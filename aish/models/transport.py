@@ -1,8 +1,8 @@
 """The only sockets to models (L1, L7, L10, X5, X6): one POST, its status, its bytes.
 
 Each connection has a client of its own, kept for the next request. Bytes are buffered between the
-task that reads from the network and the one that makes sense of them, under the deadlines of one
-request: first token, idle, whole turn (L10).
+task that reads from the network and the one that decodes them, under the deadlines of one request:
+first token, idle, whole turn (L10).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Closed(Protocol):
-    """What can be closed."""
+    """An object with `aclose`."""
 
     async def aclose(self) -> None:
         """Close it."""
@@ -46,10 +46,10 @@ Client = TypeVar("Client", bound=Closed)
 
 
 class Clients(Generic[Client]):
-    """One client for each connection, opened as needed.
+    """One client per connection, opened as needed.
 
-    For each request that begins or ends, an httpx pool looks at all of its connections and, for
-    each of these, at all of them again: with 32 in a pool that is five milliseconds a request.
+    For each request that begins or ends, an httpx pool iterates over all pairs of its connections:
+    with 32 in a pool that is five milliseconds per request.
     """
 
     def __init__(self, make: Callable[[], Client]) -> None:
@@ -58,7 +58,7 @@ class Clients(Generic[Client]):
         self._idle: list[Client] = []
 
     def take(self) -> Client:
-        """A client that nobody else uses; the one that was used last is most likely connected."""
+        """An unused client; the one used last is most likely still connected."""
         if self._idle:
             return self._idle.pop()
         client = self._make()
@@ -66,7 +66,7 @@ class Clients(Generic[Client]):
         return client
 
     def give_back(self, client: Client) -> None:
-        """It may be used again."""
+        """Make a client available again."""
         self._idle.append(client)
 
     async def aclose(self) -> None:
@@ -78,12 +78,12 @@ class Clients(Generic[Client]):
 
 CAP = 64 * 1024 * 1024
 _PLENTY = 1024 * 1024
-# Pieces of a replay after which others have their turn.
+# Number of pieces of a replay after which other tasks run.
 _TURN = 64
 
 
 class BodyBuffer:
-    """One response's body; one task puts, one takes."""
+    """The body of a response, with one producer and one consumer task."""
 
     __slots__ = (
         "_arrived",
@@ -111,19 +111,19 @@ class BodyBuffer:
 
     @property
     def empty(self) -> bool:
-        """Whether everything that came was taken."""
+        """Whether everything received was taken."""
         return not self._chunks
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether no more data will arrive."""
         return self._ended
 
     def put(self, chunk: bytes) -> bool:
-        """Take in a chunk; whether there is room for another right away.
+        """Add a chunk; whether there is room for another right away.
 
         Raises:
-            AttemptError: the body is larger than any answer.
+            AttemptError: the body exceeds the size limit.
         """
         self._held += len(chunk)
         self._chunks.append(chunk)
@@ -131,7 +131,7 @@ class BodyBuffer:
         return self._held < _PLENTY
 
     async def room(self) -> None:
-        """Wait until what was put was taken."""
+        """Wait until the buffer was emptied."""
         self._size += self._held
         if self._size > CAP:
             raise AttemptError("the answer is larger than 64 MiB", REFUSED)
@@ -140,7 +140,7 @@ class BodyBuffer:
             await self._room.wait()
 
     def end(self, failure: Exception | None) -> None:
-        """Nothing more will come, because of a failure or not."""
+        """End the body, possibly with a failure."""
         self._ended = True
         self._failure = failure
         self._arrived.set()
@@ -152,7 +152,7 @@ class BodyBuffer:
             await self._arrived.wait()
 
     async def take(self) -> bytes:
-        """What has come since the last time, at least something; nothing at the end.
+        """Everything received since the last call, at least one byte; empty at the end.
 
         Raises:
             Exception: the failure that ended it, once everything before it was taken.
@@ -187,7 +187,7 @@ _SOON = 1.0
 
 
 class Deadlines:
-    """Cancels a scope when the endpoint keeps it waiting too long; `expired` then says which."""
+    """Cancels a scope when the endpoint is too slow; `expired` then names the deadline."""
 
     __slots__ = (
         "_intake",
@@ -215,20 +215,20 @@ class Deadlines:
         self._timer = self._loop.call_at(self._due()[0], self._fire)
 
     def progressed(self) -> None:
-        """The answer has grown. Comments and pings are no reason to call this (L4)."""
+        """The answer has grown. Not to be called for comments and pings (L4)."""
         first = self._last is None
         self._last = self._loop.time()
         if first:
-            # From now on the idle deadline counts, which may be the nearer one.
+            # From now on the idle deadline applies, which may be the nearer one.
             self._rearm()
 
     def end_within(self, seconds: float) -> None:
-        """Everything has been said: wait no longer than this for the end of the body."""
+        """The answer is complete: limit the wait for the end of the body."""
         self._turn_ends = min(self._turn_ends, self._loop.time() + seconds)
         self._rearm()
 
     def expire(self, name: str) -> None:
-        """A deadline passes now: in a replay nobody waits for it a second time."""
+        """Simulate a passed deadline: a replay does not wait for it again."""
         self.expired = name
         self._scope.cancel()
 
@@ -254,7 +254,7 @@ class Deadlines:
         if now < due:
             self._timer = self._loop.call_at(due, self._fire)
         elif name != "turn" and not self._intake.empty:
-            # It is the consumer who takes its time.
+            # The consumer is slow, not the endpoint.
             self._timer = self._loop.call_at(now + _SOON, self._fire)
         else:
             self.expired = name
@@ -274,7 +274,7 @@ Check = Callable[[httpx.Response], Awaitable[None]]
 
 
 def is_sendable(url: str) -> bool:
-    """Whether the host of a URL has a legal name, in whatever alphabet."""
+    """Whether the host of a URL is a valid name, including internationalized ones."""
     try:
         return bool(httpx.URL(url).host)
     except (httpx.InvalidURL, ValueError):
@@ -282,13 +282,13 @@ def is_sendable(url: str) -> bool:
 
 
 def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
-    """One connection, opened anew as needed; proxies only where the entry names one."""
+    """One connection, reopened as needed; uses a proxy only if the entry names one."""
     if entry.proxy is None:
         return DirectTransport(verify=entry.verify_tls, most=1, kept_seconds=KEEP_ALIVE_SECONDS)
     remember_absence("sniffio")
     is_https = httpx.URL(entry.base_url or "").scheme == "https"
     return httpx.AsyncHTTPTransport(
-        # For plain http no certificates are loaded: nothing could ever be verified with them.
+        # Plain http needs no certificates, so none are loaded.
         verify=tls_context(verify=is_https and entry.verify_tls),
         trust_env=False,
         proxy=httpx.Proxy(entry.proxy),
@@ -301,10 +301,10 @@ def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
 
 
 class Exchange:
-    """One request and its answer, spoken by a task of its own (`run`).
+    """One request and its response, handled by a task of its own (`run`).
 
-    The consumer's task never waits for the network itself: a deadline that passes, or a consumer
-    that leaves, cancels that one task and nothing else.
+    The consumer's task never waits for the network itself: an exceeded deadline, or a consumer that
+    leaves, cancels only that task.
     """
 
     __slots__ = (
@@ -334,14 +334,14 @@ class Exchange:
         """In a replay, whether another answer to the same request is held."""
 
     async def run(self, request: httpx.Request, check: Check) -> None:
-        """Send the request, have the head of the answer checked, take in its body."""
+        """Send the request, check the head of the response, receive its body."""
         failure: Exception | None = None
         try:
             with self._scope:
                 await self._talk(request, check)
         except httpx.HTTPError as error:
             failure = _in_words(error, self._entry)
-        except Exception as error:  # ruff: ignore[blind-except] - raised again where it is seen
+        except Exception as error:  # ruff: ignore[blind-except] - raised again in the consumer
             failure = error
         finally:
             self._watch.close()
@@ -351,12 +351,12 @@ class Exchange:
             self._intake.end(failure)
 
     async def deltas(self, reader: "ChatDecoder") -> list[Delta]:
-        """What the reader makes of what has come, at least one delta; none at the end.
+        """The decoded deltas of the data received, at least one; empty at the end.
 
         Raises:
             AttemptError: no connection, a status that is not a success, a stream that broke off, a
                 deadline that passed.
-            StreamError: the reader cannot make sense of the answer.
+            StreamError: the reader cannot decode the answer.
         """
         while data := await self._take(reader):
             batch = reader.feed(data)
@@ -370,7 +370,7 @@ class Exchange:
         return reader.close()
 
     async def aclose(self) -> None:
-        """Hang up if the answer is not over, and wait for that."""
+        """Abort an unfinished response, and wait for that."""
         if self._intake.has_ended:
             return
         self._scope.cancel()
@@ -385,7 +385,7 @@ class Exchange:
             self._watch.end_within(TRAILER_SECONDS)
 
     async def _talk(self, request: httpx.Request, check: Check) -> None:
-        # For a cassette: which deadline passed, if one did, and how to let it pass again.
+        # For a cassette: which deadline passed, if any, and how to simulate it.
         request.extensions["deadline"] = lambda: self._watch.expired
         request.extensions["pass_deadline"] = self._watch.expire
         response = await self._client.handle_async_request(request)
@@ -404,7 +404,7 @@ class Exchange:
         try:
             return await self._intake.take()
         except AttemptError:
-            # An endpoint that has said everything may end as it likes.
+            # After a complete answer, any end of the body is accepted.
             if reader.complete:
                 return b""
             raise
@@ -432,7 +432,7 @@ class Transport:
         self._now = now
         self._clients = Clients(lambda: make_client(entry))
         timeout = entry.timeout
-        # Reading is bounded by the watch: httpx's own read time-out starts anew at each ping.
+        # Reads are limited by `Deadlines`: httpx's own read time-out restarts at each ping.
         self._limits = httpx.Timeout(
             connect=timeout.connect, read=None, write=timeout.first_token, pool=None
         ).as_dict()
@@ -442,7 +442,7 @@ class Transport:
         await self._clients.aclose()
 
     def send(self, body: bytes, turn_ends: float) -> Exchange:
-        """Send one request, to be done at `turn_ends` of the loop's time; the caller closes it."""
+        """Send one request, to end at `turn_ends` of the loop's time; the caller closes it."""
         request = httpx.Request(
             "POST",
             self._url,
@@ -455,7 +455,7 @@ class Transport:
         return exchange
 
     async def _check(self, response: httpx.Response) -> None:
-        """Raise for everything that is not a plain success."""
+        """Raise for everything but success."""
         status = response.status_code
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         compressed = encoding not in {"", "identity"}
@@ -473,10 +473,10 @@ class Transport:
 
 
 async def ask_for(entry: ModelEntry, headers: Mapping[str, str], path: str) -> int:
-    """The status of one GET below `base_url`, unread.
+    """The status of one GET below `base_url`, without its body.
 
     Raises:
-        AttemptError: nobody answers there.
+        AttemptError: there is no response.
     """
     base = httpx.URL(entry.base_url or "")
     url = base.copy_with(path=f"{base.path.rstrip('/')}{path}")
@@ -494,14 +494,14 @@ async def ask_for(entry: ModelEntry, headers: Mapping[str, str], path: str) -> i
 
 
 def body_of(response: httpx.Response) -> httpx.AsyncByteStream:
-    """As the transport gives it: no decoding, and none of the layers of `aiter_raw`."""
+    """The raw body: no decoding, and none of the layers of `aiter_raw`."""
     if not isinstance(response.stream, httpx.AsyncByteStream):
         raise TypeError("there is no asynchronous body to read")
     return response.stream
 
 
 async def beginning_of(response: httpx.Response) -> bytes:
-    """The first bytes of an error's body, as far as they come: the status is what matters."""
+    """The first bytes of an error's body, as far as received: the status is sufficient."""
     body = bytearray()
     with suppress(httpx.HTTPError), anyio.move_on_after(ERROR_BODY_SECONDS):
         async for chunk in body_of(response):
