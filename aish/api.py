@@ -279,10 +279,12 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
     folder = _folder(prepared, given, clock)
     hearer = _Hearer(given.get("on_event"))
     with ExitStack() as stack:
-        tape: Recorder | None = None
+        recorder: Recorder | None = None
         if prepared.session is not None:
             with folder.unless_refused():
-                tape = stack.enter_context(prepared.session.opened(plan, options, folder, clock))
+                recorder = stack.enter_context(
+                    prepared.session.opened(plan, options, folder, clock)
+                )
         with folder.beginning():
             items = open_items_file(folder.path) if _has_items(plan) else None
             journal = _journal(folder)
@@ -309,7 +311,7 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
             clock=clock,
             folder=folder,
             environ=options.environ,
-            tape=tape,
+            recorder=recorder,
             staging=book,
         )
         with lent_by(hearer.lend):

@@ -68,7 +68,7 @@ _JSON = (("content-type", "application/json"),)
 
 
 def cassette_transport(
-    tape: CassetteRecorder, kind: Kind, make: MakeTransport, *, origin: str | None = None
+    recorder: CassetteRecorder, kind: Kind, make: MakeTransport, *, origin: str | None = None
 ) -> httpx.AsyncBaseTransport:
     """A transport that plays from a tape, records to it, or both.
 
@@ -78,14 +78,14 @@ def cassette_transport(
     Where a deadline passed, of which its extension `deadline` tells, `pass_deadline` has it pass.
     What goes live is told by `chunks_apart` that each chunk of the answer is noted by itself.
     """
-    return _CassetteTransport(tape, kind, make, origin)
+    return _CassetteTransport(recorder, kind, make, origin)
 
 
 class _CassetteTransport(httpx.AsyncBaseTransport):
     def __init__(
-        self, tape: CassetteRecorder, kind: Kind, make: MakeTransport, origin: str | None
+        self, recorder: CassetteRecorder, kind: Kind, make: MakeTransport, origin: str | None
     ) -> None:
-        self._tape = tape
+        self._recorder = recorder
         self._kind = kind
         self._make = make
         self._origin = origin
@@ -103,9 +103,9 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
         # What a server says unasked on another stream, now that this is asked, is heard first.
         await checkpoint()
         is_listening = said is not None and said.is_listening
-        response = await _Player(found, self._tape, request, is_listening=is_listening).play()
+        response = await _Player(found, self._recorder, request, is_listening=is_listening).play()
         # How often a model was asked again depended on what else went on then.
-        response.extensions["recorded_again"] = lambda: self._tape.holds(asked)
+        response.extensions["recorded_again"] = lambda: self._recorder.holds(asked)
         return response
 
     async def aclose(self) -> None:
@@ -116,13 +116,17 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
 
     def _recorded(self, asked: Request, said: Said | None) -> Response | None:
         if said is None:
-            return self._tape.recorded(self._kind, asked)
-        if said.is_volatile and self._tape.way("mcp") == "replay" and not self._tape.holds(asked):
+            return self._recorder.recorded(self._kind, asked)
+        if (
+            said.is_volatile
+            and self._recorder.way("mcp") == "replay"
+            and not self._recorder.holds(asked)
+        ):
             return _TAKEN if asked.method == "POST" else _NO_STREAM
         try:
-            return self._tape.recorded(self._kind, asked, fresh=self._is_fresh(said))
+            return self._recorder.recorded(self._kind, asked, fresh=self._is_fresh(said))
         except CassetteMissError:
-            if self._tape.rules.lenient and asked.method == "POST":
+            if self._recorder.rules.lenient and asked.method == "POST":
                 return Response(headers=_JSON, body=said.refusal()) if said.is_request else _TAKEN
             raise
 
@@ -136,7 +140,7 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
     ) -> httpx.Response:
         if self._live is None:
             self._live = self._make()
-        take = self._tape.begin(self._kind, asked)
+        take = self._recorder.begin(self._kind, asked)
         if take is None:
             return await self._live.handle_async_request(request)
         request.extensions["chunks_apart"] = True
@@ -167,7 +171,7 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
         if said.is_reply:
             self._last_reply = take.number
         if said.is_listening:
-            return lambda: self._tape.latest if self._tape.latest != take.number else 0
+            return lambda: self._recorder.latest if self._recorder.latest != take.number else 0
         self._open.append(take)
         return lambda: self._last_reply if self._last_reply > take.number else 0
 
@@ -205,12 +209,17 @@ class _Player:
     """Plays one recorded answer."""
 
     def __init__(
-        self, found: Response, tape: CassetteRecorder, request: httpx.Request, *, is_listening: bool
+        self,
+        found: Response,
+        recorder: CassetteRecorder,
+        request: httpx.Request,
+        *,
+        is_listening: bool,
     ) -> None:
         self._found = found
-        self._tape = tape
+        self._recorder = recorder
         self._request = request
-        self._paced = tape.rules.paced
+        self._paced = recorder.rules.paced
         self._broken = found.broken or ""
         self._was_left = self._broken == LEFT or self._broken.startswith(_DEADLINE)
         self._is_left = self._was_left and not _is_done(found.body)
@@ -248,7 +257,7 @@ class _Player:
             if number:
                 # A listener is there as long as the run; an answer has to come in the end.
                 with anyio.move_on_after(None if self._is_listening else PATIENCE):
-                    await self._tape.reached(number)
+                    await self._recorder.reached(number)
             if self._paced:
                 await anyio.sleep_until(began + seconds)
             yield data

@@ -47,16 +47,16 @@ def cluster_of(
     require_dask()
 
     def opened(folder: RunFolder) -> OpenCarrier:
-        def carrier(stage: StepContext) -> AbstractAsyncContextManager[Carrier]:
+        def carrier(context: StepContext) -> AbstractAsyncContextManager[Carrier]:
             from aish.features.cluster.dispatcher import open_carrier
 
             staging: Callable[[Plan, str], Staging] | None = None
-            if stages_calls(stage.plan):
+            if stages_calls(context.plan):
                 from aish.features.staging.queue import unkept_queue
 
                 staging = unkept_queue
             rules = ToolRules(RepeatableTools, staging, retry_unknown)
-            return open_carrier(stage, address, folder, rules)
+            return open_carrier(context, address, folder, rules)
 
         return carrier
 

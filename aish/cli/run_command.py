@@ -122,11 +122,11 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
         if resumed is not None and resume_state is not None and resume_state.ended:
             return resumed.show_again(plan, shape, clock, quiet=telling.quiet)
         folder = _folder(plan, options, clock, telling) if resumed is None else resumed.folder(plan)
-        tape: Recorder | None = None
+        recorder: Recorder | None = None
         with folder.beginning():
             if cassette is not None:
                 with folder.unless_refused():
-                    tape = stack.enter_context(cassette.opened(plan, options, folder, clock))
+                    recorder = stack.enter_context(cassette.opened(plan, options, folder, clock))
             book = book_of(plan, folder, telling.staged)
             before = None if resumed is None else resumed.go_on()
             outlets = RunOutput(plan, folder, shape, clock, book, before)
@@ -137,7 +137,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
                 clock=clock,
                 folder=folder,
                 environ=options.environ,
-                tape=tape,
+                recorder=recorder,
                 resume_state=resume_state,
                 staging=book,
             )

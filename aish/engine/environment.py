@@ -87,9 +87,9 @@ class Recorder(Protocol):
 class RunEnvironment:
     """Where events go, who is asked, what time it is, where things are kept.
 
-    `tape` is the run's cassette, if it has one: opened by `recording.open_recorder`. `resume_state`
-    what a resumed run has done before. `staging` is where calls are put down that a rule stages,
-    `reviewed` what a person applies of them.
+    `recorder` is the run's cassette, if it has one: opened by `recording.open_recorder`.
+    `resume_state` is what a resumed run has done before. `staging` is where calls are put down that
+    a rule stages, `reviewed` what a person applies of them.
     """
 
     emit: Emit
@@ -97,7 +97,7 @@ class RunEnvironment:
     clock: Clock
     folder: RunFolder
     environ: Mapping[str, str]
-    tape: Recorder | None = None
+    recorder: Recorder | None = None
     resume_state: "ResumeState | None" = None
     staging: Staging | None = None
     reviewed: Reviewed | None = None

@@ -11,9 +11,9 @@ from aish.config.model import Pipeline
 from aish.core.events import Exit
 from aish.engine.plan.options import RunOptions
 from aish.shell.cancellation import Interrupts
-from aish.shell.input.typeahead import EarlyLines
+from aish.shell.input.typeahead import TypeaheadLines
 from aish.shell.resource_group import background_task
-from aish.shell.stage import SessionOptions, Stage, open_stage, session_plan
+from aish.shell.stage import PreparedSession, SessionOptions, prepare_session, session_plan
 from aish.system.secrets.secrets import Secrets
 
 
@@ -31,39 +31,41 @@ def run_shell(pipeline: Pipeline, options: RunOptions, wanted: SessionOptions) -
     ends: list[Exit] = []
     while True:
         with ExitStack() as stack:
-            stage = open_stage(plan, options, wanted, resume, stack, lines)
+            prepared = prepare_session(plan, options, wanted, resume, stack, lines)
             # What is there now stays for good; what the session makes is looked after again.
             gc.freeze()
             gc.enable()
-            end, resume = anyio.run(_session, stage)
-            lines = stage.lines
+            end, resume = anyio.run(_session, prepared)
+            lines = prepared.lines
         ends.append(end)
         if resume is None:
             return _whole(ends, attended=wanted.output.attended)
 
 
-async def _session(stage: Stage) -> tuple[Exit, str | None]:
-    lines = EarlyLines(stage.lines)
+async def _session(prepared: PreparedSession) -> tuple[Exit, str | None]:
+    lines = TypeaheadLines(prepared.lines)
     interrupts = Interrupts(
-        attended=stage.output.attended, restore=lines.restore, forget=lines.forget
+        attended=prepared.output.attended, restore=lines.restore, forget=lines.forget
     )
     with interrupts.taken():
-        end, resume = await _held(stage, lines, interrupts)
+        end, resume = await _held(prepared, lines, interrupts)
     # A signal means all of it, also one that came while this part was closing.
     return end, resume if interrupts.code is None else None
 
 
-async def _held(stage: Stage, lines: EarlyLines, interrupts: Interrupts) -> tuple[Exit, str | None]:
-    if not stage.output.attended:
+async def _held(
+    prepared: PreparedSession, lines: TypeaheadLines, interrupts: Interrupts
+) -> tuple[Exit, str | None]:
+    if not prepared.output.attended:
         from aish.shell.bootstrap import hold_session
 
-        return await hold_session(stage, lines, interrupts)
+        return await hold_session(prepared, lines, interrupts)
     async with background_task(lines.begin):
         # In a thread, so that keys are echoed meanwhile.
         await to_thread.run_sync(import_module, "aish.shell.bootstrap")
         from aish.shell.bootstrap import hold_session
 
-        return await hold_session(stage, lines, interrupts)
+        return await hold_session(prepared, lines, interrupts)
 
 
 def _whole(ends: list[Exit], *, attended: bool) -> Exit:

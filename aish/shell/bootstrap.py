@@ -39,7 +39,7 @@ from aish.shell.recording import next_recording
 from aish.shell.resource_group import open_resource_group
 from aish.shell.resume import Earlier
 from aish.shell.session import Models, Offers, Opened, Out, OutletsFor, PlanFor, Session, frame
-from aish.shell.stage import Stage, session_plan
+from aish.shell.stage import PreparedSession, session_plan
 from aish.shell.stats import Following
 from aish.shell.status_line import shown
 from aish.system.process.reaper import Reaper
@@ -172,7 +172,7 @@ async def _opened(
 def _begin(session: Session) -> None:
     """Say what the session is made of, and begin its conversation."""
     opened = session.open
-    bare = replace(opened.environment, tape=None)
+    bare = replace(opened.environment, recorder=None)
     infos = opened.servers.dynamic_registry.registry.servers
     session.emit(run_started(opened.plan, opened.options, infos, bare))
     session.begin()
@@ -227,12 +227,12 @@ def _finish(
     if not following.begun:
         # It ended before it could begin; the first event comes first all the same (B12).
         environment.emit(
-            run_started(services.plan, services.options, (), replace(environment, tape=None))
+            run_started(services.plan, services.options, (), replace(environment, recorder=None))
         )
-    if environment.tape is not None:
+    if environment.recorder is not None:
         from aish.shell.recording import end_recording
 
-        end_recording(environment.tape, environment.emit)
+        end_recording(environment.recorder, environment.emit)
     end = decide_exit(state)
     earlier = environment.resume_state
     used = following.spending.whole
@@ -254,65 +254,67 @@ def _finish(
 
 
 async def hold_session(
-    stage: Stage, lines: Lines, interrupts: Interrupts
+    prepared: PreparedSession, lines: Lines, interrupts: Interrupts
 ) -> tuple[Exit, str | None]:
     """The session, and the one that the person goes on with after it."""
     sessions: list[Session] = []
 
     def hold(session: Session) -> None:
         sessions.append(session)
-        stage.deferred.hold(shown(session))
+        prepared.deferred.hold(shown(session))
 
-    end = await run_session(replace(_services(stage, lines, interrupts), hold=hold))
+    end = await run_session(replace(_services(prepared, lines, interrupts), hold=hold))
     return end, sessions[-1].resume if sessions else None
 
 
-def _services(stage: Stage, lines: Lines, interrupts: Interrupts) -> Services:
-    plan, options, outlets = stage.plan, stage.options, stage.outlets
-    earlier = stage.earlier
+def _services(prepared: PreparedSession, lines: Lines, interrupts: Interrupts) -> Services:
+    plan, options, outlets = prepared.plan, prepared.options, prepared.outlets
+    earlier = prepared.earlier
     assert earlier is None or isinstance(earlier, Earlier), "`find_earlier` makes them"
-    person = _person(stage, lines)
+    person = _person(prepared, lines)
     return Services(
         plan=plan,
         options=options,
         environment=RunEnvironment(
             emit=outlets.emit,
             approver=person.approver,
-            clock=stage.clock,
-            folder=stage.folder,
+            clock=prepared.clock,
+            folder=prepared.folder,
             environ=options.environ,
-            tape=_tape(stage),
+            recorder=_recorder(prepared),
             resume_state=None if earlier is None else earlier.resume_state,
         ),
         lines=lines,
         out=outlets.out,
-        attended=stage.output.attended,
+        attended=prepared.output.attended,
         plan_for=lambda alias: session_plan(plan.pipeline, options, plan.secrets, alias),
         hold=lambda _: None,
         interrupts=interrupts,
-        place=stage.place,
+        place=prepared.place,
         outlets_for=outlets.of_run,
         person=person,
         earlier=earlier,
     )
 
 
-def _tape(stage: Stage) -> Recorder | None:
+def _recorder(prepared: PreparedSession) -> Recorder | None:
     """What `:export` is made from later; a session that leaves nothing behind has none."""
-    if stage.folder.path is None:
+    if prepared.folder.path is None:
         return None
-    choice = CassetteChoice(next_recording(stage.folder.path), "all", answers_only=True)
+    choice = CassetteChoice(next_recording(prepared.folder.path), "all", answers_only=True)
     session = load_session(choice)
-    opened = open_recorder(session, stage.plan, stage.options, stage.folder, stage.clock)
-    return stage.stack.enter_context(opened)
+    opened = open_recorder(
+        session, prepared.plan, prepared.options, prepared.folder, prepared.clock
+    )
+    return prepared.stack.enter_context(opened)
 
 
-def _person(stage: Stage, lines: Lines) -> Person:
+def _person(prepared: PreparedSession, lines: Lines) -> Person:
     """What asks the person, if one is there; one question at a time, whoever asks."""
-    if not stage.output.attended:
+    if not prepared.output.attended:
         return Person(Unattended())
-    secrets = stage.plan.secrets
-    turns = Turns(pause=lambda: stage.outlets.asking(lines))
+    secrets = prepared.plan.secrets
+    turns = Turns(pause=lambda: prepared.outlets.asking(lines))
     return Person(
         TerminalApprover(turns=turns, secrets=secrets),
         CommandAsking(lines, turns, secrets),

@@ -191,7 +191,7 @@ def _finish(
     if failure is None and answer.status != "ok":
         failure = _stopped(session.history.turns) if stays else _TAKEN_BACK
     # What the journal calls answered can be exported.
-    settle(session.open.environment.tape)
+    settle(session.open.environment.recorder)
     finish(session, place, answer.status, answer.text or said or None, seconds, failure)
     code = error.exit_code if error is not None else EXIT_OF_STATUS[answer.status]
     if code:

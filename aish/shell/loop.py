@@ -75,7 +75,7 @@ async def take(session: Session, line: str) -> None:
         except AishError as error:
             session.tell_failure(error)
         finally:
-            settle(session.open.environment.tape)
+            settle(session.open.environment.recorder)
     if interrupts.stopped:
         # Ctrl-C is a key, too.
         session.halt()

@@ -27,15 +27,15 @@ def next_recording(folder: Path) -> Path:
     return folder / _NAME.format(number)
 
 
-def settle(tape: Recorder | None) -> None:
+def settle(recorder: Recorder | None) -> None:
     """See to it that what has ended is on the disk: a session may be killed at any time."""
-    if tape is not None:
-        recorder_of(tape).settle()
+    if recorder is not None:
+        recorder_of(recorder).settle()
 
 
-def end_recording(tape: Recorder, emit: Emit) -> None:
+def end_recording(recorder: Recorder, emit: Emit) -> None:
     """Write it all; that this fails costs the session nothing but its export later on."""
-    found = recorder_of(tape)
+    found = recorder_of(recorder)
     try:
         found.finish(found.head)
     except CassetteFileError as error:

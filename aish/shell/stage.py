@@ -67,7 +67,7 @@ class SessionOptions:
 
 
 @frozen
-class Stage:
+class PreparedSession:
     """A session that has not begun; `stack` closes what is open, and whatever is opened later."""
 
     plan: Plan
@@ -83,14 +83,14 @@ class Stage:
     earlier: "Earlier | None"
 
 
-def open_stage(
+def prepare_session(
     plan: Plan,
     options: RunOptions,
     wanted: SessionOptions,
     resume: str | None,
     stack: ExitStack,
     before: Lines | None = None,
-) -> Stage:
+) -> PreparedSession:
     """Everything that can fail before anything is asked.
 
     `before` are the lines of a session that this one is gone on with after.
@@ -116,7 +116,7 @@ def open_stage(
     )
     stack.callback(outlets.log.close)
     deferred.emit = outlets.emit
-    return Stage(
+    return PreparedSession(
         plan, options, output, place, folder, deferred, lines, outlets, clock, stack, earlier
     )
 

@@ -69,12 +69,12 @@ class RecordedScene:
     ) -> Seen:
         """Run again, with nothing in reach; `whole` says that nothing may be left over."""
         paced, lenient = options.pop("paced", False), options.pop("lenient", False)
-        tape = _tape("replay", self.interactions, paced=paced, lenient=lenient)
+        recorder = _recorder("replay", self.interactions, paced=paced, lenient=lenient)
         with offline() as trips:
-            seen, self.waited = _run(tape, act, connections, options)
+            seen, self.waited = _run(recorder, act, connections, options)
         assert trips == []
-        assert [miss.message for miss in tape.missed] == []
-        self.leftovers = [one for _, one in tape.leftovers()]
+        assert [miss.message for miss in recorder.missed] == []
+        self.leftovers = [one for _, one in recorder.leftovers()]
         if whole:
             assert [one.request for one in self.leftovers] == []
         return seen
@@ -88,13 +88,13 @@ class RecordedScene:
         options: dict[str, Any],
     ) -> Seen:
         with ExitStack() as stack:
-            tape = _tape(way, held, stack.enter_context(Recording(self.path, HEAD)))
-            seen, self.waited = _run(tape, act, connections, options)
-            tape.finish(HEAD)
+            recorder = _recorder(way, held, stack.enter_context(Recording(self.path, HEAD)))
+            seen, self.waited = _run(recorder, act, connections, options)
+            recorder.finish(HEAD)
         return seen
 
 
-def _tape(
+def _recorder(
     way: Way,
     held: Sequence[Interaction],
     recording: Recording | None = None,
@@ -115,7 +115,7 @@ def _tape(
 
 
 def _run(
-    tape: CassetteRecorder,
+    recorder: CassetteRecorder,
     act: Act,
     connections: Sequence[ServerConnection],
     options: dict[str, Any],
@@ -123,7 +123,7 @@ def _run(
     opened: Any = dynamic_registry if options.pop("live", False) else registry
 
     async def scene() -> Seen:
-        async with opened(*connections, adapter=RunCassetteAdapter(tape), **options) as s:
+        async with opened(*connections, adapter=RunCassetteAdapter(recorder), **options) as s:
             value = await act(s)
             return Seen(
                 value,

@@ -62,7 +62,7 @@ class Scene:
     limit: int = 32 * 1024
     environment: Mapping[str, str] = field(default_factory=lambda: dict(ENVIRON))
     prefix: tuple[str, ...] = PLATFORM_SHELL
-    tape: Recorder | None = None
+    recorder: Recorder | None = None
     meter: Meter | None = None
     cmd_lines: bool = True
     events: list[Event] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Scene:
     def shell(self, reaper: Reaper) -> LocalShell:
         said = Said(self.person)
         rules = RuleLists(auto_approve=self.auto, ask=self.ask, deny=self.deny)
-        commands = LocalCommands(self.cwd, {}, reaper, self.tape, shell=self.prefix)
+        commands = LocalCommands(self.cwd, {}, reaper, self.recorder, shell=self.prefix)
         runtime = AgentRuntime(
             tools=AllTools(None, commands),
             gate=Gate(compile_policy(rules), said, "run-1"),

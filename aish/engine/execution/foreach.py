@@ -70,23 +70,25 @@ class Task:
         )
 
 
-async def run_item(step: Step, stage: StepContext, begin: Callable[[], None]) -> StepRecord | None:
-    """The end of the item of `stage`; `None` if it has none because the run was stopped."""
-    skipped = await left_out(step, stage)
+async def run_item(
+    step: Step, context: StepContext, begin: Callable[[], None]
+) -> StepRecord | None:
+    """The end of the item of `context`; `None` if it has none because the run was stopped."""
+    skipped = await left_out(step, context)
     begin()
-    with stage.course.item_unit(), suppress(CutOffError):
-        return skipped or await run_unit(step, stage)
+    with context.course.item_unit(), suppress(CutOffError):
+        return skipped or await run_unit(step, context)
     return None
 
 
-async def left_out(step: Step, stage: StepContext) -> StepRecord | None:
+async def left_out(step: Step, context: StepContext) -> StepRecord | None:
     """The end of an item that is skipped by the step's `when`."""
     when = step.flow.when
     try:
-        if when is None or not names_item(step) or evaluate(when, stage.context()):
+        if when is None or not names_item(step) or evaluate(when, context.template_values()):
             return None
     except AishError as error:
-        return failed(step, stage, failure_of(error), error.exit_code)
+        return failed(step, context, failure_of(error), error.exit_code)
     except ComputationStoppedError:
         await until_cancelled()
     why = Failure("when", f"condition `when` is false: {when}")
@@ -115,34 +117,34 @@ _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
 _AT_ONCE = 500
 
 
-async def run_items(step: Step, foreach: Foreach, stage: StepContext) -> StepRecord:
+async def run_items(step: Step, foreach: Foreach, context: StepContext) -> StepRecord:
     """Run `step` for each item that is not completed; also emits `step.started`.
 
     Raises:
         StepFailedError: the items cannot be read.
     """
-    context = stage.context()
+    values = context.template_values()
     kind = KINDS[type(step)]
     try:
-        items = items_of(foreach, context)
-        keys = await _surveyed(step, foreach, items, stage)
-        known = await count(items, keys, foreach, stage)
+        items = items_of(foreach, values)
+        keys = await _surveyed(step, foreach, items, context)
+        known = await count(items, keys, foreach, context)
     except (ComputationStoppedError, CutOffError, anyio.get_cancelled_exc_class()):
-        stage.resources.runtime.emit(StepStarted(stage.place(step), kind))
+        context.resources.runtime.emit(StepStarted(context.place(step), kind))
         raise
-    before = stage.resume_state.items.get(stage.name(step)) if stage.resume_state else None
+    before = context.resume_state.items.get(context.name(step)) if context.resume_state else None
     done = before.ok + before.failed if before is not None else 0
-    given = () if stage.prefix else given_parts(step, stage.plan)
-    stage.resources.runtime.emit(StepStarted(stage.place(step), kind, known, done, given))
-    total = items.total if stage.options.shard is None else None
-    own_key = key_of(foreach, context)
-    batch = _Batch(step, foreach, stage, items, iter(items), own_key, total, known)
-    stage.ended[stage.place(step)] = batch.kept
+    given = () if context.prefix else given_parts(step, context.plan)
+    context.resources.runtime.emit(StepStarted(context.place(step), kind, known, done, given))
+    total = items.total if context.options.shard is None else None
+    own_key = key_of(foreach, values)
+    batch = _Batch(step, foreach, context, items, iter(items), own_key, total, known)
+    context.ended[context.place(step)] = batch.kept
     return await batch.run()
 
 
 async def _surveyed(
-    step: Step, foreach: Foreach, items: Items, stage: StepContext
+    step: Step, foreach: Foreach, items: Items, context: StepContext
 ) -> KeySurvey | None:
     """The survey of the items' keys, if one is required; not repeated when resuming.
 
@@ -152,11 +154,11 @@ async def _surveyed(
     if foreach.key is None:
         return None
     # An item of a sub-pipeline may have rewritten the file since the run began.
-    known = None if stage.within else stage.options.surveys.get(stage.name(step))
-    if known is not None or not stage.options.key_check or stage.resume_state is not None:
+    known = None if context.within else context.options.surveys.get(context.name(step))
+    if known is not None or not context.options.key_check or context.resume_state is not None:
         return known
-    with stage.course.plain_unit():
-        for known in survey_keys(foreach, items, stage.context()):
+    with context.course.plain_unit():
+        for known in survey_keys(foreach, items, context.template_values()):
             if known is None:
                 await checkpoint()
     return known
@@ -172,7 +174,7 @@ class _Batch:
 
     step: Step
     foreach: Foreach
-    stage: StepContext
+    context: StepContext
     items: Items
     source: Iterator[Item]
     key_of: KeyOf
@@ -201,8 +203,8 @@ class _Batch:
             self.keys = Keys(self.foreach.on_duplicate)
         self._take_over()
         width = self.foreach.concurrency
-        if self.stage.options.concurrency is not None:
-            width = min(width, self.stage.options.concurrency)
+        if self.context.options.concurrency is not None:
+            width = min(width, self.context.options.concurrency)
         if self.total is not None:
             width = min(width, self.total)
         async with together() as tasks:
@@ -222,8 +224,8 @@ class _Batch:
         else:
             became = "has a number added to it" if one else "have numbers added to them"
         said = f"{counted(self.repeated, 'item')} with a duplicate key {became}"
-        place = self.stage.place(self.step)
-        self.stage.resources.runtime.emit(Notice(place, "warning", "keys_repeated", said))
+        place = self.context.place(self.step)
+        self.context.resources.runtime.emit(Notice(place, "warning", "keys_repeated", said))
 
     def _is_empty(self) -> bool:
         """Whether there are no items left, without reading ahead."""
@@ -234,8 +236,8 @@ class _Batch:
 
     def _take_over(self) -> None:
         """Take over the completed items of a resumed run."""
-        resume_state = self.stage.resume_state
-        before = resume_state.items.get(self.stage.name(self.step)) if resume_state else None
+        resume_state = self.context.resume_state
+        before = resume_state.items.get(self.context.name(self.step)) if resume_state else None
         if before is None:
             return
         self.done, self.bad = before.ok + before.failed, before.failed
@@ -248,14 +250,14 @@ class _Batch:
     async def _worker(self) -> None:
         while self._goes_on():
             async with self._slot():
-                carrier = self.stage.carrier
-                size = 1 if carrier is None else carrier.size(self.step, self.stage)
+                carrier = self.context.carrier
+                size = 1 if carrier is None else carrier.size(self.step, self.context)
                 tasks: list[Task] = []
                 try:
                     while len(tasks) < size and (task := await self._next()) is not None:
                         tasks.append(task)
                 except AishError as error:
-                    self._end(failed(self.step, self.stage, failure_of(error), error.exit_code))
+                    self._end(failed(self.step, self.context, failure_of(error), error.exit_code))
                     return
                 if not tasks:
                     return
@@ -266,8 +268,8 @@ class _Batch:
 
     def _slot(self) -> AbstractAsyncContextManager[object]:
         """A slot for one unit of work; the steps of a local sub-pipeline take their own."""
-        parts = self.stage.carrier is None and isinstance(self.step, PipelineStep)
-        return nullcontext() if parts else self.stage.slots
+        parts = self.context.carrier is None and isinstance(self.step, PipelineStep)
+        return nullcontext() if parts else self.context.slots
 
     async def _next(self) -> Task | None:
         """The next item to run, if there is one and more are allowed."""
@@ -287,7 +289,7 @@ class _Batch:
 
     def _task(self, item: Item) -> Task | None:
         """The task for an item; `None` if it is completed, skipped, or in another shard."""
-        stage, problem = self.stage, None
+        context, problem = self.context, None
         try:
             key = self._key(item)
         except DuplicateKeyError:
@@ -301,11 +303,15 @@ class _Batch:
         if self.foreach.on_duplicate == "first":
             # Skipped items leave no gap.
             item = replace(item, index=item.index - self.repeated)
-        shard = stage.options.shard
+        shard = context.options.shard
         if shard is not None and not holds(shard, key):
             return None
         digest = digest_of(item.value)
-        before = stage.resume_state.items.get(stage.name(self.step)) if stage.resume_state else None
+        before = (
+            context.resume_state.items.get(context.name(self.step))
+            if context.resume_state
+            else None
+        )
         found = before.get(key) if before is not None else None
         if found is None:
             return Task(item, key, digest, problem)
@@ -330,17 +336,17 @@ class _Batch:
         return None if name is None else key_text(name)
 
     def _is_done(self, key: str, item: Item) -> bool:
-        resume_state = self.stage.resume_state
-        before = resume_state.items.get(self.stage.name(self.step)) if resume_state else None
+        resume_state = self.context.resume_state
+        before = resume_state.items.get(self.context.name(self.step)) if resume_state else None
         found = before.get(key) if before is not None else None
         left_out = self.repeated if self.foreach.on_duplicate == "first" else 0
         return found is not None and found.index == item.index - left_out
 
     def _carry(self, key: str, digest: str, found: "DoneItem") -> None:
-        if found.digest != digest and not self.stage.options.force:
+        if found.digest != digest and not self.context.options.force:
             raise UsageError(
                 f"the item `{key}` changed since the run started",
-                where=f"step `{self.stage.name(self.step)}`",
+                where=f"step `{self.context.name(self.step)}`",
                 hint="`--force` continues with the existing results",
             )
         if found.record is not None:
@@ -378,24 +384,24 @@ class _Batch:
 
     def _goes_on(self) -> bool:
         """Whether more items are to be begun."""
-        return not (self.over or self.stage.course.stopped)
+        return not (self.over or self.context.course.stopped)
 
     def _stage_of(self, task: Task) -> StepContext:
         names = {self.foreach.name: task.item.value, "index": task.item.index}
-        return replace(self.stage, item=ItemScope(task.key, names))
+        return replace(self.context, item=ItemScope(task.key, names))
 
     def _begin(self, task: Task, place: Place) -> None:
-        self.stage.resources.runtime.emit(task.started(place))
+        self.context.resources.runtime.emit(task.started(place))
 
     def _ended(self, task: Task, place: Place, record: StepRecord) -> None:
-        self.stage.spending.forget(place)
+        self.context.spending.forget(place)
         if not spent_nothing(record):
             self._bill(record)
         if ends_the_run(record):
             # Not finished: it is run again with a higher limit or a repaired cassette.
             self._end(record)
             return
-        self.stage.resources.runtime.emit(task.finished(place, record))
+        self.context.resources.runtime.emit(task.finished(place, record))
         self._count(ItemRecord(task.key, task.item.index, record))
 
     def _bill(self, record: StepRecord) -> None:
@@ -410,7 +416,7 @@ class _Batch:
         record = item.record
         self.done += 1
         self.seconds += record.seconds
-        if self.stage.name(self.step) in self.stage.needed:
+        if self.context.name(self.step) in self.context.needed:
             self.kept.append(item)
         if record.exit_code is ExitCode.OK:
             return
@@ -436,12 +442,12 @@ class _Batch:
         """Begin no more items; work in flight continues."""
         self.over = True
         if self.step.flow.on_error == "fail":
-            self.stage.course.stop(f"step `{self.stage.name(self.step)}` failed")
+            self.context.course.stop(f"step `{self.context.name(self.step)}` failed")
 
     def _end(self, record: StepRecord) -> None:
         self.fatal = self.fatal or record
         self.over = True
-        self.stage.course.stop(f"step `{self.stage.name(self.step)}` failed")
+        self.context.course.stop(f"step `{self.context.name(self.step)}` failed")
 
     def _record(self) -> StepRecord:
         """The step's record."""
@@ -453,7 +459,7 @@ class _Batch:
         if self.fatal is not None:
             record = self.fatal
         elif not (self.over or self.through):
-            record = cut_off(self.step, self.stage)
+            record = cut_off(self.step, self.context)
             if self.bad:
                 record = replace(record, exit_code=self._code())
         elif not self.bad:
@@ -484,11 +490,11 @@ class _Batch:
     def _again(self) -> str:
         """How to run the failed items again, if that can help."""
         # Nested items are run again with the outer item.
-        if not (self.stage.resume and self.mends) or self.stage.course.in_item:
+        if not (self.context.resume and self.mends) or self.context.course.in_item:
             return ""
         import shlex
 
-        command = shlex.join((*self.stage.resume, "--retry-failed"))
+        command = shlex.join((*self.context.resume, "--retry-failed"))
         return f"`{command}` runs the failed items again"
 
     def _code(self) -> ExitCode:

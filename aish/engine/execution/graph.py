@@ -23,22 +23,22 @@ from aish.system.computation import ComputationStoppedError
 from aish.templates.render import evaluate
 
 
-async def run_whole(stage: StepContext, carriers: OpenCarrier | None) -> None:
+async def run_whole(context: StepContext, carriers: OpenCarrier | None) -> None:
     """Run every selected step, with the items of steps on workers, if there are any."""
-    if carriers is None or not has_items(stage.plan):
-        await run_graph(stage)
+    if carriers is None or not has_items(context.plan):
+        await run_graph(context)
         return
-    async with carriers(stage) as carrier:
-        stage.carrier = carrier
-        await run_graph(stage)
+    async with carriers(context) as carrier:
+        context.carrier = carrier
+        await run_graph(context)
 
 
-async def run_graph(stage: StepContext) -> None:
+async def run_graph(context: StepContext) -> None:
     """Run every selected step, and add a record for each that has ended."""
-    steps = stage.plan.steps
+    steps = context.plan.steps
     known = [step.id for step in steps]
     # Template references are collected once: a file may have a thousand steps.
-    graph = _Graph(stage, {step.id: _Waiting(step, needs_of(step, known)) for step in steps})
+    graph = _Graph(context, {step.id: _Waiting(step, needs_of(step, known)) for step in steps})
     async with together() as tasks:
         graph.begin(tasks)
 
@@ -68,29 +68,31 @@ class _Waiting:
 
 @slotted
 class _Graph:
-    stage: StepContext
+    context: StepContext
     waiting: dict[str, _Waiting]
 
     def begin(self, tasks: TaskGroup) -> None:
         """Begin each step whose needs have ended; skip those that are not to run."""
-        stage = self.stage
+        context = self.context
         again = True
         while again:
             again = False
             for one in tuple(self.waiting.values()):
-                if stage.course.stopped:
+                if context.course.stopped:
                     return
-                if any(need not in stage.records for need in one.needs):
+                if any(need not in context.records for need in one.needs):
                     continue
                 step = self.waiting.pop(one.step.id).step
                 resumed = (
-                    stage.resume_state.steps.get(stage.name(step)) if stage.resume_state else None
+                    context.resume_state.steps.get(context.name(step))
+                    if context.resume_state
+                    else None
                 )
-                left_out = _left_out(step, one.needs, stage)
+                left_out = _left_out(step, one.needs, context)
                 if resumed is not None:
-                    stage.records[step.id] = resumed
+                    context.records[step.id] = resumed
                 elif left_out is not None:
-                    _skip(step, stage, left_out)
+                    _skip(step, context, left_out)
                 else:
                     tasks.start_soon(self._run, step, tasks)
                     continue
@@ -98,28 +100,28 @@ class _Graph:
                 again = True
 
     async def _run(self, step: Step, tasks: TaskGroup) -> None:
-        record = self.stage.records[step.id] = await _run_step(step, self.stage)
+        record = self.context.records[step.id] = await _run_step(step, self.context)
         fails = record.exit_code is not ExitCode.OK
         if fails and (step.flow.on_error == "fail" or record.status != "failed"):
-            self.stage.course.stop(f"step `{self.stage.name(step)}` failed")
+            self.context.course.stop(f"step `{self.context.name(step)}` failed")
         self.begin(tasks)
 
 
-def _left_out(step: Step, needs: tuple[str, ...], stage: StepContext) -> Failure | None:
+def _left_out(step: Step, needs: tuple[str, ...], context: StepContext) -> Failure | None:
     """Why a step is skipped if its input is missing, or if it has no `when` of its own."""
-    unmet = nothing_to_continue(step, stage.records)
+    unmet = nothing_to_continue(step, context.records)
     if unmet is not None or step.flow.when is not None:
         return unmet
-    skipped = next((need for need in needs if stage.records[need].status == "skipped"), None)
+    skipped = next((need for need in needs if context.records[need].status == "skipped"), None)
     if skipped is None:
         return None
     hint = "give the step a `when` of its own to decide"
     return Failure("need_skipped", f"it needs `{skipped}`, which was skipped", hint)
 
 
-def _skip(step: Step, stage: StepContext, why: Failure) -> None:
-    record = stage.records[step.id] = _skipped(step, why)
-    stage.resources.runtime.emit(finished(record, stage.place(step)))
+def _skip(step: Step, context: StepContext, why: Failure) -> None:
+    record = context.records[step.id] = _skipped(step, why)
+    context.resources.runtime.emit(finished(record, context.place(step)))
 
 
 def _skipped(step: Step, why: Failure) -> StepRecord:
@@ -127,67 +129,71 @@ def _skipped(step: Step, why: Failure) -> StepRecord:
     return StepRecord(step.id, KINDS[type(step)], "skipped", failure=why, items=items)
 
 
-async def _run_step(step: Step, stage: StepContext) -> StepRecord:
-    emit = stage.resources.runtime.emit
-    clock = stage.resources.runtime.clock
+async def _run_step(step: Step, context: StepContext) -> StepRecord:
+    emit = context.resources.runtime.emit
+    clock = context.resources.runtime.clock
     begun = clock.monotonic()
     try:
-        record = await _outcome(step, stage)
+        record = await _outcome(step, context)
     except CutOffError:
-        record = _cut_off(step, stage, clock.monotonic())
+        record = _cut_off(step, context, clock.monotonic())
     except BaseException:
         # Cancelled (a signal, the time limit) or a bug: the step's end is emitted anyway.
         now = clock.monotonic()
-        record = replace(_whole(_cut_off(step, stage, now), step, stage), seconds=now - begun)
-        stage.records[step.id] = record
-        emit(finished(record, stage.place(step)))
+        record = replace(_whole(_cut_off(step, context, now), step, context), seconds=now - begun)
+        context.records[step.id] = record
+        emit(finished(record, context.place(step)))
         raise
-    record = replace(_whole(record, step, stage), seconds=clock.monotonic() - begun)
-    stage.spending.forget(stage.place(step))
-    emit(finished(record, stage.place(step)))
+    record = replace(_whole(record, step, context), seconds=clock.monotonic() - begun)
+    context.spending.forget(context.place(step))
+    emit(finished(record, context.place(step)))
     return record
 
 
-def _whole(record: StepRecord, step: Step, stage: StepContext) -> StepRecord:
+def _whole(record: StepRecord, step: Step, context: StepContext) -> StepRecord:
     """A step with items becomes a list of those that ended, even if it failed as a whole (F14)."""
-    ended = stage.ended.pop(stage.place(step), [])
+    ended = context.ended.pop(context.place(step), [])
     if step.flow.foreach is None or record.items is not None:
         return record
     ended.sort(key=lambda item: item.index)
     return replace(record, items=tuple(ended))
 
 
-async def _outcome(step: Step, stage: StepContext) -> StepRecord:
+async def _outcome(step: Step, context: StepContext) -> StepRecord:
     flow = step.flow
     kind = KINDS[type(step)]
-    began = StepStarted(stage.place(step), kind)
-    emit = stage.resources.runtime.emit
+    began = StepStarted(context.place(step), kind)
+    emit = context.resources.runtime.emit
     try:
         per_item = flow.foreach is not None and names_item(step)
-        if flow.when is not None and not per_item and not evaluate(flow.when, stage.context()):
+        if (
+            flow.when is not None
+            and not per_item
+            and not evaluate(flow.when, context.template_values())
+        ):
             why = Failure("when", f"condition `when` is false: {flow.when}")
             return _skipped(step, why)
         if flow.foreach is not None:
             from aish.engine.execution.foreach import run_items
 
-            return await _within_time(step, stage, run_items(step, flow.foreach, stage))
+            return await _within_time(step, context, run_items(step, flow.foreach, context))
     except AishError as error:
         emit(began)
-        return failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
+        return failed(step, context, failure_of(error), error.exit_code, retryable=error.retryable)
     except ComputationStoppedError:
         emit(began)
         await until_cancelled()
     if KINDS[type(step)] == "pipeline":
         # Its own steps take the slots; one for the step itself could cause a deadlock.
         emit(began)
-        return await _within_time(step, stage, run_unit(step, stage))
-    async with stage.slots:
+        return await _within_time(step, context, run_unit(step, context))
+    async with context.slots:
         emit(began)
-        with stage.course.plain_unit():
-            return await _within_time(step, stage, run_unit(step, stage))
+        with context.course.plain_unit():
+            return await _within_time(step, context, run_unit(step, context))
 
 
-async def _within_time(step: Step, stage: StepContext, work: Awaitable[StepRecord]) -> StepRecord:
+async def _within_time(step: Step, context: StepContext, work: Awaitable[StepRecord]) -> StepRecord:
     """The end of a step with all its items and attempts, within its `limits.time` (B8)."""
     limit = step.flow.limits.time
     with anyio.move_on_after(limit) as scope:
@@ -199,14 +205,14 @@ async def _within_time(step: Step, stage: StepContext, work: Awaitable[StepRecor
         return record
     said = f"the time limit of the step, {limit:g} s, is exceeded"
     hint = "raise its `limits.time`; `--resume` continues the run"
-    return failed(step, stage, Failure("time", said, hint), ExitCode.BUDGET)
+    return failed(step, context, Failure("time", said, hint), ExitCode.BUDGET)
 
 
-def _cut_off(step: Step, stage: StepContext, now: float) -> StepRecord:
-    if stage.ends is not None and now >= stage.ends:
+def _cut_off(step: Step, context: StepContext, now: float) -> StepRecord:
+    if context.ends is not None and now >= context.ends:
         late = Failure("time", "the time limit of the run is exceeded")
-        return failed(step, stage, late, ExitCode.BUDGET)
-    return cut_off(step, stage)
+        return failed(step, context, late, ExitCode.BUDGET)
+    return cut_off(step, context)
 
 
 def finished(record: StepRecord, place: Place) -> StepFinished:

@@ -281,10 +281,10 @@ def _may_be_written(step: Step, plan: Plan) -> bool:
 
 
 async def count(
-    items: Items, keys: KeySurvey | None, foreach: Foreach, stage: StepContext
+    items: Items, keys: KeySurvey | None, foreach: Foreach, step_context: StepContext
 ) -> int | None:
     """The number of items to run, for progress display; unknown in advance for a shard."""
-    if stage.options.shard is not None:
+    if step_context.options.shard is not None:
         return None
     if keys is not None:
         return keys.runs(foreach.on_duplicate)

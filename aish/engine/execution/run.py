@@ -103,7 +103,7 @@ def run_started(
         # A run without a folder cannot be resumed.
         fingerprint={} if environment.folder.path is None else fingerprint(plan, options),
         shard=options.shard,
-        cassette=None if environment.tape is None else environment.tape.info,
+        cassette=None if environment.recorder is None else environment.recorder.info,
     )
 
 
@@ -202,8 +202,8 @@ async def execute(
     """
     begun = environment.clock.monotonic()
     progress = _Progress(examine=examine, carriers=carriers, above=above)
-    if environment.tape is not None:
-        environment = environment.with_emit(environment.tape.followed(environment.emit))
+    if environment.recorder is not None:
+        environment = environment.with_emit(environment.recorder.followed(environment.emit))
     course = progress.course
 
     def end(code: ExitCode) -> None:
@@ -231,7 +231,7 @@ async def _to_its_end(
     plan: Plan, options: RunOptions, environment: RunEnvironment, progress: _Progress
 ) -> None:
     try:
-        with _alone(environment.tape, progress):
+        with _alone(environment.recorder, progress):
             await _within_time(plan, options, environment, progress)
     except AishError as error:
         progress.error = error
@@ -262,9 +262,9 @@ async def _annotate(
 
 
 @contextmanager
-def _alone(tape: Recorder | None, progress: _Progress) -> Generator[None]:
+def _alone(recorder: Recorder | None, progress: _Progress) -> Generator[None]:
     """Forbid network access if everything is replayed; swallowed errors are reported too."""
-    if tape is None or not tape.offline:
+    if recorder is None or not recorder.offline:
         yield
         return
     from aish.system.offline import offline
@@ -326,22 +326,24 @@ async def _open_and_run(
             require_servers(part, opened.servers)
             require_lock(opened.tools)
             progress.tools.append(opened.tools)
-        stage = _stage(plan, options, environment, resources, progress)
-        await run_whole(stage, progress.carriers)
+        context = _context(plan, options, environment, resources, progress)
+        await run_whole(context, progress.carriers)
         if progress.course.stopped:
             return
         # Also if a step failed and the file says to continue.
         outputs = plan.pipeline.outputs
         try:
-            progress.outputs = None if outputs is None else render_tree(outputs, stage.context())
+            progress.outputs = (
+                None if outputs is None else render_tree(outputs, context.template_values())
+            )
             went_well = all(one.exit_code is ExitCode.OK for one in progress.records.values())
             if went_well and progress.examine is not None:
-                await progress.examine(stage, progress.outputs)
+                await progress.examine(context, progress.outputs)
         except ComputationStoppedError:
             await until_cancelled()
 
 
-def _stage(
+def _context(
     plan: Plan,
     options: RunOptions,
     environment: RunEnvironment,
@@ -363,9 +365,9 @@ def _stage(
         spending=progress.spending,
         resume_state=environment.resume_state,
         inner=inner,
-        replayed=environment.tape is not None and environment.tape.offline,
+        replayed=environment.recorder is not None and environment.recorder.offline,
         resume=()
-        if environment.tape is not None
+        if environment.recorder is not None
         else resume_words(pipeline.file, environment.folder),
         # A test may refer to any of them.
         needed=steps_read(pipeline)
@@ -428,8 +430,8 @@ def _finish(
     others = (*progress.others, *(e for tools in progress.tools for e in lock_errors(tools)))
     state = FinalState(records, progress.error, interrupt.code, others)
     cassette: CassetteUse | None = None
-    if environment.tape is not None:
-        ended = environment.tape.end(state, environment.emit)
+    if environment.recorder is not None:
+        ended = environment.recorder.end(state, environment.emit)
         state, cassette = replace(state, others=state.others + ended.errors), ended.use
     end = decide_exit(state)
     used = progress.spending.whole

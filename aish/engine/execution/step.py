@@ -52,7 +52,7 @@ _OWN_WORDS: Mapping[str, RetryOn] = {
 }
 
 
-async def run_unit(step: Step, stage: StepContext) -> StepRecord:
+async def run_unit(step: Step, context: StepContext) -> StepRecord:
     """The end of a step or an item, after as many attempts as its `retry` allows.
 
     Raises:
@@ -62,16 +62,16 @@ async def run_unit(step: Step, stage: StepContext) -> StepRecord:
     attempt = 0
     while True:
         attempt += 1
-        begun = stage.spending.of(stage.place(step))
-        here = stage if attempt == 1 else replace(stage, turn=begun.turns)
-        record = _billed(await _attempt(step, here), stage.spending.of(stage.place(step)))
+        begun = context.spending.of(context.place(step))
+        here = context if attempt == 1 else replace(context, turn=begun.turns)
+        record = _billed(await _attempt(step, here), context.spending.of(context.place(step)))
         if attempt >= retry.attempts or not _helps(retry, record):
             return record
-        if stage.course.stopped:
-            if stage.item is not None:
+        if context.course.stopped:
+            if context.item is not None:
                 raise CutOffError
             return record
-        await _wait(step, stage, attempt + 1, record)
+        await _wait(step, context, attempt + 1, record)
 
 
 def _billed(record: StepRecord, used: Spent) -> StepRecord:
@@ -81,34 +81,34 @@ def _billed(record: StepRecord, used: Spent) -> StepRecord:
     return replace(record, usage=used.usage or record.usage, cost_usd=used.cost_usd)
 
 
-async def _attempt(step: Step, stage: StepContext) -> StepRecord:
+async def _attempt(step: Step, context: StepContext) -> StepRecord:
     """One attempt; every failure becomes a record."""
     limit = step.flow.timeout
-    clock = stage.resources.runtime.clock
+    clock = context.resources.runtime.clock
     began = clock.monotonic()
     calls: dict[Place, UsedCall | None] = {}
     token = CALLS.set(calls)
     try:
         with anyio.move_on_after(limit) as scope:
-            record = await _told(step, stage, began)
+            record = await _told(step, context, began)
     finally:
         CALLS.reset(token)
     if scope.cancelled_caught:
         late = Failure(TIMEOUT, f"it took longer than {limit:g} s", "raise its `timeout`")
-        record = failed(step, stage, late, ExitCode.FAILED)
+        record = failed(step, context, late, ExitCode.FAILED)
     # An attempt without a result has made its calls anyway.
     made = record.calls or tuple(call for call in calls.values() if call is not None)
     return replace(record, calls=made, seconds=clock.monotonic() - began)
 
 
-async def _told(step: Step, stage: StepContext, began: float) -> StepRecord:
+async def _told(step: Step, context: StepContext, began: float) -> StepRecord:
     record: StepRecord | None = None
     try:
-        record = await _WAYS[type(step)](step, stage)
+        record = await _WAYS[type(step)](step, context)
         if step.expect and record.status == "ok":
-            return await _held(step, record, stage, began)
+            return await _held(step, record, context, began)
     except AishError as error:
-        end = failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
+        end = failed(step, context, failure_of(error), error.exit_code, retryable=error.retryable)
         if record is None:
             return end
         # It has answered; whether the answer is as expected is unknown.
@@ -118,20 +118,20 @@ async def _told(step: Step, stage: StepContext, began: float) -> StepRecord:
     return record
 
 
-async def _held(step: Step, record: StepRecord, stage: StepContext, began: float) -> StepRecord:
+async def _held(step: Step, record: StepRecord, context: StepContext, began: float) -> StepRecord:
     """The record after checking the step's expectations, which may refer to its usage."""
     from aish.engine.steps.expect import held_to
 
-    record = _billed(record, stage.spending.of(stage.place(step)))
-    seconds = stage.resources.runtime.clock.monotonic() - began
-    return await held_to(step, replace(record, seconds=seconds), stage)
+    record = _billed(record, context.spending.of(context.place(step)))
+    seconds = context.resources.runtime.clock.monotonic() - began
+    return await held_to(step, replace(record, seconds=seconds), context)
 
 
 def failed(
-    step: Step, stage: StepContext, failure: Failure, code: ExitCode, *, retryable: bool = True
+    step: Step, context: StepContext, failure: Failure, code: ExitCode, *, retryable: bool = True
 ) -> StepRecord:
     """The record of a unit that ended without a result."""
-    used = stage.spending.of(stage.place(step))
+    used = context.spending.of(context.place(step))
     return StepRecord(
         id=step.id,
         kind=KINDS[type(step)],
@@ -144,9 +144,9 @@ def failed(
     )
 
 
-def cut_off(step: Step, stage: StepContext) -> StepRecord:
+def cut_off(step: Step, context: StepContext) -> StepRecord:
     """The record of a step that was interrupted by the end of the run, not by its own failure."""
-    return failed(step, stage, Failure(CUT_OFF, "the run ended during this step"), ExitCode.OK)
+    return failed(step, context, Failure(CUT_OFF, "the run ended during this step"), ExitCode.OK)
 
 
 def ends_the_run(record: StepRecord) -> bool:
@@ -163,35 +163,35 @@ def _helps(retry: StepRetry, record: StepRecord) -> bool:
     return not retry.on or _OWN_WORDS.get(record.failure.code, plain) in retry.on
 
 
-async def _wait(step: Step, stage: StepContext, attempt: int, record: StepRecord) -> None:
+async def _wait(step: Step, context: StepContext, attempt: int, record: StepRecord) -> None:
     """Full jitter, as between requests; no wait in a replay."""
     bound = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (attempt - 2))
-    delay = 0.0 if stage.replayed else stage.chance() * bound
+    delay = 0.0 if context.replayed else context.chance() * bound
     reason = record.failure.message if record.failure else record.status
-    place = stage.place(step)
-    stage.resources.runtime.emit(Retry(place, f"step {place.step}", attempt, delay, reason))
+    place = context.place(step)
+    context.resources.runtime.emit(Retry(place, f"step {place.step}", attempt, delay, reason))
     await anyio.sleep(delay)
 
 
-async def _prompt(step: Step, stage: StepContext) -> StepRecord:
+async def _prompt(step: Step, context: StepContext) -> StepRecord:
     assert isinstance(step, PromptStep)
-    return await run_prompt(step, stage)
+    return await run_prompt(step, context)
 
 
-async def _call(step: Step, stage: StepContext) -> StepRecord:
+async def _call(step: Step, context: StepContext) -> StepRecord:
     assert isinstance(step, CallStep)
-    return await run_call(step, stage)
+    return await run_call(step, context)
 
 
-async def _command(step: Step, stage: StepContext) -> StepRecord:
+async def _command(step: Step, context: StepContext) -> StepRecord:
     assert isinstance(step, RunStep)
-    return await run_command_step(step, stage)
+    return await run_command_step(step, context)
 
 
-async def _pipeline(step: Step, stage: StepContext) -> StepRecord:
+async def _pipeline(step: Step, context: StepContext) -> StepRecord:
     assert isinstance(step, PipelineStep)
-    assert stage.inner is not None, "a run with sub-pipelines has what runs them"
-    return await stage.inner(step, stage)
+    assert context.inner is not None, "a run with sub-pipelines has what runs them"
+    return await context.inner(step, context)
 
 
 _WAYS: Mapping[type[Step], Callable[[Step, StepContext], Awaitable[StepRecord]]] = {

@@ -21,7 +21,7 @@ from aish.templates.render import render_tree
 _STATUSES: dict[ExitCode, StepStatus] = {ExitCode.DENIED: "denied", ExitCode.BUDGET: "budget"}
 
 
-async def run_inner(step: PipelineStep, stage: StepContext) -> StepRecord:
+async def run_inner(step: PipelineStep, context: StepContext) -> StepRecord:
     """Run the file of `step` with its inputs; its outputs are the step's.
 
     Raises:
@@ -29,7 +29,7 @@ async def run_inner(step: PipelineStep, stage: StepContext) -> StepRecord:
         BudgetError: its own time limit is exceeded.
         CutOffError: the run was stopped meanwhile.
     """
-    inner = _stage(step, stage)
+    inner = _context(step, context)
     limit = inner.plan.pipeline.limits.time
     with anyio.move_on_after(limit) as scope:
         await run_graph(inner)
@@ -46,9 +46,11 @@ async def run_inner(step: PipelineStep, stage: StepContext) -> StepRecord:
     if inner.plan.pipeline.annotations:
         from aish.engine.execution.annotations import annotations_of
 
-        place = stage.place(step)
+        place = context.place(step)
         mask = inner.plan.secrets.mask
-        found = annotations_of(inner.plan.pipeline, inner.context(), inner.records, place, mask)
+        found = annotations_of(
+            inner.plan.pipeline, inner.template_values(), inner.records, place, mask
+        )
         for event in found:
             emit(event)
     return _record(step, inner)
@@ -59,19 +61,19 @@ def _has_ended(record: StepRecord | None) -> bool:
     return record is not None and (record.failure is None or record.failure.code != CUT_OFF)
 
 
-def _stage(step: PipelineStep, stage: StepContext) -> StepContext:
-    plan, resources = stage.plan.inner[step.id], stage.resources.inner[step.id]
-    place = stage.place(step)
-    whole = stage.item is None and stage.within is None
+def _context(step: PipelineStep, context: StepContext) -> StepContext:
+    plan, resources = context.plan.inner[step.id], context.resources.inner[step.id]
+    place = context.place(step)
+    whole = context.item is None and context.within is None
     return replace(
-        stage,
+        context,
         plan=plan,
-        options=replace(stage.options, inputs=_inputs(step, stage), stdin=None),
+        options=replace(context.options, inputs=_inputs(step, context), stdin=None),
         resources=resources,
         records={},
-        course=stage.course.child(apart=stage.item is not None),
+        course=context.course.child(apart=context.item is not None),
         # Completed parts of an incomplete item are repeated.
-        resume_state=stage.resume_state if whole else None,
+        resume_state=context.resume_state if whole else None,
         needed=frozenset({f"{place.step}/{id}" for id in steps_read(plan.pipeline)}),
         prefix=f"{place.step}/",
         within=place.item,
@@ -80,9 +82,9 @@ def _stage(step: PipelineStep, stage: StepContext) -> StepContext:
     )
 
 
-def _inputs(step: PipelineStep, stage: StepContext) -> dict[str, JsonValue]:
-    schemas = stage.plan.inner[step.id].pipeline.inputs
-    given = render_tree(step.inputs, stage.context())
+def _inputs(step: PipelineStep, context: StepContext) -> dict[str, JsonValue]:
+    schemas = context.plan.inner[step.id].pipeline.inputs
+    given = render_tree(step.inputs, context.template_values())
     assert isinstance(given, dict)
     defaults = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
     values = {**defaults, **given}
@@ -126,7 +128,7 @@ def _record(step: PipelineStep, inner: StepContext) -> StepRecord:
     outputs = inner.plan.pipeline.outputs
     if outputs is None:
         return record
-    return replace(record, text=None, output=render_tree(outputs, inner.context()))
+    return replace(record, text=None, output=render_tree(outputs, inner.template_values()))
 
 
 def _cost(records: tuple[StepRecord, ...]) -> float | None:

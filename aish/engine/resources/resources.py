@@ -93,7 +93,7 @@ async def open_toolbox(
             if watch is not None:
                 watch.hold(registry)
         local = LocalCommands(
-            plan.pipeline.file.parent, environment.environ, reaper, environment.tape
+            plan.pipeline.file.parent, environment.environ, reaper, environment.recorder
         )
         tools = AllTools(registry, local, watch)
         runtime = _runtime(plan, environment, tools, SchemaWorker(reaper), stack)
@@ -227,7 +227,7 @@ def _runtime(
         keep=environment.folder.keep,
         check_arguments=check,
         mask=plan.secrets.mask,
-        spans=no_spans if environment.tape is None else environment.tape.spans,
+        spans=no_spans if environment.recorder is None else environment.recorder.spans,
     )
 
 
@@ -266,22 +266,22 @@ async def open_models(
 
 
 def _pace(environment: RunEnvironment) -> RetryTiming:
-    if environment.tape is None:
+    if environment.recorder is None:
         return RetryTiming()
-    return environment.tape.retry_timing()
+    return environment.recorder.retry_timing()
 
 
 def _client(model: ResolvedModel, environment: RunEnvironment) -> MakeClient:
-    if environment.tape is None:
+    if environment.recorder is None:
         return open_client
-    return environment.tape.make_client(model)
+    return environment.recorder.make_client(model)
 
 
 async def _embedded(
     resolved: ResolvedModel, environment: RunEnvironment, reaper: Reaper, stack: AsyncExitStack
 ) -> ResolvedModel:
-    if environment.tape is not None:
-        unstarted = environment.tape.unstarted(resolved)
+    if environment.recorder is not None:
+        unstarted = environment.recorder.unstarted(resolved)
         if unstarted is not None:
             return unstarted
     from aish.models.embedded import start_embedded

@@ -32,7 +32,7 @@ async def open_servers(
         UsageError: two tools share a name, or a pack's root is not allowed.
         CassetteMissError: the cassette does not hold a request to a server.
     """
-    adapter = None if environment.tape is None else environment.tape.server_adapter()
+    adapter = None if environment.recorder is None else environment.recorder.server_adapter()
     replayed = adapter is not None and adapter.replays
     children = not replayed and any(server.entry.command for server in plan.servers)
     async with AsyncExitStack() as stack:
@@ -81,7 +81,7 @@ async def open_live_servers(
     on_settled: "OnSettled",
 ) -> AsyncGenerator[LiveServers]:
     """A registry without servers; those added later are closed when the block ends."""
-    adapter = None if environment.tape is None else environment.tape.server_adapter()
+    adapter = None if environment.recorder is None else environment.recorder.server_adapter()
     from aish.mcp.client.dynamic_registry import open_dynamic_registry
 
     async with open_dynamic_registry(

@@ -92,7 +92,7 @@ class LocalCommands:
     cwd: Path
     environ: Mapping[str, str]
     reaper: Reaper
-    tape: Recorder | None = None
+    recorder: Recorder | None = None
     step: str = ""
     shell: tuple[str, ...] = PLATFORM_SHELL
     environment: Mapping[str, str] | None = None
@@ -111,9 +111,9 @@ class LocalCommands:
         command = arguments.get("command")
         if isinstance(command, str) and self.shell != PLATFORM_SHELL:
             arguments = command_arguments((*self.shell, command))
-        if self.tape is None:
+        if self.recorder is None:
             return await self._run(arguments)
-        return await self.tape.command(self.step, arguments, self._run)
+        return await self.recorder.command(self.step, arguments, self._run)
 
     async def _run(self, arguments: JsonObject) -> ToolResult:
         argv = argv_of(arguments)

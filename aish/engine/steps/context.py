@@ -85,7 +85,7 @@ class StepContext:
         keys = [key for key in (self.within, own) if key is not None]
         return Place(self.prefix + step.id, "/".join(keys) or None)
 
-    def context(self) -> Mapping[str, JsonValue]:
+    def template_values(self) -> Mapping[str, JsonValue]:
         """The current template context."""
         more = self.item.names if self.item is not None else None
         return template_context(
@@ -108,7 +108,7 @@ class RemoteItem:
     An item that has not `ended` is incomplete.
     """
 
-    stage: StepContext
+    context: StepContext
     begin: Callable[[], None]
     end: Callable[[StepRecord], None]
     begun: bool = False
@@ -118,7 +118,7 @@ class RemoteItem:
 class Carrier(Protocol):
     """Runs items on workers (B7): a `Dispatcher` of the cluster, imported only if used."""
 
-    def size(self, step: Step, stage: StepContext) -> int:
+    def size(self, step: Step, context: StepContext) -> int:
         """The number of items of the step to hand over together now."""
         ...
 

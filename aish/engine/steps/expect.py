@@ -36,7 +36,7 @@ from aish.engine.steps.context import StepContext
 from aish.engine.steps.structured_output import answer
 
 
-async def held_to(step: Step, record: StepRecord, stage: StepContext) -> StepRecord:
+async def held_to(step: Step, record: StepRecord, context: StepContext) -> StepRecord:
     """The record of a successful step, changed to failed if an expectation is not met.
 
     All are checked, so that one run shows every violation.
@@ -44,10 +44,10 @@ async def held_to(step: Step, record: StepRecord, stage: StepContext) -> StepRec
     Raises:
         AishError: a judge could not be asked, or gave no verdict.
     """
-    runtime, place = stage.resources.runtime, stage.place(step)
-    subject = step_subject(stage.context(), record)
+    runtime, place = context.resources.runtime, context.place(step)
+    subject = step_subject(context.template_values(), record)
     unmet: list[Checked] = []
-    fits, mask, ask = runtime.check_arguments, stage.plan.secrets.mask, grader(stage, place)
+    fits, mask, ask = runtime.check_arguments, context.plan.secrets.mask, grader(context, place)
     for expectation in step.expect:
         checked = await check(expectation, subject, fits, mask, ask)
         runtime.emit(ExpectChecked(place, checked.kind, checked.ok, checked.message))
@@ -58,12 +58,12 @@ async def held_to(step: Step, record: StepRecord, stage: StepContext) -> StepRec
     return replace(record, status="failed", failure=failure, exit_code=ExitCode.FAILED)
 
 
-def grader(stage: StepContext, place: Place) -> Grade:
+def grader(context: StepContext, place: Place) -> Grade:
     """Asks the judge models; most runs have none, and import nothing for them."""
 
     async def ask(expectation: Expectation, text: str) -> tuple[bool, str]:
 
-        return await grade(expectation, text, stage, place)
+        return await grade(expectation, text, context, place)
 
     return ask
 
@@ -95,7 +95,7 @@ Say first why, and then whether it passes."""
 
 
 async def grade(
-    expectation: Expectation, text: str, stage: StepContext, place: Place
+    expectation: Expectation, text: str, context: StepContext, place: Place
 ) -> tuple[bool, str]:
     """Whether a text passes with the judge of an expectation, and why, on one line.
 
@@ -105,9 +105,9 @@ async def grade(
         UnavailableError: its endpoint is unreachable.
     """
     alias = expectation.model or ""
-    model = stage.resources.models[alias]
+    model = context.resources.models[alias]
     schema = AnswerSchema("verdict", _SCHEMA)
-    runtime = stage.runtime(LoopLimits(), "fail")
+    runtime = context.runtime(LoopLimits(), "fail")
     heard = request_recorder(runtime, place, "judge")
     ask = Ask(
         history=_opening(str(expectation.value), text, model, heard),

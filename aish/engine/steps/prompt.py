@@ -46,7 +46,7 @@ def nothing_to_continue(step: Step, records: Mapping[str, StepRecord]) -> Failur
     return Failure("need_failed", f"it continues `{wanted}`, which failed")
 
 
-def beginning(step: PromptStep, stage: StepContext) -> History:
+def beginning(step: PromptStep, context: StepContext) -> History:
     """The initial turns of the step's conversation: a copy for each attempt.
 
     Raises:
@@ -54,25 +54,25 @@ def beginning(step: PromptStep, stage: StepContext) -> History:
     """
     if step.continues is None:
         return History()
-    turns = stage.records[step.continues].history
+    turns = context.records[step.continues].history
     if turns is None:
         said = f"the conversation of the step `{step.continues}` was not stored"
         raise StepFailedError(said, hint="start a new run, without `--resume`")
     return History(list(turns))
 
 
-def conversation_recorder(step: PromptStep, stage: StepContext) -> Heard | None:
+def conversation_recorder(step: PromptStep, context: StepContext) -> Heard | None:
     """The recorder of the conversation: all of it if a resumed run may have to continue it.
 
     Conversations within an item are repeated with it.
     """
-    runtime, place = stage.resources.runtime, stage.place(step)
-    if place.item is not None or not is_continued(step, stage.plan.steps):
+    runtime, place = context.resources.runtime, context.place(step)
+    if place.item is not None or not is_continued(step, context.plan.steps):
         return request_recorder(runtime, place, "answer")
     return TurnRecorder(runtime.emit, runtime.keep, place)
 
 
-async def run_prompt(step: PromptStep, stage: StepContext) -> StepRecord:
+async def run_prompt(step: PromptStep, context: StepContext) -> StepRecord:
     """Ask the step's model until it answers without a tool call.
 
     Raises:
@@ -80,22 +80,22 @@ async def run_prompt(step: PromptStep, stage: StepContext) -> StepRecord:
         StepFailedError: the endpoint refused, a template cannot be rendered, or what the prompt
             takes from elsewhere cannot be had.
     """
-    _require_named(step, stage.resources.tools)
-    model = stage.resources.models[stage.plan.model_of(step)]
+    _require_named(step, context.resources.tools)
+    model = context.resources.models[context.plan.model_of(step)]
     schema = AnswerSchema(f"{step.id}_answer", step.output.schema) if step.output else None
-    heard = conversation_recorder(step, stage)
+    heard = conversation_recorder(step, context)
     ask = Ask(
-        history=await opening(step, stage, model, heard),
+        history=await opening(step, context, model, heard),
         model=model,
-        tools=visible_tools(step, stage.resources.tools.listed()),
-        tool_choice=wire_choice(step.tool_choice, stage.resources.tools),
+        tools=visible_tools(step, context.resources.tools.listed()),
+        tool_choice=wire_choice(step.tool_choice, context.resources.tools),
         params=step.params,
         schema=schema,
-        place=replace(stage.place(step), turn=stage.turn or None),
-        bound=_bound(step, stage),
+        place=replace(context.place(step), turn=context.turn or None),
+        bound=_bound(step, context),
         heard=heard,
     )
-    runtime = stage.runtime(step.limits, step.on_denied)
+    runtime = context.runtime(step.limits, step.on_denied)
     if step.output is None or schema is None:
         outcome = await converse(ask, runtime)
         output = outcome.text if outcome.status == "ok" else None
@@ -103,36 +103,36 @@ async def run_prompt(step: PromptStep, stage: StepContext) -> StepRecord:
     else:
         answered = await answer(ask, schema, step.output.attempts, runtime)
     record = _record(step, answered)
-    kept = record.status == "ok" and is_continued(step, stage.plan.steps)
+    kept = record.status == "ok" and is_continued(step, context.plan.steps)
     return replace(record, history=tuple(ask.history.turns)) if kept else record
 
 
-def _bound(step: PromptStep, stage: StepContext) -> "Window | None":
+def _bound(step: PromptStep, context: StepContext) -> "Window | None":
     """The limit on the conversation's length, if the file sets one (L19)."""
     if step.context.max_tokens is None:
         return None
     from aish.agent.compaction import Window
 
     alias = step.context.summary_model
-    return Window(step.context, stage.resources.models[alias] if alias else None)
+    return Window(step.context, context.resources.models[alias] if alias else None)
 
 
 async def opening(
-    step: PromptStep, stage: StepContext, model: Model, heard: Heard | None = None
+    step: PromptStep, context: StepContext, model: Model, heard: Heard | None = None
 ) -> History:
     """The conversation up to the first request."""
-    context = stage.context()
-    history = beginning(step, stage)
+    values = context.template_values()
+    history = beginning(step, context)
     systems = systems_of(step)
     if systems:
-        add_system(history, "\n\n".join(render(text, context) for text in systems), heard)
+        add_system(history, "\n\n".join(render(text, values) for text in systems), heard)
     before: tuple[Turn, ...] = ()
     if isinstance(step.prompt, Prompt) and not step.attach:
-        asked = UserTurn(render(step.prompt.user, context))
+        asked = UserTurn(render(step.prompt.user, values))
     else:
         from aish.engine.steps.prompt_inputs import opening_turns
 
-        before, asked = await opening_turns(step, stage, sees_images=model.sees_images)
+        before, asked = await opening_turns(step, context, sees_images=model.sees_images)
     if step.output is not None and not model.enforces_schema:
         asked = replace(asked, text=f"{asked.text}\n\n{instruction(step.output.schema)}")
     conversation = Conversation(history, heard)

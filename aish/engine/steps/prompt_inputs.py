@@ -75,7 +75,7 @@ def _joined(turns: Iterable[UserTurn | AssistantTurn]) -> Turns:
 
 
 async def opening_turns(
-    step: PromptStep, stage: StepContext, *, sees_images: bool
+    step: PromptStep, context: StepContext, *, sees_images: bool
 ) -> tuple[Turns, UserTurn]:
     """The system prompt, and the user turn with its attachments first.
 
@@ -83,22 +83,22 @@ async def opening_turns(
         StepFailedError: something cannot be had, or is too long.
         UnavailableError: a server is unreachable.
     """
-    context, servers = stage.context(), stage.resources.tools.servers
+    values, servers = context.template_values(), context.resources.tools.servers
     limit = step.limits.result_limit
     turns: Turns
     match step.prompt:
         case Prompt(user=user):
-            turns = (UserTurn(render(user, context)),)
+            turns = (UserTurn(render(user, values)),)
         case ServerPrompt(arguments=arguments):
-            filled = {name: render(text, context) for name, text in arguments.items()}
+            filled = {name: render(text, values) for name, text in arguments.items()}
             kept = replace(step.prompt, arguments=filled)
             turns = await prompt_turns(kept, servers, limit, sees_images=sees_images)
     # Sequentially, so that a recording has them in the order of the file.
     pieces = [
         await attachment(
-            replace(one, ref=render(one.ref, context)),
+            replace(one, ref=render(one.ref, values)),
             servers,
-            stage.plan.pipeline.file.parent,
+            context.plan.pipeline.file.parent,
             limit,
             sees_images=sees_images,
         )

@@ -36,7 +36,7 @@ MEANING: Mapping[ResultKind, tuple[StepStatus, ExitCode]] = {
 }
 
 
-async def run_call(step: CallStep, stage: StepContext) -> StepRecord:
+async def run_call(step: CallStep, context: StepContext) -> StepRecord:
     """Call the step's tool with its rendered arguments.
 
     Raises:
@@ -44,35 +44,35 @@ async def run_call(step: CallStep, stage: StepContext) -> StepRecord:
         StepFailedError: no server offers the tool, or a template cannot be rendered.
     """
     server, _, name = step.call.partition("__")
-    tool = stage.resources.tools.by_name(ToolName(server, name))
+    tool = context.resources.tools.by_name(ToolName(server, name))
     if tool is None:
-        stage.resources.tools.require(ToolName(server, name))
+        context.resources.tools.require(ToolName(server, name))
         raise StepFailedError(
             f"no server offers the tool `{step.call}`",
             hint="`aish tools FILE` lists what there is",
         )
-    arguments = render_tree(step.arguments, stage.context())
+    arguments = render_tree(step.arguments, context.template_values())
     assert isinstance(arguments, dict)
-    runtime = stage.runtime(step.limits, step.on_denied)
-    place = replace(stage.place(step), call=f"{step.id}-1")
+    runtime = context.runtime(step.limits, step.on_denied)
+    place = replace(context.place(step), call=f"{step.id}-1")
     used = await call_tool(tool, arguments, runtime, place)
     return tool_record(step.id, "call", used, on_denied=step.on_denied, output=output_of(used))
 
 
-async def run_command_step(step: RunStep, stage: StepContext) -> StepRecord:
+async def run_command_step(step: RunStep, context: StepContext) -> StepRecord:
     """Run the step's command as the tool `shell__run`."""
-    context = stage.context()
+    values = context.template_values()
     run = (
-        render(step.run, context)
+        render(step.run, values)
         if isinstance(step.run, str)
-        else tuple(render(word, context) for word in step.run)
+        else tuple(render(word, values) for word in step.run)
     )
     arguments: JsonObject = command_arguments(run)
     runtime = replace(
-        stage.runtime(step.limits, step.on_denied),
-        tools=stage.resources.tools.of_step(stage.name(step)),
+        context.runtime(step.limits, step.on_denied),
+        tools=context.resources.tools.of_step(context.name(step)),
     )
-    place = replace(stage.place(step), call=f"{step.id}-1")
+    place = replace(context.place(step), call=f"{step.id}-1")
     used = await call_tool(SHELL_RUN, arguments, runtime, place)
     return tool_record(step.id, "run", used, on_denied=step.on_denied, output=used.structured)
 

@@ -111,13 +111,13 @@ class _Handover:
 
 @dataclass(slots=True)
 class Dispatcher:
-    """`stage.Carrier` of one run; `stage` is that of the whole run.
+    """`context.Carrier` of one run; `context` is that of the whole run.
 
     `living` returns the maximum number of workers. `errors` end the run after everything is done.
     """
 
     client: Client
-    stage: StepContext
+    context: StepContext
     folder: RunFolder
     rules: ToolRules
     living: Callable[[], int]
@@ -132,11 +132,11 @@ class Dispatcher:
     @property
     def slots(self) -> int:
         """The number of items that may be in flight."""
-        return int(self.stage.slots.total_tokens)
+        return int(self.context.slots.total_tokens)
 
-    def size(self, step: Step, stage: StepContext) -> int:
+    def size(self, step: Step, context: StepContext) -> int:
         """As many items as take a tenth of a second; one if a call must not be repeated."""
-        remote = self._of(step, stage)
+        remote = self._of(step, context)
         if remote.tools or remote.seconds is None:
             return 1
         return max(1, min(_LARGEST_SLICE, int(_SLICE_SECONDS / max(remote.seconds, 1e-4))))
@@ -145,14 +145,14 @@ class Dispatcher:
         self, step: Step, items: Sequence[RemoteItem], wanted: Callable[[], bool]
     ) -> None:
         """Run items on a worker; those of a lost one on another one, if allowed."""
-        remote, lost = self._of(step, items[0].stage), 0
+        remote, lost = self._of(step, items[0].context), 0
         self._carrying += 1
         try:
             while items:
                 async with self._place() as worker:
                     if not wanted():
                         return
-                    with self.stage.course.item_unit():
+                    with self.context.course.item_unit():
                         self._begin(step, items, remote, lost)
                         came_back = await self._ran(worker, remote, step, items)
                 items = [item for item in items if not item.ended]
@@ -163,7 +163,7 @@ class Dispatcher:
                 failure = after_loss(remote.tools, lost, retry_unknown=self.rules.retry_unknown)
                 if failure is not None:
                     for item in items:
-                        end = failed(step, item.stage, failure, ExitCode.FAILED, retryable=False)
+                        end = failed(step, item.context, failure, ExitCode.FAILED, retryable=False)
                         _end(item, end)
                     return
         finally:
@@ -177,7 +177,7 @@ class Dispatcher:
         """
         opening = Packed(
             Opening(
-                self.folder.id, self.stage.plan, self.folder.path is not None, self.rules.staging
+                self.folder.id, self.context.plan, self.folder.path is not None, self.rules.staging
             )
         )
         absent = 0.0
@@ -221,13 +221,13 @@ class Dispatcher:
                 raise error
             worker.ready = True
             self._stir()
-            stopped = self.stage.course.stopped
+            stopped = self.context.course.stopped
             while await self._call(worker, attend, stopped):
                 for _ in range(_HEARTBEAT):
                     await anyio.sleep(_LOOK_SECONDS)
-                    if stopped != self.stage.course.stopped:
+                    if stopped != self.context.course.stopped:
                         break
-                stopped = self.stage.course.stopped
+                stopped = self.context.course.stopped
         self._lose(worker)
 
     async def _call(self, worker: _Worker, function: Any, *given: object, **more: object) -> Any:
@@ -277,23 +277,23 @@ class Dispatcher:
         self._changed.set()
         self._changed = anyio.Event()
 
-    def _of(self, step: Step, stage: StepContext) -> _RemoteStep:
+    def _of(self, step: Step, context: StepContext) -> _RemoteStep:
         """The state of a step, and the data shared by its items."""
         # A retried sub-pipeline has the same steps, and other records.
-        key = stage.name(step), stage.within, id(stage.records)
+        key = context.name(step), context.within, id(context.records)
         remote = self._remote.get(key)
         if remote is None:
             scene = Scene(
                 len(self._remote),
                 step.id,
-                stage.prefix,
-                stage.within,
-                replace(stage.options, environ={}),
-                without_histories(stage.records),
-                stage.needed,
+                context.prefix,
+                context.within,
+                replace(context.options, environ={}),
+                without_histories(context.records),
+                context.needed,
             )
-            tools = unrepeatable(step, stage.plan, stage.resources, self.rules.repeatable)
-            remote = self._remote[key] = _RemoteStep(scene, tools, stage.records)
+            tools = unrepeatable(step, context.plan, context.resources, self.rules.repeatable)
+            remote = self._remote[key] = _RemoteStep(scene, tools, context.records)
         return remote
 
     def _begin(
@@ -301,14 +301,14 @@ class Dispatcher:
     ) -> None:
         if remote.tools and not remote.notified:
             remote.notified = True
-            place = replace(items[0].stage, item=None).place(step)
+            place = replace(items[0].context, item=None).place(step)
             self._emit(Notice(place, "info", CALLS_UNTRACKED, _untracked(remote.tools)))
         for item in items:
             if not item.begun:
                 item.begun = True
                 item.begin()
             else:
-                place = item.stage.place(step)
+                place = item.context.place(step)
                 self._emit(Retry(place, f"item {place.item}", lost + 1, 0.0, LOST))
 
     async def _ran(
@@ -334,7 +334,7 @@ class Dispatcher:
 
     async def _exchange(self, sent: _Handover, step: Step) -> None:
         """Send a slice, and again with each further lease, until it is done."""
-        name, parts = sent.items[0].stage.name(step), _PARTS * self.slots
+        name, parts = sent.items[0].context.name(step), _PARTS * self.slots
         sent.lease = await self._meter.lend(name, parts)
         await self._show(sent.worker, sent.remote.scene)
         self._submit(sent, self._order(sent, step))
@@ -368,9 +368,9 @@ class Dispatcher:
                 worker.scenes.add(scene.number)
 
     def _order(self, sent: _Handover, step: Step) -> Slice:
-        ends, clock = self.stage.ends, self.stage.resources.runtime.clock
-        scopes = [item.stage.item for item in sent.items if item.stage.item is not None]
-        used = [item.stage.spending.of(item.stage.place(step)) for item in sent.items]
+        ends, clock = self.context.ends, self.context.resources.runtime.clock
+        scopes = [item.context.item for item in sent.items if item.context.item is not None]
+        used = [item.context.spending.of(item.context.place(step)) for item in sent.items]
         assert sent.lease is not None
         return Slice(
             number=sent.number,
@@ -447,7 +447,7 @@ class Dispatcher:
             if came.record is None or item.ended:
                 continue
             if number in sent.not_staged:
-                _end(item, failed(step, item.stage, _NOT_STAGED, ExitCode.FAILED))
+                _end(item, failed(step, item.context, _NOT_STAGED, ExitCode.FAILED))
             else:
                 _end(item, came.record)
         self.errors = self.errors or list(result.errors)
@@ -459,7 +459,7 @@ class Dispatcher:
         if not isinstance(event, ToolDecided) or event.verdict != "staged":
             return True
         decision = Decision(event.verdict, event.rule, event.digest, None, by_person=False)
-        return await self.stage.resources.runtime.gate.is_put_down(decision)
+        return await self.context.resources.runtime.gate.is_put_down(decision)
 
     def _keep(self, name: str, data: bytes) -> None:
         """Store a file of a worker in the run's folder; a full disk loses the file, not the run."""
@@ -477,15 +477,15 @@ class Dispatcher:
         for item in sent.items if sent.remote.tools else ():
             if not item.ended:
                 said = "it came back from its worker unfinished, and all of its calls are known"
-                place = item.stage.place(step)
+                place = item.context.place(step)
                 self._emit(Notice(place, "info", ITEM_UNFINISHED, said))
 
     def _emit(self, event: Event) -> None:
-        self.stage.resources.runtime.emit(event)
+        self.context.resources.runtime.emit(event)
 
     @property
     def _meter(self) -> RunMeter:
-        meter = self.stage.resources.runtime.meter
+        meter = self.context.resources.runtime.meter
         assert isinstance(meter, RunMeter), "a run has a meter of its own"
         return meter
 
@@ -534,7 +534,7 @@ def unavailable(error: BaseException) -> UnavailableError:
 
 @asynccontextmanager
 async def open_carrier(
-    stage: StepContext, address: ClusterAddress, folder: RunFolder, rules: ToolRules
+    context: StepContext, address: ClusterAddress, folder: RunFolder, rules: ToolRules
 ) -> AsyncGenerator[Carrier]:
     """Connect to the cluster, or start one; cleans up at the end.
 
@@ -552,7 +552,7 @@ async def open_carrier(
         except (OSError, TimeoutError) as error:
             said = f"the scheduler at {where} cannot be reached: {error}"
             raise UnavailableError(said, where="--cluster") from error
-        dispatcher = Dispatcher(client, stage, folder, rules, living)
+        dispatcher = Dispatcher(client, context, folder, rules, living)
         tasks = await stack.enter_async_context(together())
         tasks.start_soon(dispatcher.serve, tasks)
         try:

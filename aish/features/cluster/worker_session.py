@@ -460,17 +460,17 @@ class RunningSlice:
         scene = self._session.scenes[self._order.scene]
         log = _ItemLog()
         self._logs.append(log)
-        stage = self._stage(scene, item, used, log)
-        step = next(step for step in stage.plan.steps if step.id == scene.step)
-        self._place = stage.place(step)
-        stage.spending.items[self._place.step, self._place.item or ""] = used
+        context = self._context(scene, item, used, log)
+        step = next(step for step in context.plan.steps if step.id == scene.step)
+        self._place = context.place(step)
+        context.spending.items[self._place.step, self._place.item or ""] = used
         with suppress(CutOffError):
-            record = await run_unit(step, stage)
+            record = await run_unit(step, context)
             # Calls are for templates of later steps.
-            needed = stage.name(step) in scene.needed
+            needed = context.name(step) in scene.needed
             log.record = record if needed else replace(record, calls=())
 
-    def _stage(self, scene: Scene, item: ItemScope, used: Spent, log: _ItemLog) -> StepContext:
+    def _context(self, scene: Scene, item: ItemScope, used: Spent, log: _ItemLog) -> StepContext:
         session, spending = self._session, Spending()
 
         def emit(event: Event) -> None:

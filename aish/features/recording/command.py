@@ -20,7 +20,7 @@ _VERB = "EXEC"
 
 
 async def record_or_replay(
-    tape: CassetteRecorder,
+    recorder: CassetteRecorder,
     step: str,
     arguments: JsonObject,
     run: Callable[[JsonObject], Awaitable[ToolResult]],
@@ -32,14 +32,14 @@ async def record_or_replay(
     """
     request = Request(_VERB, f"exec://{step}", body=_readable(arguments))
     try:
-        held = tape.recorded("exec", request)
+        held = recorder.recorded("exec", request)
     except CassetteMissError:
-        if not tape.rules.lenient:
+        if not recorder.rules.lenient:
             raise
         return not_started("the cassette has no such call")
     if held is not None:
-        return await _play(held, paced=tape.rules.paced)
-    take = tape.begin("exec", request)
+        return await _play(held, paced=recorder.rules.paced)
+    take = recorder.begin("exec", request)
     if take is None:
         return await run(arguments)
     try:

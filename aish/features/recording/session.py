@@ -359,7 +359,7 @@ def open_recorder(
                 require_place(failed(choice.path))
             opened = _Lasting(choice.path, replace(head, env={}))
             recording = stack.enter_context(opened)
-        tape = RunRecorder(
+        recorder = RunRecorder(
             RecorderRules(
                 session.ways,
                 choice.allow,
@@ -374,10 +374,10 @@ def open_recorder(
             monotonic=clock.monotonic,
             recording=recording,
         )
-        tape.session, tape.head = session, head
-        tape.entries = tuple(plan.pipeline.models.values())
-        stack.callback(tape.settle)
-        yield tape
+        recorder.session, recorder.head = session, head
+        recorder.entries = tuple(plan.pipeline.models.values())
+        stack.callback(recorder.settle)
+        yield recorder
 
 
 def _time(clock: Clock) -> str:
@@ -423,29 +423,29 @@ def end_run_recording(found: RunRecorder, state: FinalState, emit: Emit) -> Reco
     return RecordingEnd((), use)
 
 
-def _compared(tape: RunRecorder) -> str:
+def _compared(recorder: RunRecorder) -> str:
     """How the live model deviated from the recorded one (C7)."""
     # Imported late: takes milliseconds, and few runs compare.
     from aish.cassettes.inspect.trajectory import compare, comparison_lines
     from aish.features.recording.compare import Following, asked_for
 
-    following = tape.following
+    following = recorder.following
     assert isinstance(following, Following), "`RunTape.followed` makes them"
-    recorded = asked_for(_interactions(tape), tape.entries)
-    title = f"`{tape.session.choice.live_model}` compared with {tape.session.shown}"
+    recorded = asked_for(_interactions(recorder), recorder.entries)
+    title = f"`{recorder.session.choice.live_model}` compared with {recorder.session.shown}"
     return "\n".join((title, *comparison_lines(compare(recorded, following.trajectory))))
 
 
-def _interactions(tape: RunRecorder) -> tuple[Interaction, ...]:
-    cassette = tape.session.cassette
+def _interactions(recorder: RunRecorder) -> tuple[Interaction, ...]:
+    cassette = recorder.session.cassette
     return cassette.interactions if cassette is not None else ()
 
 
-def _missed(tape: RunRecorder) -> tuple[AishError, ...]:
+def _missed(recorder: RunRecorder) -> tuple[AishError, ...]:
     """The first miss; the others usually follow from it."""
-    if not tape.missed:
+    if not recorder.missed:
         return ()
-    first, more = tape.missed[0], len(tape.missed) - 1
+    first, more = recorder.missed[0], len(recorder.missed) - 1
     return (first,) if not more else (_with_more(first, more),)
 
 
@@ -454,33 +454,33 @@ def _with_more(miss: AishError, more: int) -> AishError:
     return type(miss)(f"{miss.message}\n{said} after it", where=miss.where, hint=miss.hint)
 
 
-def _recorded(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
-    choice = tape.session.choice
+def _recorded(recorder: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
+    choice = recorder.session.choice
     place = choice.path
     if code not in choice.accepted:
         if not choice.keep_failed:
-            return _not_kept(tape, code, emit)
+            return _not_kept(recorder, code, emit)
         place = failed(place)
-    left = tape.leftovers()
+    left = recorder.leftovers()
     try:
-        done = tape.finish(tape.head, place)
+        done = recorder.finish(recorder.head, place)
     except CassetteFileError as error:
         # In full, whatever else failed; the first line is the reason of the run's end.
         emit(_notice("error", NotRecordedError.code, str(error)))
         said = error.message.partition("\n")[0]
         return RecordingEnd((NotRecordedError(said, where=error.where, hint=error.hint),), None)
     if left:
-        emit(_notice("warning", "unused_interactions", str(_leftover(tape, left))))
+        emit(_notice("warning", "unused_interactions", str(_leftover(recorder, left))))
     return RecordingEnd((), CassetteUse(shown(place), "recorded", len(done)))
 
 
-def _not_kept(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
+def _not_kept(recorder: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
     """The older cassette is kept; the recording only if the run was interrupted (C9)."""
-    path, there = tape.session.choice.path, partial(tape.session.choice.path)
-    kept = f"`{tape.session.shown}` is unchanged" if path.exists() else "no cassette is written"
+    path, there = recorder.session.choice.path, partial(recorder.session.choice.path)
+    kept = f"`{recorder.session.shown}` is unchanged" if path.exists() else "no cassette is written"
     said = f"the run ended with {int(code)} ({NAMES[code]}), so {kept}"
     if code not in _CUT_OFF:
-        tape.discard()
+        recorder.discard()
         said += f"; `--keep-failed` writes the recording to `{shown(failed(path))}`"
     elif there.exists():
         said += f"; what was recorded is in `{shown(there)}`"
@@ -488,12 +488,12 @@ def _not_kept(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
     return RecordingEnd((), None)
 
 
-def _leftover(tape: RunRecorder, left: Sequence[tuple[int, Interaction]]) -> LeftoverError:
+def _leftover(recorder: RunRecorder, left: Sequence[tuple[int, Interaction]]) -> LeftoverError:
     one, many = "interaction of {} was not used", "interactions of {} were not used"
-    said = (one if len(left) == 1 else many).format(tape.session.shown)
+    said = (one if len(left) == 1 else many).format(recorder.session.shown)
     listed = [f"{number}: {_named(other)}" for number, other in left]
     lines = [f"{len(left)} {said}", *first_lines(listed, _SHOWN)]
-    hint = f"if the change is meant, `{tape.session.choice.renewal}` records it again"
+    hint = f"if the change is meant, `{recorder.session.choice.renewal}` records it again"
     return LeftoverError("\n".join(lines), hint=hint)
 
 

@@ -73,29 +73,29 @@ class Examiner:
         self._update = update_snapshots
         self._begun = monotonic()
 
-    async def __call__(self, stage: StepContext, outputs: JsonValue) -> None:
+    async def __call__(self, context: StepContext, outputs: JsonValue) -> None:
         """Check every expectation of the case.
 
         Raises:
             AishError: a snapshot cannot be written, or a judge could not be asked.
         """
-        plan, seconds = stage.plan, monotonic() - self._begun
-        subject = run_subject(stage.context(), stage.records, outputs, seconds=seconds)
+        plan, seconds = context.plan, monotonic() - self._begun
+        subject = run_subject(context.template_values(), context.records, outputs, seconds=seconds)
         subject = replace(subject, names=with_names(subject.names, self._names))
         if self._update:
-            self.written = tuple(dict.fromkeys(self._renewed(stage, subject)))
-        fits = stage.resources.runtime.check_arguments
-        ask = grader(stage, NOWHERE)
+            self.written = tuple(dict.fromkeys(self._renewed(context, subject)))
+        fits = context.resources.runtime.check_arguments
+        ask = grader(context, NOWHERE)
         self.checked = await check_all(self._expect, subject, fits, plan.secrets.mask, ask)
 
-    def _renewed(self, stage: StepContext, subject: Subject) -> Iterator[str]:
+    def _renewed(self, context: StepContext, subject: Subject) -> Iterator[str]:
         """Write the snapshots of the case and of the steps; the paths of those that changed."""
-        records = stage.records
-        yield from _written(self._expect, subject, stage.plan)
-        for step in stage.plan.pipeline.steps:
+        records = context.records
+        yield from _written(self._expect, subject, context.plan)
+        for step in context.plan.pipeline.steps:
             if _has_snapshot(step.expect) and step.id in records:
-                own = step_subject(stage.context(), records[step.id])
-                yield from _written(step.expect, own, stage.plan)
+                own = step_subject(context.template_values(), records[step.id])
+                yield from _written(step.expect, own, context.plan)
 
 
 def without_snapshots(plan: Plan) -> Plan:
@@ -180,14 +180,14 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
         plan = without_snapshots(plan)
     clock, mask = SystemClock(), plan.secrets.mask
     folder = _folder(job, clock, mask)
-    with open_recorder(session, plan, options, folder, clock) as tape:
+    with open_recorder(session, plan, options, folder, clock) as recorder:
         environment = RunEnvironment(
             emit=_unheard,
             approver=Unattended(),
             clock=clock,
             folder=folder,
             environ=options.environ,
-            tape=tape,
+            recorder=recorder,
             staging=unkept(plan, folder.id),
         )
         examiner = Examiner(

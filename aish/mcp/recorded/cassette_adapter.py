@@ -111,13 +111,13 @@ class RecordedTransport:
 
     def __init__(
         self,
-        tape: CassetteRecorder,
+        recorder: CassetteRecorder,
         uri: str,
         make: Callable[[], Transport],
         tasks: TaskGroup,
         on_noise: Callable[[str], None],
     ) -> None:
-        self._tape = tape
+        self._recorder = recorder
         self._uri = uri
         self._make = make
         self._tasks = tasks
@@ -142,13 +142,13 @@ class RecordedTransport:
         body = messages.request(outgoing.number, outgoing.method, outgoing.params)
         request = self._request(body)
         peeked = peek(request)
-        if self._is_replayed and peeked.is_volatile and not self._tape.holds(request):
+        if self._is_replayed and peeked.is_volatile and not self._recorder.holds(request):
             raise LeftError
         held = self._held(request, peeked)
         if held is not None:
             return await self._play(held, outgoing.number)
         self._end_last()
-        take = self._tape.begin("mcp", request)
+        take = self._recorder.begin("mcp", request)
         if take is None:
             return await (await self._reach()).exchange(outgoing)
         return await self._record(take, outgoing)
@@ -167,7 +167,7 @@ class RecordedTransport:
             if held is not None:
                 _raise_failure(held)
                 return
-        take = self._tape.begin("mcp", request)
+        take = self._recorder.begin("mcp", request)
         try:
             await (await self._reach()).send(body, headers)
         except BaseException as error:
@@ -191,16 +191,16 @@ class RecordedTransport:
 
     @property
     def _is_replayed(self) -> bool:
-        return self._tape.way("mcp") == "replay"
+        return self._recorder.way("mcp") == "replay"
 
     def _request(self, body: bytes) -> Request:
         return Request("POST", self._uri, body=readable(json.loads(body)))
 
     def _held(self, request: Request, peeked: Said) -> Response | None:
         try:
-            return self._tape.recorded("mcp", request, fresh=peeked.is_fresh)
+            return self._recorder.recorded("mcp", request, fresh=peeked.is_fresh)
         except CassetteMissError:
-            if not self._tape.rules.lenient:
+            if not self._recorder.rules.lenient:
                 raise
             return Response(body=peeked.refusal() if peeked.is_request else b"")
 
@@ -278,13 +278,13 @@ class RecordedTransport:
                 if rest := lines[index + 1 :]:
                     self._tasks.start_soon(self._play_rest, rest, began)
                 return answer
-        if held.broken == LEFT and self._tape.rules.paced:
+        if held.broken == LEFT and self._recorder.rules.paced:
             await anyio.sleep_forever()
         if held.broken == LEFT:
             raise LeftError
         if earlier := max((chunk.after for chunk in held.chunks), default=0):
             with anyio.move_on_after(PATIENCE):
-                await self._tape.reached(earlier)
+                await self._recorder.reached(earlier)
         _raise_failure(held)
         raise TransportError("the cassette has no answer to this")
 
@@ -294,7 +294,7 @@ class RecordedTransport:
             self._play_line(line, None)
 
     async def _wait(self, until: float) -> None:
-        if self._tape.rules.paced:
+        if self._recorder.rules.paced:
             await anyio.sleep_until(until)
 
     def _play_line(self, line: bytes, number: int | None) -> Answer | None:
@@ -341,39 +341,39 @@ _STDERR = "STDERR"
 class RunCassetteAdapter:
     """A tape as the adapter of this room."""
 
-    def __init__(self, tape: CassetteRecorder) -> None:
-        self._tape = tape
+    def __init__(self, recorder: CassetteRecorder) -> None:
+        self._recorder = recorder
 
     @property
     def replays(self) -> bool:
         """Whether nothing goes live."""
-        return self._tape.way("mcp") == "replay"
+        return self._recorder.way("mcp") == "replay"
 
     @property
     def hurries(self) -> bool:
         """Whether what took its time in the recording takes none now."""
-        return not self._tape.rules.paced and self._tape.way("mcp") in {"replay", "extend"}
+        return not self._recorder.rules.paced and self._recorder.way("mcp") in {"replay", "extend"}
 
     def on_played(self, told: Callable[[], None]) -> None:
         """Have `told` called after each exchange that is replayed."""
-        self._tape.on_played.append(told)
+        self._recorder.on_played.append(told)
 
     def next_list(self, origin: str) -> int | None:
         """The number of what comes next in the recording, if it is a list of a server's tools."""
-        found = self._tape.next_unused()
+        found = self._recorder.next_unused()
         if found is None:
             return None
         number, request = found
         message = message_of(request.body) or {}
         is_list = message.get("method") == "tools/list"
         is_first = "cursor" not in json_object(message.get("params"))
-        here = f"{self._tape.shown(origin)}/"
+        here = f"{self._recorder.shown(origin)}/"
         return number if is_list and is_first and f"{request.uri}/".startswith(here) else None
 
     @property
     def open_http(self) -> OpenHttp:
         """What puts the httpx transport of a server behind the adapter."""
-        return lambda make: cassette_transport(self._tape, "mcp", make)
+        return lambda make: cassette_transport(self._recorder, "mcp", make)
 
     def wrap(
         self,
@@ -383,16 +383,16 @@ class RunCassetteAdapter:
         on_noise: Callable[[str], None],
     ) -> "RecordedTransport":
         """A transport that is not HTTP, behind the adapter; `make` gives the real one."""
-        return RecordedTransport(self._tape, uri, make, tasks, on_noise)
+        return RecordedTransport(self._recorder, uri, make, tasks, on_noise)
 
     def last_words(self, uri: str, said: str) -> str:
         """What a server that failed said on stderr: now, or in the recording."""
         request = Request(_STDERR, uri)
-        if self._tape.holds(request) and self._tape.way("mcp") in {"replay", "extend"}:
-            found = self._tape.recorded("mcp", request, fresh=True)
+        if self._recorder.holds(request) and self._recorder.way("mcp") in {"replay", "extend"}:
+            found = self._recorder.recorded("mcp", request, fresh=True)
             if found is not None:
                 return found.body.decode("utf-8", "replace")
-        take = self._tape.begin("mcp", request)
+        take = self._recorder.begin("mcp", request)
         if take is not None:
             take.chunk(said.encode("utf-8", "replace"))
             take.end()

@@ -149,24 +149,24 @@ async def rehearse(
     plan = make_plan(
         pipeline, options, session=CassetteSession(choice, Cassette(head, matched.others))
     )
-    tape = Rehearsal(matched, head, choice, places, plan.secrets, clock.monotonic)
+    recorder = Rehearsal(matched, head, choice, places, plan.secrets, clock.monotonic)
     history, ended, numbers = History(), list[Ended](), count(1)
 
     def hear(event: Event) -> None:
         ended.extend(history.take(Stamped(next(numbers), 0.0, event)))
 
     folder = RunFolder(id="", path=None, mask=plan.secrets.mask)
-    environment = RunEnvironment(hear, Unattended(), clock, folder, options.environ, tape)
+    environment = RunEnvironment(hear, Unattended(), clock, folder, options.environ, recorder)
     end = None
     with opened.interrupts.lent(), anyio.move_on_after(_SECONDS):
         end = await execute(plan, options, environment)
     if end is None:
         raise NotExportedError(f"the pipeline did not end within {_SECONDS:g} s", hint=HINT)
-    if end.code or tape.left:
+    if end.code or recorder.left:
         _require_rules(made)
         raise NotExportedError(_why(end, log, ended), hint=HINT)
     _require_same(made, made_of(one for one in ended if isinstance(one, Call)).made)
-    return Rehearsed(tape.used, tuple(_changed(log, matched, tape)))
+    return Rehearsed(recorder.used, tuple(_changed(log, matched, recorder)))
 
 
 def _require_unasked(pipeline: Pipeline, made: Draft) -> None:
@@ -206,13 +206,13 @@ def _key(call: Made) -> str:
     return f"{call.tool} {canonical([call.arguments])}"
 
 
-def _changed(log: SessionLog, matched: Matched, tape: Rehearsal) -> Sequence[str]:
+def _changed(log: SessionLog, matched: Matched, recorder: Rehearsal) -> Sequence[str]:
     """Questions that are asked with another text now, as when a file has changed meanwhile."""
     first = {step: number for number, step in reversed([*enumerate(matched.steps)])}
     return [
         f"`{line.id}` is asked with another text than in the session: what it takes along differs"
         for line in log.kept()
-        if line.sent and not tape.asked_with(first[line.id], line.sent)
+        if line.sent and not recorder.asked_with(first[line.id], line.sent)
     ]
 
 

@@ -85,7 +85,7 @@ def _done(session: Session) -> tuple[SessionLog, Matched]:
     """What the session did, and where it is recorded."""
     environment = session.open.environment
     folder = environment.folder.path
-    if folder is None or environment.tape is None:
+    if folder is None or environment.recorder is None:
         raise UsageError(
             "an ephemeral session is not recorded", hint="`aish shell` without `--ephemeral` is"
         )
@@ -93,9 +93,9 @@ def _done(session: Session) -> tuple[SessionLog, Matched]:
         log = session_log_of(reading)
     if not log.kept():
         raise UsageError("there is nothing to export: no question has an answer yet")
-    tape = recorder_of(environment.tape)
-    earlier = [path for path in recordings(folder) if path != tape.session.choice.path]
-    matched = match([*recorded(earlier), tape.so_far()], log)
+    recorder = recorder_of(environment.recorder)
+    earlier = [path for path in recordings(folder) if path != recorder.session.choice.path]
+    matched = match([*recorded(earlier), recorder.so_far()], log)
     if matched.missing:
         lines = ", ".join(dict.fromkeys(matched.missing))
         raise NotExportedError(

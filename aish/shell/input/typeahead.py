@@ -11,7 +11,7 @@ import anyio
 from aish.shell.input.lines import Lines, OnKey
 
 
-class EarlyLines:
+class TypeaheadLines:
     """`Lines` whose first message is waited for before anybody asks for it."""
 
     def __init__(self, lines: Lines) -> None:

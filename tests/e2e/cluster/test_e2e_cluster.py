@@ -505,7 +505,7 @@ def test_what_cannot_be_is_said_before_anything_is_begun(project: Project) -> No
     alone = project.run("--cluster-ca", "ca.pem")
 
     assert (clear.code, taped.code, asking.code, alone.code) == (2, 2, 2, 2)
-    assert "in the clear" in clear.stderr
+    assert "unencrypted" in clear.stderr
     assert "cassettes exclude each other" in taped.stderr
     assert "`--ask` exclude each other: workers decide on calls by rules alone" in asking.stderr
     assert "go with `--cluster`" in alone.stderr

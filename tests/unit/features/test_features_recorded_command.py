@@ -31,26 +31,26 @@ class CommandScene:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "commands.yaml"
-        self.tape: RunRecorder
+        self.recorder: RunRecorder
         self.waited = 0.0
 
     def record(self, *runs: list[str] | str, step: str = "s") -> list[ToolResult]:
         with Recording(self.path, HEAD) as recording:
-            self.tape = self._tape("record", recording)
+            self.recorder = self._recorder("record", recording)
             results = self._run(runs, step)
-            self.tape.finish(HEAD)
+            self.recorder.finish(HEAD)
         return results
 
     def replay(
         self, *runs: list[str] | str, step: str = "s", lenient: bool = False, paced: bool = False
     ) -> list[ToolResult]:
-        self.tape = self._tape("replay", lenient=lenient, paced=paced)
+        self.recorder = self._recorder("replay", lenient=lenient, paced=paced)
         with offline() as trips:
             results = self._run(runs, step)
         assert trips == []
         return results
 
-    def _tape(
+    def _recorder(
         self,
         way: Way,
         recording: Recording | None = None,
@@ -76,7 +76,7 @@ class CommandScene:
         async def scene() -> list[ToolResult]:
             reaper = Reaper()
             commands = LocalCommands(
-                self.folder, {"PATH": "/usr/bin:/bin", "KEY": SECRET}, reaper, self.tape
+                self.folder, {"PATH": "/usr/bin:/bin", "KEY": SECRET}, reaper, self.recorder
             )
             try:
                 return [await commands.of_step(step).run(command_arguments(run)) for run in runs]
@@ -114,7 +114,7 @@ def test_a_command_ends_again_as_it_did(
 
     assert recorded[0].kind == kind
     assert command_scene.replay(run) == recorded
-    assert command_scene.tape.leftovers() == ()
+    assert command_scene.recorder.leftovers() == ()
 
 
 @pytest.mark.requirement("C1")
@@ -159,7 +159,7 @@ def test_another_command_or_another_step_is_a_miss(
 
     with pytest.raises(CassetteMissError):
         command_scene.replay(run, step=step)
-    assert len(command_scene.tape.missed) == 1
+    assert len(command_scene.recorder.missed) == 1
 
 
 @pytest.mark.requirement("C7")
@@ -170,7 +170,7 @@ def test_a_lenient_replay_fails_the_command_alone(command_scene: CommandScene) -
 
     assert (missed.kind, missed.content) == ("handler_error", "the cassette has no such call")
     assert found.content == "a\n"
-    assert command_scene.tape.missed == []
+    assert command_scene.recorder.missed == []
 
 
 @pytest.mark.requirement("C3")

@@ -24,7 +24,7 @@ from aish.system.process.reaper import Reaper
 from aish.system.secrets.secrets import Secrets
 
 
-def tape(folder: Path, way: Way, recording: Recording | None = None) -> RunRecorder:
+def recorder(folder: Path, way: Way, recording: Recording | None = None) -> RunRecorder:
     ways: dict[Kind, Way] = dict.fromkeys(("model", "mcp", "exec"), way)
     places = PathPlaceholders(root=str(folder))
     return RunRecorder(
@@ -40,8 +40,10 @@ def tape(folder: Path, way: Way, recording: Recording | None = None) -> RunRecor
 
 def recorded(folder: Path, play: str, *, prefix: tuple[str, ...] = PLATFORM_SHELL) -> Scene:
     with Recording(folder / "tape.yaml", HEAD) as recording:
-        session = tape(folder, "record", recording)
-        scene = Scene(folder, prefix=prefix, tape=session, scripted_person=ScriptedPerson(["yes"]))
+        session = recorder(folder, "record", recording)
+        scene = Scene(
+            folder, prefix=prefix, recorder=session, scripted_person=ScriptedPerson(["yes"])
+        )
 
         async def commands(shell: LocalShell) -> None:
             await shell.run_typed(play, hand_over=True)
@@ -57,7 +59,7 @@ def replayed(folder: Path, step: str, run: str | list[str]) -> ToolResult:
 
     async def scene() -> ToolResult:
         reaper = Reaper()
-        commands = LocalCommands(folder, ENVIRON, reaper, tape(folder, "replay"))
+        commands = LocalCommands(folder, ENVIRON, reaper, recorder(folder, "replay"))
         try:
             return await commands.of_step(step).run(command_arguments(run))
         finally:
@@ -104,8 +106,8 @@ def test_through_another_shell_the_step_is_the_whole_argv(tmp_path: Path) -> Non
 @pytest.mark.requirement("C6")
 def test_an_interrupted_command_is_on_the_tape_as_such(tmp_path: Path) -> None:
     with Recording(tmp_path / "tape.yaml", HEAD) as recording:
-        session = tape(tmp_path, "record", recording)
-        scene = Scene(tmp_path, tape=session)
+        session = recorder(tmp_path, "record", recording)
+        scene = Scene(tmp_path, recorder=session)
 
         async def play(shell: LocalShell) -> None:
             with anyio.CancelScope() as scope:

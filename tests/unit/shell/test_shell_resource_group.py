@@ -10,7 +10,7 @@ from aish.core.errors import UsageError
 from aish.core.events import Event
 from aish.shell.input.deferred_editor import DeferredEditor
 from aish.shell.input.lines import PipedLines
-from aish.shell.input.typeahead import EarlyLines
+from aish.shell.input.typeahead import TypeaheadLines
 from aish.shell.resource_group import background_task, open_resource_group
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
@@ -78,7 +78,7 @@ def test_notices_from_before_the_session_are_told_once_it_is_there() -> None:
 
 
 async def test_the_first_line_is_waited_for_before_it_is_asked_for() -> None:
-    lines = EarlyLines(PipedLines(None, lambda _: None))
+    lines = TypeaheadLines(PipedLines(None, lambda _: None))
     async with background_task(lines.begin):
         assert await lines.next() is None
     assert await lines.next() is None
@@ -89,7 +89,7 @@ async def test_what_goes_wrong_with_the_first_line_is_raised_where_it_is_asked_f
         async def next(self) -> str | None:
             raise UsageError("unreadable")
 
-    lines = EarlyLines(Failing(None, lambda _: None))
+    lines = TypeaheadLines(Failing(None, lambda _: None))
     async with background_task(lines.begin):
         with pytest.raises(UsageError, match="unreadable"):
             await lines.next()
