@@ -1,6 +1,6 @@
-"""Which YAML files of a folder are pipelines and which are cassettes, told by how they begin.
+"""Finds the pipelines and cassettes among the YAML files of a folder, by their beginnings.
 
-They are not parsed: broken ones have to be found too, and big ones are not read.
+They are not parsed: broken ones have to be found too, and large ones are not read.
 """
 
 import os
@@ -17,7 +17,7 @@ _CASSETTE = re.compile(rb"""^(?:\{\s*)?["']?interactions["']?[ \t]*:""", re.MULT
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All files in a folder and below it, in the order of their names; hidden ones are left out."""
+    """All files in a folder and below it, in order of their names, without hidden ones."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(
             name for name in folders if not name.startswith(".") and name not in _SKIPPED
@@ -26,7 +26,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def is_pipeline(path: Path) -> bool:
-    """Whether a file looks like a pipeline, which it may be a broken one of."""
+    """Whether a file looks like a pipeline, possibly an invalid one."""
     begun = beginning(path)
     return _PIPELINE.search(begun) is not None and _CASSETTE.search(begun) is None
 
@@ -37,7 +37,7 @@ def is_cassette(path: Path) -> bool:
 
 
 def beginning(path: Path) -> bytes:
-    """As much of a plain file as it takes to know it; nothing of what cannot be read."""
+    """The beginning of a regular file, as far as needed; empty if it cannot be read."""
     try:
         if not path.is_file():
             return b""

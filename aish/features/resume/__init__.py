@@ -1,1 +1,1 @@
-"""Runs that are resumed: found, held, and what of them is done."""
+"""Resuming runs: find and lock a run, and determine what is completed."""

@@ -1,4 +1,4 @@
-"""Two fingerprints compared, in words (B3)."""
+"""Comparison of two fingerprints, in words (B3)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,15 +14,15 @@ _SHOWN = 20
 def differences(
     before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline
 ) -> tuple[str, ...]:
-    """What is not as it was, a line each: `p.yaml:4:5: steps[0].prompt changed`."""
+    """The differences, one line each: `p.yaml:4:5: steps[0].prompt changed`."""
     return tuple(_told(before, now, pipeline))
 
 
 def check_same(before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline) -> None:
-    """See that a run that is gone on with stays the same run.
+    """Check that the resumed run has an unchanged fingerprint.
 
     Raises:
-        ResumeRefusedError: it would not; names all that is different.
+        ResumeRefusedError: it differs; lists all differences.
     """
     if not before:
         said = "its journal does not record the inputs of the run"
@@ -37,7 +37,7 @@ def check_same(before: Mapping[str, object], now: Mapping[str, object], pipeline
 def forced(
     before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline
 ) -> tuple[Notice, ...]:
-    """What is to be told of a run that goes on although it is another."""
+    """The notices of a run that is resumed despite differences."""
     found = differences(before, now, pipeline)
     if not found:
         return ()
@@ -84,7 +84,7 @@ def _step(step: str, steps: Mapping[str, int], pipeline: Pipeline) -> str:
 
 
 def _line(path: str, what: str, steps: Mapping[str, int], pipeline: Pipeline) -> str:
-    """One thing that is different."""
+    """One difference."""
     first, _, rest = path.partition(" ")
     if first in _OUTSIDE:
         return f"{_OUTSIDE[first].format(rest)} {what}"
@@ -101,7 +101,7 @@ def _line(path: str, what: str, steps: Mapping[str, int], pipeline: Pipeline) ->
     return f"{lookup_position(pipeline, place)}: `{place}` {what}"
 
 
-# What does not stand in the file itself.
+# Parts that are not in the file itself.
 _OUTSIDE: Mapping[str, str] = {
     "file": "the file `{}`",
     "files": "which files `{}` means",

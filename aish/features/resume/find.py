@@ -1,6 +1,6 @@
-"""The run that is to be resumed: found by the beginning of its journal, and held (B3).
+"""The run to be resumed: found by the beginning of its journal, and locked (B3).
 
-Nobody else may resume it meanwhile.
+No other process may resume it meanwhile.
 """
 
 import json
@@ -30,15 +30,15 @@ from aish.journal.reader import JournalReading, read_journal
 from aish.journal.writer import HeldJournal, JournalError, hold_journal, opened
 from aish.system.files import open_own
 
-# `v`, `seq` and `time` stand before it.
+# `v`, `seq` and `time` precede it.
 _TYPE = b'"type":"run.started"'
 _HEAD = 120
 
 
 def starts(path: Path) -> list[JsonObject]:
-    """Each `run.started` of a journal; nothing where there is none.
+    """Each `run.started` of a journal; empty if there is none.
 
-    What is damaged is left to the reader of all records, but for a first record that is none.
+    Damage is left to the reader of all records, except in the first record.
 
     Raises:
         JournalError: this is no journal of a run.
@@ -62,7 +62,7 @@ def starts(path: Path) -> list[JsonObject]:
 
 def _no_journal(path: Path) -> JournalError:
     with read_journal(path) as reading:
-        # What is wrong with the first record is better told by who reads all of them.
+        # Damage of the first record is better reported by the reader of all records.
         next(iter(reading), None)
     said = "this is not the journal of a run: it does not begin with `run.started`"
     return JournalError(said, where=f"{path}:1")
@@ -73,7 +73,7 @@ _ANEW = "`aish run` without `--resume` starts one; `aish runs list` lists them"
 
 @frozen
 class PastPart:
-    """A run that is held, as it was begun last: `started` is the record of that."""
+    """A locked run, as of its last part: `started` is the record of that."""
 
     id: str
     path: Path
@@ -86,27 +86,27 @@ class PastPart:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Its inputs; where a secret was in one, its name stands there."""
+        """Its inputs; a secret in one is replaced by its tag."""
         inputs: Any = self.started.get("inputs")
         return dict(inputs) if isinstance(inputs, dict) else {}
 
     @property
     def shard(self) -> Shard | None:
-        """Which part of the items it has."""
+        """The part of the items that it processes."""
         return _shard_of(self.started)
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What it was made of."""
+        """Its fingerprint."""
         found: Any = self.started.get("fingerprint")
         return dict(found) if isinstance(found, dict) else {}
 
     def kept(self, name: str) -> bytes | None:
-        """What was kept in its folder under this name, if it is there."""
+        """A file stored in its folder under this name, if present."""
         return kept_file(self.path, name)
 
     def stdin(self) -> str | None:
-        """What was piped in, if it was kept."""
+        """The piped input, if stored."""
         try:
             descriptor = open_own(self.path / "files" / STDIN)
         except FileNotFoundError:
@@ -118,13 +118,13 @@ class PastPart:
 def hold_past(
     pipeline: Pipeline, place: RunsPlace, name: str, stack: ExitStack, shard: Shard | None = None
 ) -> PastPart:
-    """The run called `name`, or the newest of `pipeline`; nobody else writes it meanwhile.
+    """The run called `name`, or the newest of `pipeline`, locked against other writers.
 
-    Of runs that each have a part of the items the newest of that `shard`, if one is given.
+    Of sharded runs, the newest of that `shard`, if one is given.
 
     Raises:
         UsageError: there is none, another process writes it, or it is one of another pipeline.
-        JournalError: its journal is not as it was written.
+        JournalError: its journal is damaged.
     """
     stores = _shelves(place, stack)
     if name == LATEST:
@@ -153,7 +153,7 @@ def _shelves(place: RunsPlace, stack: ExitStack) -> Sequence[RunStore]:
 def _newest(
     pipeline: Pipeline, stores: Sequence[RunStore], shard: Shard | None
 ) -> tuple[RunStore, str]:
-    """The newest run of this pipeline that began at all."""
+    """The newest run of this pipeline that has begun."""
     for id, store in newest_of(stores, pipeline.name):
         begun = starts(store.path.resolve() / id / "events.jsonl")
         of_this = begun and begun[-1].get("pipeline") == pipeline.name

@@ -1,4 +1,4 @@
-"""What an earlier part of a run has said, for sinks that tell of the whole run."""
+"""Events of an earlier part of a run, for sinks that report the whole run."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -19,13 +19,13 @@ def retold(
     kinds: frozenset[str] | None = None,
     known: int = 0,
 ) -> Iterator[Stamped]:
-    """The events of what is done and stays done; attempts that came to nothing are left out.
+    """The events of completed units; failed attempts are omitted.
 
-    Those of some `kinds` only, and of items only those of which the end is not `known`: of a
-    million items few have to be told again.
+    Only of some `kinds`, and for items only those whose end is not `known`: of a million items few
+    have to be repeated.
 
     Raises:
-        JournalError: the journal is not as it was written.
+        JournalError: the journal is damaged.
     """
     for record in records:
         kind = record.get("type")
@@ -35,7 +35,7 @@ def retold(
 
 
 def retold_whole(records: Iterable[JsonObject], resume_state: ResumeState) -> Iterator[Stamped]:
-    """The events of a run that has ended well, as if it had never been interrupted."""
+    """The events of a successful run, as if it had never been interrupted."""
     for record in records:
         seq: Any = record.get("seq")
         if seq >= resume_state.part_seq or _stays(record, resume_state, 0):

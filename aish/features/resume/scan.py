@@ -1,4 +1,4 @@
-"""A journal folded into what a resumed run takes over (B3): calls, owners of events, usage."""
+"""Folds a journal into the state of a resumed run (B3): calls, owners of events, usage."""
 
 from calendar import timegm
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ _Key = tuple[int, Any, Any]
 
 @slotted
 class Call:
-    """One call; `began` is when it left for its server, if it did."""
+    """A call; `began` is when it was sent to its server, if it was."""
 
     tool: str
     arguments: JsonValue = None
@@ -36,16 +36,16 @@ class Call:
 
     @property
     def unknown(self) -> bool:
-        """Whether it was made, maybe, and nobody knows what came of it."""
+        """Whether it may have been made, with an unknown outcome."""
         return self.began is not None and (
             self.finished is None or self.finished.get("kind") == "unknown"
         )
 
 
 class Calls:
-    """All calls of one step or item, in every attempt at it.
+    """All calls of one step or item, in every attempt.
 
-    `whole` keeps those that can be called again too: a later step may read them.
+    `whole` keeps repeatable ones too: a later step may read them.
     """
 
     def __init__(self, repeatable: Repeatable, read_file: ReadFile, *, whole: bool) -> None:
@@ -57,11 +57,11 @@ class Calls:
         self._attempt = 0
 
     def begin(self) -> None:
-        """Another attempt at the same step or item: what it calls is counted anew."""
+        """Another attempt at the same step or item: its calls are counted anew."""
         self._attempt += 1
 
     def asked(self, turn: JsonObject) -> None:
-        """`turn.finished`: calls that a model asked for stand in its order."""
+        """`turn.finished`: calls requested by a model, in its order."""
         calls: Any = turn.get("calls") or ()
         for call in calls if self._whole else ():
             key = (self._attempt, turn.get("turn"), call.get("id"))
@@ -88,13 +88,13 @@ class Calls:
             call.finished = record
 
     def made(self) -> Iterator[Call]:
-        """Those that were sent, and may not be sent again just so."""
+        """Those that were sent, and may not be repeated without consent."""
         for call in self._calls.values():
             if call.began is not None and not self._repeatable(call.tool):
                 yield call
 
     def used(self, output: JsonValue) -> tuple[UsedCall, ...]:
-        """Those of the last attempt that have ended, in the order they were asked for.
+        """The ended calls of the last attempt, in the order of the requests.
 
         `output` is that of the step or item.
         """
@@ -132,7 +132,7 @@ class Calls:
             tool = str(record.get("tool"))
             if not self._whole and self._repeatable(tool):
                 return None
-            # Refused before any rule was asked: what the model wrote is all there is.
+            # Refused before any rule was evaluated: only the model's text is known.
             call = self._calls[key] = Call(tool, self._asked.get(key))
         return call
 
@@ -142,10 +142,10 @@ Unit = tuple[Any, Any]
 
 
 def owners(step: Any, item: Any) -> Iterator[Unit]:
-    """A unit, and each that it may be a part of, the innermost first.
+    """A unit, and each that may contain it, innermost first.
 
-    A step of a sub-pipeline is `outer/inner`; where that runs for an item, its own items have the
-    outer one's key before theirs.
+    A step of a sub-pipeline is `outer/inner`; if that runs for an item, its own items have the
+    outer item's key before theirs.
     """
     yield step, item
     while isinstance(step, str) and "/" in step:
@@ -157,7 +157,7 @@ def owners(step: Any, item: Any) -> Iterator[Unit]:
 
 
 def _keys(item: str) -> Iterator[str]:
-    """The key, and whatever of it may be that of an outer item: keys have slashes too."""
+    """The key, and its prefixes that may be outer keys: keys contain slashes too."""
     yield item
     while "/" in item:
         item = item.rpartition("/")[0]
@@ -179,7 +179,7 @@ class _Sum:
         self.tokens_out += usage.output or 0
         self.known_usd += cost_usd or 0.0
         if self.cost_usd is not None:
-            # What one answer cost is not known: then the sum is not (B8).
+            # If the cost of one answer is unknown, so is the sum (B8).
             self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
 
     def spent(self, seconds: float) -> Spent:
@@ -194,7 +194,7 @@ class _Sum:
 
 
 class Spending:
-    """Counts what each turn and call used, for the run and for each step."""
+    """Counts the usage of each turn and call, for the run and for each step."""
 
     def __init__(self) -> None:
         self._whole = _Sum()
@@ -205,11 +205,11 @@ class Spending:
         self._seconds = 0.0
 
     def now(self, time: str) -> None:
-        """The time of the record that is looked at."""
+        """The time of the current record."""
         self._before, self._last = self._last, time
 
     def begin(self) -> None:
-        """A part of the run begins: between two parts no time is used."""
+        """A part of the run begins: the time between two parts does not count."""
         self._seconds += self._until(self._before)
         self._began = self._last
 
@@ -224,16 +224,16 @@ class Spending:
             total.tool_calls += 1
 
     def elsewhere(self, turns: int, tool_calls: int, usage: Usage, cost_usd: float | None) -> None:
-        """A run of its own has used this, which counts for the whole."""
+        """Usage of a nested run, which counts for the whole."""
         self._whole.answer(usage, cost_usd, turns)
         self._whole.tool_calls += tool_calls
 
     def spent(self) -> Spent:
-        """All of it."""
+        """The total."""
         return self._whole.spent(self._seconds + self._until(self._last))
 
     def by_step(self) -> dict[str, Spent]:
-        """The same for each step; how long one took is not added up here."""
+        """The same for each step, without durations."""
         return {step: total.spent(0.0) for step, total in self._steps.items()}
 
     def _of(self, step: str) -> _Sum:
@@ -252,20 +252,20 @@ def seconds(time: str) -> float:
     return timegm(strptime(whole, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{part or 0}")
 
 
-# Statuses that say that something ended by itself, and with a result of its own.
+# Statuses of units that ended by themselves, with a result.
 _WELL = frozenset({"ok", "skipped"})
 _BADLY = frozenset({"failed", "denied"})
 _REFUSED = frozenset({"deny", "ask-no"})
-# Codes of what was ended by something else.
+# Error codes of interrupted units.
 _CUT_OFF = frozenset({"interrupted", "time", "run_ended"})
 
 
 @slotted
 class Open:
-    """A step or an item that was begun, and is not known to be done.
+    """A step or an item that was begun, and is not known to be completed.
 
-    `begun` numbers its first record. `ended` is the record of its end, if it has one: it is to run
-    again all the same.
+    `begun` numbers its first record. `ended` is the record of its end, if it has one: it is run
+    again anyway.
     """
 
     calls: Calls
@@ -279,7 +279,7 @@ class Open:
 
     @property
     def cut_off(self) -> bool:
-        """Whether something else ended it, or nothing did."""
+        """Whether it was interrupted, or has no end."""
         if self.ended is None or self.ended.get("status") == "budget":
             return True
         error: Any = self.ended.get("error") or {}
@@ -288,10 +288,10 @@ class Open:
 
 @frozen
 class Rules:
-    """What the pipeline, and who resumes it, say of what is in its journal.
+    """Settings of the pipeline and the command line for resuming.
 
     `needed` says of a step whether a later one reads the results of its items, `tolerant` whether
-    it is content with a call that was denied; `mask` makes of a key what the journal makes of it.
+    it accepts a denied call; `mask` masks a key as the journal does.
     """
 
     repeatable: Callable[[str], Repeatable]
@@ -302,7 +302,7 @@ class Rules:
 
 
 class Scan:
-    """What is known after the records so far; `read_file` reads what is in the run's folder."""
+    """The state after the records so far; `read_file` reads files of the run's folder."""
 
     def __init__(self, rules: Rules, read_file: ReadFile = lambda _: None) -> None:
         self._rules = rules
@@ -341,7 +341,7 @@ class Scan:
         }
 
     def take(self, record: Any) -> None:
-        """One more record of the journal."""
+        """Process a record of the journal."""
         self.last_seq = record["seq"]
         self.spending.now(record["time"])
         take = self._take.get(record["type"])
@@ -349,13 +349,13 @@ class Scan:
             take(record)
 
     def left(self) -> Iterator[tuple[Open, Call]]:
-        """The calls of what is to run again, each with what it belongs to."""
+        """The calls of units that are run again, each with its owner."""
         for unit in self._open.values():
             for call in unit.calls.made():
                 yield unit, call
 
     def kind(self, step: str) -> str:
-        """What a step is, such as `prompt`."""
+        """The kind of a step, such as `prompt`."""
         return str(self._kinds.get(step))
 
     def _run_started(self, record: JsonObject) -> None:
@@ -402,7 +402,7 @@ class Scan:
         whole = self._rules.needed(step)
         done = self.items.get(step)
         if done is not None:
-            # Tried again: what it was before does not count any more.
+            # Retried: the previous attempt no longer counts.
             done.remove(key)
         index, digest = record.get("index"), str(record.get("digest"))
         self._begin(Open(self._calls(step, whole=whole), self.last_seq, step, key, index, digest))
@@ -487,13 +487,13 @@ class Scan:
         return Calls(self._rules.repeatable(step), self._read_file, whole=whole)
 
     def _is_part(self, step: str, item: str | None) -> bool:
-        """Whether this is a part of an item: that is done as a whole, or is run again as one."""
+        """Whether this is a part of an item, which is completed or run again as a whole."""
         if item is None or "/" not in step:
             return False
         return any(unit in self._open for unit in owners(step, item) if unit[0] != step)
 
     def _unit(self, record: JsonObject) -> Open | None:
-        """What a record belongs to."""
+        """The unit of a record."""
         unit = self._open.get((record.get("step"), record.get("item")))
         if unit is not None:
             return unit
@@ -515,7 +515,7 @@ class Scan:
 
 
 def _spent_nothing(record: Any) -> bool:
-    """As `records.spent_nothing`."""
+    """See `records.spent_nothing`."""
     unanswered = record.get("status") == "failed" and record.get("cost_usd") == 0
     return (unanswered and _usage(record) == Usage()) or record.get("status") == "skipped"
 
@@ -527,6 +527,6 @@ def _usage(record: JsonObject) -> Usage:
 
 
 def _code_of(record: JsonObject) -> str | None:
-    """The code of the error in the record of an end."""
+    """The error code in the record of an end."""
     error: Any = record.get("error")
     return error.get("code") if isinstance(error, Mapping) else None

@@ -1,4 +1,4 @@
-"""From the records of a journal to what a resumed run takes over (B3), conversations included."""
+"""Converts the records of a journal to the state of a resumed run (B3), with conversations."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ _MASKED_TEXT = (
 
 
 class Conversations:
-    """What each step has said and heard, as far as the journal tells; `turns` are its records."""
+    """The conversation of each step, as far as recorded; `turns` are its records."""
 
     def __init__(
         self, turns: Mapping[str, Sequence[JsonObject]], plan: Plan, read_file: ReadFile
@@ -37,10 +37,10 @@ class Conversations:
         self.notices: list[Notice] = []
 
     def put_into(self, done: Mapping[str, StepRecord]) -> dict[str, StepRecord]:
-        """The steps that are done; with its conversation each that one goes on with which is not.
+        """The completed steps, with the conversation of each that an open step continues.
 
         Raises:
-            UsageError: a record of the journal is no turn.
+            UsageError: a record of the journal is not a turn.
         """
         found = dict(done)
         wanted = {before for step, before in self._before.items() if step not in done}
@@ -50,7 +50,7 @@ class Conversations:
         return found
 
     def _of(self, step: str) -> Sequence[Turn] | None:
-        """The whole conversation of a step; nothing where a part of it was not written down."""
+        """The whole conversation of a step; `None` if a part of it was not recorded."""
         chain = [step]
         while (before := self._link(chain[-1])) is not None:
             chain.append(before)
@@ -65,7 +65,7 @@ class Conversations:
         return turns
 
     def _link(self, step: str) -> str | None:
-        """The step that has to be asked first; none where all turns were told of anew."""
+        """The step whose turns come first; `None` if all turns were recorded again."""
         records = self._turns.get(step, ())
         anew = any(record.get("type") == HISTORY_REPLACED for record in records)
         return None if anew else self._before.get(step)
@@ -78,7 +78,7 @@ class Conversations:
 
 
 def _links(plan: Plan, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Each step that goes on with another one, and that one, as events know them."""
+    """Each step that continues another one, and that one, by their ids in events."""
     for step in plan.steps:
         before = continued(step)
         if before is not None:
@@ -97,13 +97,13 @@ def read_resume_state(
     notices: tuple[Notice, ...] = (),
     read_file: ReadFile = lambda _: None,
 ) -> ResumeState:
-    """What of the run whose journal holds `records` is done, and is not done again.
+    """The completed parts of the run with these `records`, which are not run again.
 
-    `notices` are to be told in any case; `read_file` reads what was kept in the run's folder.
+    `notices` are emitted in any case; `read_file` reads files of the run's folder.
 
     Raises:
-        JournalError: the journal is not as it was written.
-        ResumeRefusedError: a call might be made twice, and nobody said that it may.
+        JournalError: the journal is damaged.
+        ResumeRefusedError: a call might be repeated without consent.
     """
     scan = Scan(_rules(plan, retry_failed=retry_failed), read_file)
     for record in records:
@@ -130,7 +130,7 @@ def read_resume_state(
 
 
 def _is_complete(scan: Scan) -> bool:
-    """Whether the run ended well, so that nothing is left to do."""
+    """Whether the run ended successfully, so that nothing is left to do."""
     finished: Any = scan.finished
     return finished is not None and finished["exit"]["code"] == 0
 
@@ -150,7 +150,7 @@ def _rules(plan: Plan, *, retry_failed: bool) -> Rules:
 
 
 class _Plans:
-    """What the plan says of a step, or that of the sub-pipeline which it is a step of."""
+    """Properties of a step in the plan, or in the plan of its sub-pipeline."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -172,7 +172,7 @@ class _Plans:
         return self._needed[step]
 
     def tolerant(self, step: str) -> bool:
-        """Whether a denial is no failure of the step."""
+        """Whether a denial does not fail the step."""
         id = step.rpartition("/")[2]
         return any(one.id == id and one.on_denied == "continue" for one in self._of(step).steps)
 
@@ -189,7 +189,7 @@ class _Plans:
 
 
 def _steps(scan: Scan, plans: _Plans) -> dict[str, StepRecord]:
-    """The steps that are done; those that ran over items have what is known of these."""
+    """The completed steps; those with items include their completed items."""
     found = dict(scan.steps)
     for step, record in scan.steps.items():
         items = scan.items.get(step)

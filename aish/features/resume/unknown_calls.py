@@ -1,6 +1,6 @@
 """Calls that a resumed run would make again, or whose outcome is unknown (B3).
 
-Tools that only read, or that a rule calls idempotent, may be called once more.
+Tools that only read, or that a rule calls idempotent, may be called again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,10 +27,10 @@ _HINT_LOST = "check their outcome; `--retry-unknown` runs these items again, cal
 
 
 def check_calls(scan: Scan, *, retry_failed: bool) -> None:
-    """See that no call is made twice without anybody's knowledge.
+    """Check that no call is repeated without consent.
 
     Raises:
-        ResumeRefusedError: one would be; names the calls.
+        ResumeRefusedError: one would be; lists the calls.
     """
     unknown: list[str] = []
     repeated: list[str] = []
@@ -46,10 +46,10 @@ def check_calls(scan: Scan, *, retry_failed: bool) -> None:
 
 
 def _would_repeat(unit: Open, call: Call, scan: Scan, *, retry_failed: bool) -> bool:
-    """Whether a call that did end is made again by a step that nobody asked to run again."""
+    """Whether an ended call would be repeated by a step that is run again without a request."""
     if unit.cut_off:
         return True
-    # A call that failed is what such a step failed by, and a model may have gone on after one.
+    # A failed call is what such a step failed by, and a model may have continued after one.
     ended_well = call.finished is not None and call.finished.get("kind") == "ok"
     of_a_model = scan.kind(unit.step) not in {"call", "run"}
     return of_a_model and ended_well and not retry_failed
@@ -84,14 +84,14 @@ def _short(text: str) -> str:
 
 
 def tags(texts: Iterable[str | None]) -> bool:
-    """Whether a text is not what it was, because a secret was taken out of it."""
+    """Whether a text was changed by masking."""
     return any(text is not None and "<secret:" in text for text in texts)
 
 
 class RepeatableTools:
-    """Tools that only read, by our own rule or a pack's own mark, or are called `idempotent`.
+    """Tools that only read, by aish's rule or a pack's own mark, or are called `idempotent`.
 
-    What a server says of its tools does not count (P5).
+    Claims of servers about their tools do not count (P5).
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -121,6 +121,6 @@ class RepeatableTools:
 
 
 def _marked_names(packs: tuple[str, ...]) -> frozenset[str]:
-    """The tools of packs that a pack itself marks as safe to run beside others."""
+    """The tools of packs that the pack itself marks as safe to run in parallel."""
     tools = (tool for pack in packs if pack in PACKS for tool in import_module(PACKS[pack]).TOOLS)
     return frozenset(tool.name for tool in tools if tool.parallel)

@@ -1,1 +1,1 @@
-"""Calls put down for review, and made once they were reviewed."""
+"""Staged calls: stored for review, and made after it."""

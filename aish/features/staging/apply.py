@@ -1,7 +1,7 @@
-"""Staged calls applied: in order, each once, until one does not succeed (B16).
+"""Applies staged calls: in order, each once, until one does not succeed (B16).
 
-Which calls are due, whether they still mean what was reviewed (the same servers, the same tools),
-and the run that makes them.
+Selects the calls that are due, checks that they still mean what was reviewed (same servers, same
+tools), and runs them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,14 +59,14 @@ _AGAIN = "run the pipeline again to stage and review new calls"
 
 @frozen
 class Against:
-    """Something that stands against a call, and how `aish apply` ends by it."""
+    """An objection to a call, and the exit code of `aish apply` for it."""
 
     text: str
     code: ExitCode
 
 
 def address_problem(call: StagedCall, pipeline: Pipeline | None, secrets: Secrets) -> str | None:
-    """In what a call's server is another than it was staged for."""
+    """How a call's server differs from the one it was staged for."""
     if pipeline is None:
         return f"the step `{call.home}` does not run a sub-pipeline any more"
     now = pins_of(pipeline, secrets)
@@ -86,7 +86,7 @@ def address_problem(call: StagedCall, pipeline: Pipeline | None, secrets: Secret
 def require_addresses(
     calls: Iterable[StagedCall], homes: Mapping[str, Pipeline], secrets: Secrets
 ) -> None:
-    """Refuse calls whose server is another now, before any is started.
+    """Refuse calls whose server has changed, before any is started.
 
     Raises:
         LockDiffersError: names the call and the difference.
@@ -97,7 +97,7 @@ def require_addresses(
 
 
 def require_definition(call: StagedCall, tool: Tool | None, secrets: Secrets) -> Tool:
-    """The tool of a call, if its server says of it what it said when the call was staged.
+    """The tool of a call, if its definition is unchanged since the call was staged.
 
     Raises:
         LockDiffersError: it does not, or has no such tool.
@@ -113,7 +113,7 @@ def require_definition(call: StagedCall, tool: Tool | None, secrets: Secrets) ->
 def expected_problems(
     call: StagedCall, pipeline: Pipeline | None, policy: Policy, secrets: Secrets
 ) -> Iterator[Against]:
-    """What stands against a call as far as no server is asked."""
+    """Objections to a call that are known without asking a server."""
     problem = address_problem(call, pipeline, secrets)
     if pipeline is None or problem:
         yield Against(problem or "", ExitCode.LOCK)
@@ -134,14 +134,14 @@ def _differs(call: StagedCall, problem: str) -> LockDiffersError:
 
 
 class ReviewedCalls:
-    """A `policy.gate.Reviewed`: approves these calls, to the letter, and no others."""
+    """A `policy.gate.Reviewed`: approves exactly these calls, and no others."""
 
     def __init__(self, calls: Iterable[StagedCall], source: str) -> None:
         self._calls: Mapping[str, StagedCall] = {call.id: call for call in calls}
         self._source = source
 
     def rule(self, tool: Tool, arguments: JsonObject, place: Place) -> str | None:
-        """What a call that is one of them is approved by; `None` for any other call."""
+        """The rule that approves a call if it is one of them; `None` for any other call."""
         call = self._calls.get(place.call or "")
         if call is None or call.name != tool.name:
             return None
@@ -151,7 +151,7 @@ class ReviewedCalls:
 
 
 def place_of(call: StagedCall) -> Place:
-    """Where a call is in the run that applies it: a step of its own."""
+    """The place of a call in the run that applies it: a step of its own."""
     return Place(step=f"call-{call.id}", call=call.id)
 
 
@@ -165,7 +165,7 @@ Outcome = Literal["applied", "failed", "denied", "unknown", "not_tried"]
 
 @frozen
 class Job:
-    """What is to be applied: `calls` are those that are due, `run` is whose calls they are.
+    """The calls to apply: `calls` are those that are due, `run` is the run that staged them.
 
     `id` is the run that applies them. `plans` has one for each pipeline that calls are of, by
     `StagedCall.home`; the first is that of the file.
@@ -180,13 +180,13 @@ class Job:
 
     @property
     def secrets(self) -> Secrets:
-        """Those of all plans: they share them."""
+        """The secrets shared by all plans."""
         return self.plans[""].secrets
 
 
 @frozen
 class Attempt:
-    """What became of a call; `used` is `None` where it was never decided on or never came back."""
+    """The result of a call; `used` is `None` if it was not decided on or did not return."""
 
     call: StagedCall
     outcome: Outcome
@@ -195,7 +195,7 @@ class Attempt:
 
 @frozen
 class Application:
-    """How a job ended, call by call."""
+    """The result of a job, call by call."""
 
     attempts: tuple[Attempt, ...]
     end: Exit
@@ -203,7 +203,7 @@ class Application:
 
 @slotted
 class _Progress:
-    """What is known so far; read at the end, however it comes."""
+    """The state so far; read at the end, also after an error."""
 
     records: list[StepRecord] = field(default_factory=list)
     used: dict[str, UsedCall] = field(default_factory=dict)
@@ -216,19 +216,19 @@ class _Progress:
 
     @property
     def in_flight(self) -> bool:
-        """Whether a call was sent and has not come back."""
+        """Whether a call was sent and has not returned."""
         return any(id not in self.used for id in self.begun)
 
 
 async def apply_calls(job: Job, environment: RunEnvironment) -> Application:
-    """Make the calls of a job; every failure becomes part of the answer."""
+    """Make the calls of a job; every failure becomes part of the result."""
     begun = environment.clock.monotonic()
     progress = _Progress()
 
     def end(code: ExitCode) -> None:
         progress.stopping = True
         if code is ExitCode.INTERRUPTED and progress.in_flight:
-            # What was sent may still say how it ended: else nobody would know.
+            # A sent call may still report its end: otherwise its outcome would be unknown.
             scope.deadline = anyio.current_time() + GRACE
         else:
             scope.cancel()
@@ -270,7 +270,7 @@ async def _hear_signals() -> None:
 
 
 async def _one(call: StagedCall, job: Job, progress: _Progress) -> bool:
-    """Make a call as a step of its own; whether the next one may follow."""
+    """Make a call as a step of its own; returns whether the next one may follow."""
     place, box = place_of(call), progress.boxes[call.home]
     emit = box.runtime.emit
     emit(StepStarted(Place(step=place.step), "call"))
@@ -295,7 +295,7 @@ async def _one(call: StagedCall, job: Job, progress: _Progress) -> bool:
 
 
 async def _sent(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) -> UsedCall:
-    # Once more: what its server says of the tool may have changed since the last call.
+    # Again: its server may have changed the tool since the last call.
     tool = _fitting(call, box, job)
     ready = await propose(tool, call.arguments, box.runtime, place_of(call))
     if isinstance(ready, UsedCall):
@@ -314,7 +314,7 @@ async def _sent(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) -
 
 
 def _fitting(call: StagedCall, box: Toolbox, job: Job) -> Tool:
-    """The tool of a call, as it was when the call was staged."""
+    """The tool of a call, if unchanged since the call was staged."""
     tool = box.tools.by_name(call.name)
     if tool is None:
         box.tools.require(call.name)
@@ -322,7 +322,7 @@ def _fitting(call: StagedCall, box: Toolbox, job: Job) -> Tool:
 
 
 def _held_back(emit: Emit, progress: _Progress) -> Emit:
-    """What servers say before `run.started`, which comes first, waits for it."""
+    """Buffers server messages until `run.started`, which has to come first."""
 
     def listening(event: Event) -> None:
         if progress.started:
@@ -392,7 +392,7 @@ _UNSETTLED: tuple[tuple[State, str, str], ...] = (
 
 @frozen
 class Wish:
-    """What the command line says of calls: ids, or beginnings of them that fit one call only."""
+    """The selection of calls: ids, or unique prefixes of them."""
 
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
@@ -401,13 +401,13 @@ class Wish:
 
 
 class UnsettledError(AishError):
-    """Calls of which an earlier attempt left it open whether they should be made."""
+    """Calls whose earlier attempt failed or has an unknown outcome."""
 
     code = "unsettled_calls"
 
 
 def chosen(calls: Sequence[StagedCall], wish: Wish) -> tuple[StagedCall, ...]:
-    """The calls that are meant, in the order of the file.
+    """The selected calls, in file order.
 
     Raises:
         UsageError: an id is that of no call, or of several.
@@ -420,7 +420,7 @@ def chosen(calls: Sequence[StagedCall], wish: Wish) -> tuple[StagedCall, ...]:
 
 
 def is_unsettled(state: State, wish: Wish, *, idempotent: bool) -> bool:
-    """Whether a call in this state needs a word of the person before it is made again."""
+    """Whether a call in this state needs the user's consent to be made again."""
     if state == "unknown":
         return not wish.retry_unknown and not idempotent
     return state == "failed" and not wish.retry_failed
@@ -432,7 +432,7 @@ def require_settled(
     wish: Wish,
     idempotent: frozenset[str] = frozenset(),
 ) -> None:
-    """Refuse to go on past calls that failed, or of which it is not known.
+    """Refuse to continue past failed calls, or calls with unknown outcome.
 
     Raises:
         UnsettledError: names them.
@@ -463,13 +463,13 @@ def _named(id: str, calls: Sequence[StagedCall], option: str) -> str:
 
 
 def homes_of(pipeline: Pipeline, calls: Iterable[StagedCall]) -> Mapping[str, Pipeline]:
-    """The pipeline of each call, by the steps that lead to it; those that are gone are left out.
+    """The pipeline of each call, by the steps that lead to it; removed ones are omitted.
 
-    Which file that is says the pipeline, and not the file of staged calls. What a pipeline denies
-    is denied in its sub-pipelines too.
+    The pipeline determines its file, and not the file of staged calls. What a pipeline denies is
+    denied in its sub-pipelines too.
 
     Raises:
-        PipelineError: all that is wrong with a sub-pipeline.
+        PipelineError: all problems of a sub-pipeline.
     """
     homes = {"": pipeline}
     for call in calls:

@@ -1,4 +1,4 @@
-"""The file of staged calls: written after every call, and read back without trust (B16, X9)."""
+"""The file of staged calls: rewritten after every call, validated when read (B16, X9)."""
 
 import errno
 import hashlib
@@ -29,7 +29,7 @@ _LOCAL = "local"
 
 @frozen
 class StagedHead:
-    """What a file of staged calls is about: the run, and its pipeline."""
+    """The subject of a file of staged calls: the run, and its pipeline."""
 
     run: str
     name: str
@@ -39,11 +39,11 @@ class StagedHead:
 
 @frozen
 class StagedCall:
-    """One call as it will be sent, where it came from, and what it was decided by.
+    """A call as it will be sent, with its origin and the rule that staged it.
 
-    `server` is `None` for a local command. `definition` is the hash of what the server said of the
-    tool, `decision` the digest of the call in the run's journal, `digest` is over everything here
-    and the head. `id` is the beginning of it.
+    `server` is `None` for a local command. `definition` is the hash of the server's definition of
+    the tool, `decision` the digest of the call in the run's journal, `digest` covers everything
+    here and the head. `id` is a prefix of it.
     """
 
     time: str
@@ -59,27 +59,27 @@ class StagedCall:
 
     @property
     def id(self) -> str:
-        """A short name for people and command lines."""
+        """A short id for display and command lines."""
         return self.digest[:_SHORT]
 
     @property
     def home(self) -> str:
-        """The steps that lead to its sub-pipeline, as `outer/inner`; empty where it is in none."""
+        """The steps that lead to its sub-pipeline, as `outer/inner`; empty at the top level."""
         return (self.step or "").rpartition("/")[0]
 
 
 def sealed(call: StagedCall, head: StagedHead) -> StagedCall:
-    """The call with the digest that it has to have."""
+    """The call with its correct digest."""
     return replace(call, digest=_digest(call, head))
 
 
 def is_whole(call: StagedCall, head: StagedHead) -> bool:
-    """Whether a call is as it was written, and belongs to this head."""
+    """Whether a call is unchanged, and belongs to this head."""
     return call.digest == _digest(call, head)
 
 
 def pins_of(pipeline: Pipeline, secrets: Secrets) -> Mapping[str, ServerPin | None]:
-    """Where each server of a pipeline is, as a lock has it; local commands have no server."""
+    """The address of each server of a pipeline, as in a lock; local commands have no server."""
     return {**declared(pipeline, secrets).servers, LOCAL_COMMAND.server: None}
 
 
@@ -95,7 +95,7 @@ def head_row(head: StagedHead) -> JsonObject:
 
 
 def call_of(row: Mapping[str, JsonValue]) -> StagedCall:
-    """The call of a row that fits the schema; whether it is whole is not asked here.
+    """The call of a row that matches the schema; its digest is not checked here.
 
     Raises:
         ValueError: its server has no address.
@@ -175,14 +175,14 @@ _WHOLE = "calls may be taken out whole, or left out with `--skip ID`; none may b
 
 @frozen
 class Staged:
-    """The calls of a run, in the order in which they were asked for."""
+    """The calls of a run, in the order of the requests."""
 
     head: StagedHead
     calls: tuple[StagedCall, ...]
 
 
 class StagedError(UsageError):
-    """A file of staged calls that cannot be used."""
+    """An unusable file of staged calls."""
 
     code = "staged"
 
@@ -211,7 +211,7 @@ def staged_of(data: JsonValue) -> Staged:
     """The calls that a file's JSON holds.
 
     Raises:
-        StagedError: it is another version's, is not as the schema says, or a digest is not right.
+        StagedError: it has another version, violates the schema, or a digest is wrong.
     """
     if not isinstance(data, Mapping) or VERSION_KEY not in data:
         said = f"this is not a file of staged calls: `{VERSION_KEY}` is missing"
@@ -249,7 +249,7 @@ def checked_call(row: JsonValue, head: StagedHead, place: str) -> StagedCall:
     """One call of a file.
 
     Raises:
-        StagedError: it is not as it was written, or was written for another run.
+        StagedError: it was changed, or belongs to another run.
     """
     _fits(_schemas()[1], row, place)
     assert isinstance(row, Mapping)
@@ -265,7 +265,7 @@ def checked_call(row: JsonValue, head: StagedHead, place: str) -> StagedCall:
 
 @cache
 def _schemas() -> tuple[JsonObject, JsonObject]:
-    """The schema of the file, and that of one call: a file may have more than one check can see."""
+    """The schema of the file, and that of one call: a file may be too large for one check."""
     from aish.system.files import schema_text
 
     whole: JsonObject = json.loads(schema_text(SCHEMA))
@@ -283,7 +283,7 @@ _END = b"\n]}\n"
 
 
 class StagedFile:
-    """An open file of staged calls, of this process alone."""
+    """An open file of staged calls, locked by this process."""
 
     def __init__(self, path: Path, head: StagedHead, calls: tuple[StagedCall, ...]) -> None:
         self._path = path
@@ -298,10 +298,10 @@ class StagedFile:
         return tuple(self._calls)
 
     def add(self, call: StagedCall) -> None:
-        """Put a call down; it is on the disk on return.
+        """Add a call; synced to disk on return.
 
         Raises:
-            OSError: it is not, and the file is as it was.
+            OSError: it could not be written, and the file is unchanged.
         """
         line = (b",\n" if self._calls else b"\n") + _line(call)
         data = line + _END
@@ -315,12 +315,12 @@ class StagedFile:
         self._calls.append(call)
 
     def forget(self, gone: frozenset[str]) -> None:
-        """Take out the calls with these digests."""
+        """Remove the calls with these digests."""
         self._calls = [call for call in self._calls if call.digest not in gone]
         self._write_all()
 
     def close(self) -> None:
-        """Close it; it was whole all the time."""
+        """Close it; its content is valid at any time."""
         os.close(self._descriptor)
 
     def _write_all(self) -> None:
@@ -340,7 +340,7 @@ class StagedFile:
 
 
 def open_staged(path: Path, head: StagedHead) -> StagedFile:
-    """The file for a run's staged calls; one of the same run goes on.
+    """The file for a run's staged calls; an existing one of the same run is continued.
 
     Raises:
         UsageError: calls of another run are in it, or it cannot be written.
@@ -380,7 +380,7 @@ def _refuse_while_written(path: Path) -> None:
 
 
 def _mended(path: Path, head: StagedHead) -> Iterator[StagedCall]:
-    """The whole calls of a file of this run whose last one was cut off."""
+    """The complete calls of a file of this run whose last one was truncated."""
     first, *lines = read_capped(path, LIMIT).splitlines()
     if first + b"\n" != _head_line(head) + b"\n":
         raise StagedError("a file of another run is there", where=str(path))

@@ -1,7 +1,7 @@
-"""What became of each staged call, written beside their file: no call is made twice (B16).
+"""The result of each staged call, in a file next to theirs: no call is made twice (B16).
 
-That a call is begun is on the disk before it is sent, and how it ended right after. A call that
-was begun and has no end may or may not have had its effect.
+The start of a call is synced to disk before it is sent, and its end right after. A call that was
+begun and has no end has an unknown outcome.
 """
 
 import os
@@ -24,27 +24,27 @@ from aish.system.files import open_append
 State = Literal["open", "applied", "failed", "unknown"]
 ENDING = ".applied.jsonl"
 
-# The way to the server broke, or the server went away: the call may have come through.
+# The connection to the server failed: the call may have been executed.
 _UNCERTAIN = frozenset({"transport_error", "timeout", "interrupted", "unknown"})
 
 
 def log_path(staged: Path) -> Path:
-    """Where the log of a file of staged calls is: beside it, however one came there."""
+    """The path of the log of a file of staged calls: next to it."""
     whole = staged.resolve()
     return whole.with_name(whole.name + ENDING)
 
 
 def states_in(path: Path) -> Mapping[str, State]:
-    """What became of the calls, by their digest; those that were never begun are not in it.
+    """The result of each call, by digest; calls that were never begun are not included.
 
     Raises:
-        UsageError: the log is damaged, or is not a regular file of our own.
+        UsageError: the log is damaged, or is not a regular file owned by the user.
     """
     return _read(path)[0]
 
 
 class AppliedLog:
-    """The open log, of this process alone."""
+    """The open log, locked by this process."""
 
     def __init__(self, path: Path, clock: Clock, disk: Disk = THE_DISK) -> None:
         self._clock = clock
@@ -72,7 +72,7 @@ class AppliedLog:
         self._file.close()
 
     def begin(self, call: StagedCall, run: str) -> None:
-        """The call is about to be sent by this run; on the disk on return.
+        """This run is about to send the call; synced to disk on return.
 
         Raises:
             OSError: it is not, and the call must not be made.
@@ -80,7 +80,7 @@ class AppliedLog:
         self._append(call, run, "begun", None)
 
     def end(self, call: StagedCall, run: str, kind: ResultKind) -> None:
-        """The call has come back."""
+        """The call has returned."""
         self._append(call, run, "ended", kind)
 
     def _append(self, call: StagedCall, run: str, what: str, kind: ResultKind | None) -> None:

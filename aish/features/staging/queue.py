@@ -1,4 +1,4 @@
-"""Staged calls as they come: the output that writes them, and what the gate asks of it (B16)."""
+"""Writes calls as they are staged, and answers the gate's questions about them (B16)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -34,8 +34,8 @@ _Page = tuple[str | None, str | None]
 class StagingQueue:
     """A sink of events and a `policy.gate.Staging`.
 
-    `opened` makes the file when the first call is put down; without it nothing is kept, as where a
-    pipeline is only tested.
+    `opened` creates the file when the first call is staged; without it nothing is stored, as when
+    testing a pipeline.
     """
 
     name = "the staged calls"
@@ -60,16 +60,16 @@ class StagingQueue:
 
     @property
     def count(self) -> int:
-        """How many calls wait for review."""
+        """The number of calls waiting for review."""
         return len(self._held)
 
     @property
     def shown(self) -> str:
-        """Its file, as a person would type it."""
+        """Its file, for display."""
         return "" if self.path is None else shown(self.path)
 
     def begin(self) -> None:
-        """Make the file now, or go on with that of the same run.
+        """Create the file now, or continue that of the same run.
 
         Raises:
             UsageError: it cannot be written, or has the calls of another run.
@@ -82,14 +82,14 @@ class StagingQueue:
             self._pages[call.step, call.item].append(call)
 
     def __call__(self, stamped: Stamped) -> None:
-        """Take an event; a call is on the disk on return."""
+        """Process an event; a call is synced to disk on return."""
         match stamped.event:
             case ToolDecided(verdict="staged") as decided:
                 self._put_down(decided, rfc3339(stamped.time))
             case StepStarted(place=place) | ItemStarted(place=place):
                 self._forget((place.step, place.item))
             case Retry(place=place) if place.turn is None:
-                # Not of a request but of the whole step or item.
+                # Of the whole step or item, not of a request.
                 self._forget((place.step, place.item))
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class StagingQueue:
             self._file.close()
 
     def refusal(self, tool: Tool, arguments: JsonObject) -> str | None:
-        """Why this call cannot be put down, if so."""
+        """Why this call cannot be staged, if so."""
         del tool
         text = json_text(arguments)
         if not can_be_kept(arguments) or canonical(parse_json(text)) != canonical(arguments):
@@ -113,16 +113,16 @@ class StagingQueue:
         return None
 
     def definition(self, tool: Tool) -> str:
-        """The SHA-256 of what its server says of a tool, as a lock has it."""
+        """The SHA-256 of the server's definition of a tool, as in a lock."""
         return pin_now(tool, self._secrets).sha256
 
     def holds(self, digest: str) -> bool:
-        """Whether the call of this digest was put down."""
+        """Whether the call of this digest was staged."""
         return self._opened is None or digest in self._held
 
     def _put_down(self, decided: ToolDecided, time: str) -> None:
-        # The same call of the same step and item is one call: a model that hears that nothing was
-        # executed may well ask again.
+        # The same call of the same step and item is one call: a model that is told that nothing was
+        # executed may repeat it.
         if decided.digest in self._held:
             return
         assert isinstance(decided.arguments, Mapping)
@@ -150,7 +150,7 @@ class StagingQueue:
         self._pages[call.step, call.item].append(call)
 
     def _forget(self, page: _Page) -> None:
-        """What an earlier try of the same step or item has put down does not count."""
+        """Calls staged by an earlier attempt of the same step or item do not count."""
         gone = self._pages.pop(page, None)
         if gone:
             self._held.difference_update(call.decision for call in gone)
@@ -159,10 +159,10 @@ class StagingQueue:
 
 
 def open_queue(plan: Plan, folder: RunFolder, wanted: Path | None) -> StagingQueue:
-    """The book of a run: in its folder, or where a person `wanted` it.
+    """The queue of a run: in its folder, or at the `wanted` path.
 
     Raises:
-        UsageError: there is no place for it, or it has the calls of another run.
+        UsageError: it cannot be created, or it has the calls of another run.
     """
     path = wanted or (folder.path and folder.path / NAME)
     assert path is not None, "who leaves no folder names a file"
@@ -178,13 +178,13 @@ def open_queue(plan: Plan, folder: RunFolder, wanted: Path | None) -> StagingQue
 
 
 def unkept_queue(plan: Plan, run: str) -> StagingQueue:
-    """A book for a run of which nothing is kept: a case of `aish test`."""
+    """A queue for a run without a folder: a case of `aish test`."""
     head = head_of(plan.pipeline, run)
     return StagingQueue(head, _pins(plan), plan.secrets)
 
 
 def _pins(plan: Plan) -> PinsOf:
-    """The servers of the sub-pipeline that a step is in: each has its own."""
+    """The servers of the sub-pipeline that contains a step: each has its own."""
 
     def of(step: str | None) -> Mapping[str, ServerPin | None]:
         inner = plan
@@ -196,12 +196,12 @@ def _pins(plan: Plan) -> PinsOf:
 
 
 def head_of(pipeline: Pipeline, run: str) -> StagedHead:
-    """What the calls of a run of this pipeline are bound to."""
+    """The data that binds staged calls to a run of this pipeline."""
     return StagedHead(run, pipeline.name, shown(pipeline.file), pipeline.digest)
 
 
 def shown(file: Path) -> str:
-    """A file as it is found from the working directory; whole where it is not beneath."""
+    """A path relative to the working directory; absolute if it is not below it."""
     whole = file.absolute()
     try:
         return str(whole.relative_to(Path.cwd()))

@@ -1,1 +1,1 @@
-"""`aish policy suggest`: rules made of calls that were made."""
+"""`aish policy suggest`: derives rules from past calls."""

@@ -49,7 +49,7 @@ _YES = frozenset({"auto", "ask-yes"})
 
 @frozen
 class Calls:
-    """What was called and what was denied, in order; `untold` says what cannot be told, and why."""
+    """Executed and denied calls, in order; `untold` says what is unknown, and why."""
 
     made: tuple[Made, ...] = ()
     denied: tuple[Made, ...] = ()
@@ -57,9 +57,9 @@ class Calls:
 
 
 def made_of(calls: Iterable[Call]) -> Calls:
-    """The calls of a run or a session; what was staged is neither.
+    """The calls of a run or a session, without staged ones.
 
-    What was approved and never begun was not made.
+    A call that was approved but never begun was not made.
     """
     made: list[tuple[int, Made]] = []
     denied: list[tuple[int, Made]] = []
@@ -91,7 +91,7 @@ _SESSIONS = "sessions"
 def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> Calls:
     """The calls of a run (its id, the end of it, `latest`, or its folder) or of a cassette.
 
-    `pipeline` knows the aliases of servers, where a cassette does not tell.
+    `pipeline` provides the aliases of servers that the cassette lacks.
 
     Raises:
         UsageError: there is no such thing, or it cannot be read.
@@ -118,7 +118,7 @@ def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> Ca
 
 
 def _sessions(stack: ExitStack) -> Iterator[RunStore]:
-    """Where the sessions of a project are kept."""
+    """The folder of a project's sessions."""
     for project in (Path(), Path("pipelines")):
         with suppress(FileNotFoundError):
             yield stack.enter_context(open_project(project, _SESSIONS))
@@ -133,7 +133,7 @@ def _of_journal(path: Path) -> Calls:
 
 
 def _of_cassette(path: Path, pipeline: Pipeline | None) -> Calls:
-    # Here and not above: a journal is read without them.
+    # Imported here: not needed to read a journal.
     from aish.cassettes.format.file import load
 
     interactions = load(path).interactions
@@ -144,7 +144,7 @@ _FOLDERS = (Path(), Path("pipelines"))
 
 
 def aliases_of(interactions: Sequence[Interaction], pipeline: Pipeline | None) -> Mapping[str, str]:
-    """The alias of each server as the conversation names it; one that is not sure is left out."""
+    """The alias of each server in the recording; uncertain ones are omitted."""
     at_urls: dict[str, set[str]] = {}
     known: dict[str, str] = {}
     shown: set[str] = set()
@@ -182,7 +182,7 @@ def tools_of(
 
 
 def tool_of_wire(wire: str, tools: Iterable[ToolName]) -> ToolName:
-    """The tool that models know by a name, which is another one where its own is not legal (M4).
+    """The tool that has this name for models, which may differ from its own (M4).
 
     Raises:
         UsageError: it is the name of none.
@@ -192,7 +192,7 @@ def tool_of_wire(wire: str, tools: Iterable[ToolName]) -> ToolName:
 
 
 def pipeline_of(cassette: Path) -> Pipeline | None:
-    """The pipeline of this project that plays a cassette, if there is just one."""
+    """The pipeline of this project that replays a cassette, if there is exactly one."""
     found = [one for one in _pipelines() if cassette.resolve() in _played(one)]
     return found[0] if len(found) == 1 else None
 
@@ -201,7 +201,7 @@ def _pipelines() -> Iterator[Pipeline]:
     for folder in _FOLDERS:
         for suffix in SUFFIXES:
             for path in sorted(folder.glob(f"*{suffix}")):
-                # One that is broken is no concern of whoever asks about a cassette.
+                # An invalid pipeline is irrelevant for a question about a cassette.
                 with suppress(AishError, OSError):
                     if is_pipeline(path):
                         yield load_pipeline(path)
@@ -216,7 +216,7 @@ def _urls(pipeline: Pipeline) -> dict[str, str]:
 
 
 def _told(server: str, declared: Mapping[str, str]) -> dict[str, str]:
-    """By the URL in the file, where it is the same."""
+    """By the URL in the file, if it is the same."""
     found = [alias for alias, url in declared.items() if _is_at(url, server)]
     return {server: found[0]} if len(found) == 1 else {}
 
@@ -228,14 +228,14 @@ def _is_at(url: str, server: str) -> bool:
 
 
 def _by_names(server: str, tools: set[str], shown: set[str], taken: set[str]) -> dict[str, str]:
-    """By the names that models were shown, where one alias alone fits."""
+    """By the names shown to models, if exactly one alias matches."""
     halves = (name.partition(SEPARATOR) for name in shown)
     found = {alias for alias, _, name in halves if name in tools} - taken
     return {server: found.pop()} if len(found) == 1 else {}
 
 
 def _listed_tools(interaction: Interaction) -> set[str]:
-    """The tools that an answer lists, and the one that a request calls."""
+    """The tools listed in a response, and the one that a request calls."""
     message = message_of(interaction.request) or {}
     called = at(message, "params", "name") if message.get("method") == "tools/call" else None
     result = at(reply_to(message, interaction).found, "result")
@@ -251,7 +251,7 @@ _SHELL_RUN = ToolName("shell", "run")
 
 
 def made_of_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | None) -> Calls:
-    """The calls of a recording; `pipeline` knows the aliases of its servers."""
+    """The calls of a recording; `pipeline` provides the aliases of its servers."""
     parts = conversation(interactions, read_answer)
     aliases = aliases_of(interactions, pipeline)
     made: list[Made] = []
@@ -279,7 +279,7 @@ def _command(interaction: Interaction) -> JsonObject:
 def _refused(
     turns: Sequence[ModelTurn], interactions: Sequence[Interaction]
 ) -> Iterator[AskedCall]:
-    """The calls that models asked for and were told that they are denied."""
+    """The calls requested by models and answered with a denial."""
     answers = {turn.number: turn.answer.calls for turn in turns}
     for turn in turns:
         if not any(_DENIED in message.text for message in turn.news):

@@ -1,6 +1,6 @@
-"""Suggested rules put into a pipeline file (S8): all else in it stays, byte by byte.
+"""Inserts suggested rules into a pipeline file (S8): everything else is kept byte by byte.
 
-Nothing is written unless the file says what it said before and the rules, and is valid.
+Nothing is written unless the new file is valid and differs only by the rules.
 """
 
 import os
@@ -42,7 +42,7 @@ class MissingRules:
 
 
 def missing_rules(pipeline: Pipeline, suggestion: Suggestion) -> MissingRules:
-    """What of a suggestion is not said by the rules of `pipeline` already."""
+    """The suggested rules that the rules of `pipeline` do not cover yet."""
     policy = compile_policy(pipeline.rules)
     rules: list[RuleEntry] = []
     left_out: list[LeftOut] = []
@@ -50,7 +50,7 @@ def missing_rules(pipeline: Pipeline, suggestion: Suggestion) -> MissingRules:
         rulings = [(call, _ruling(policy, call, pipeline)) for call in given.calls]
         if all(ruling.verdict == "auto" for _, ruling in rulings):
             continue
-        # A rule of the file that says otherwise beats whatever is added.
+        # A contrary rule of the file overrides any added one.
         against = [LeftOut(call, one.reason) for call, one in rulings if _is_against(one)]
         left_out += against
         if len(against) < len(rulings):
@@ -59,7 +59,7 @@ def missing_rules(pipeline: Pipeline, suggestion: Suggestion) -> MissingRules:
 
 
 def write_rules(path: Path, rules: Sequence[RuleEntry], pipeline: Pipeline) -> None:
-    """Put rules at the end of the file's own `mcp.auto_approve`; the file is replaced as a whole.
+    """Append rules to the file's own `mcp.auto_approve`; the file is replaced atomically.
 
     Raises:
         UsageError: it is a link, or laid out so that they cannot be put in.
@@ -142,7 +142,7 @@ def _own_list(root: MappingNode) -> Sequence[JsonValue] | None:
 
 
 def _expected(data: JsonValue, rules: list[JsonValue]) -> JsonValue:
-    """What the file should say with these rules."""
+    """The expected content of the file with these rules."""
     assert isinstance(data, dict)
     mcp = data.get(_PLACE[0])
     return {**data, _PLACE[0]: {**(mcp if isinstance(mcp, dict) else {}), _PLACE[1]: rules}}
@@ -158,7 +158,7 @@ def _write_new(beside: Path, data: bytes, mode: int) -> None:
 
 
 def _check(beside: Path, path: Path) -> None:
-    """See that the new file is valid; what is wrong is told of the file that it would become."""
+    """Check that the new file is valid; errors refer to the new content."""
     try:
         pipeline = load_checked(beside, (), locked=False)
         _check_tests(pipeline)
@@ -171,7 +171,7 @@ def _check(beside: Path, path: Path) -> None:
 
 
 def _check_tests(pipeline: Pipeline) -> None:
-    """See that its `policy_tests` hold, as `aish validate` does."""
+    """Check that its `policy_tests` pass, as `aish validate` does."""
     tests = pipeline.policy_tests
     known = (presumed_tool(tool_name(test.tool), pipeline) for test in tests)
     policy = compile_policy(pipeline.rules)

@@ -1,1 +1,1 @@
-"""`aish test`: cases on their cassettes, and on the real models."""
+"""`aish test`: cases with their cassettes, and with real models."""

@@ -1,4 +1,4 @@
-"""What an earlier `aish test --live` came to, and what has become worse or better since (C12)."""
+"""Compares results with those of an earlier `aish test --live` (C12)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ _LARGEST = 64 * 1024 * 1024
 
 @frozen
 class Baseline:
-    """The verdicts of an earlier run, and what each model had cost then."""
+    """The verdicts of an earlier run, and the cost of each model then."""
 
     file: Path
     verdicts: Mapping[CellKey, CellVerdict]
@@ -31,14 +31,14 @@ class Baseline:
 
 @frozen
 class Comparison:
-    """Each cell's change, and the cells of the baseline that are no more."""
+    """The change of each cell, and the cells of the baseline that no longer exist."""
 
     baseline: Baseline
     changes: Mapping[CellKey, Change]
     gone: tuple[CellKey, ...] = ()
 
     def count(self, change: Change) -> int:
-        """How many cells have changed so."""
+        """The number of cells with this change."""
         return sum(one == change for one in self.changes.values())
 
 
@@ -68,7 +68,7 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def compare(matrix: Matrix, baseline: Baseline, *, whole: bool) -> Comparison:
-    """What has changed; with `whole` also which cells are no more."""
+    """The changes; with `whole` also the cells that no longer exist."""
     changes = {
         cell.key: _change(cell.verdict, baseline.verdicts.get(cell.key))
         for cell in matrix.cells
@@ -81,7 +81,7 @@ def compare(matrix: Matrix, baseline: Baseline, *, whole: bool) -> Comparison:
 
 
 def counts_as_failed(cell: Cell, comparison: Comparison | None) -> bool:
-    """Whether a case that does not pass makes the command fail: not where it did not before."""
+    """Whether a case that does not pass fails the command: not if it did not pass before."""
     if cell.verdict != "failed":
         return False
     return comparison is None or comparison.changes[cell.key] != "same"

@@ -1,4 +1,4 @@
-"""What `aish test` speaks of: files, their cases, how each ended, and the exit code of it all."""
+"""Data of `aish test`: files, cases, outcomes, and the exit code."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,9 +16,9 @@ Verdict = Literal["passed", "failed", "miss", "error"]
 
 @frozen
 class PipelineFile:
-    """A pipeline file; `name` is its path as a person would type it.
+    """A pipeline file; `name` is its path for display.
 
-    `problems` are what stands in the way of its cases; `pipeline` is there if nothing does.
+    `problems` prevent its cases from running; `pipeline` is set if there are none.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Job:
 
     @property
     def id(self) -> str:
-        """How the case is called: `pipelines/notes.yaml::writes notes`."""
+        """The name of the case: `pipelines/notes.yaml::writes notes`."""
         return f"{self.file}::{self.case.name}"
 
     @property
@@ -51,8 +51,8 @@ class Outcome:
     """How a case ended.
 
     `code` is the one of the run, `reason` says why it is not 0; `trace` is a bug's traceback;
-    `written` are snapshots that were renewed; `unreadable` says that the reason is the cassette,
-    which is missing or broken.
+    `written` are snapshots that were updated; `unreadable` says that the reason is a missing or
+    broken cassette.
     """
 
     verdict: Verdict
@@ -67,18 +67,18 @@ class Outcome:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it is the cassette that would have to be another one."""
+        """Whether a new recording of the cassette is required."""
         return self.verdict == "miss" or self.unreadable
 
     @property
     def unmet(self) -> tuple[Checked, ...]:
-        """The expectations that did not hold."""
+        """The expectations that were not met."""
         return tuple(one for one in self.checked if not one.ok)
 
 
 @frozen
 class Tried:
-    """A case, or a file as a whole (`case` is then empty), and how it ended."""
+    """A case, or a whole file (then `case` is empty), and its outcome."""
 
     file: str
     case: str
@@ -86,13 +86,13 @@ class Tried:
 
     @property
     def id(self) -> str:
-        """How it is called on the screen."""
+        """Its name for display."""
         return f"{self.file}::{self.case}" if self.case else self.file
 
 
 @frozen
 class Session:
-    """All that was done; `left_out` counts the cases after the first failure (`-x`).
+    """All outcomes; `left_out` counts the cases after the first failure (`-x`).
 
     `stopped` is the code of a signal that ended it early.
     """
@@ -109,7 +109,7 @@ class Session:
 
 
 def verdict_of(code: ExitCode, checked: Iterable[Checked]) -> Verdict:
-    """What the end of a run and its expectations mean for the case."""
+    """The verdict on a case, from the end of its run and its expectations."""
     if code is ExitCode.CASSETTE:
         return "miss"
     if code in {ExitCode.USAGE, ExitCode.INTERNAL, ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
@@ -119,7 +119,7 @@ def verdict_of(code: ExitCode, checked: Iterable[Checked]) -> Verdict:
 
 
 def exit_code(session: Session) -> ExitCode:
-    """The exit code of it all: the first that applies, in the order of design 11."""
+    """The total exit code: the first that applies, in the order of design 11."""
     codes = {_code_of(tried.outcome) for tried in session.tried}
     if session.orphans and session.orphans_fail:
         codes.add(ExitCode.FAILED)
