@@ -98,16 +98,13 @@ ALONE = {
         system/secrets/encodings.py templates/sandbox.py
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
-        agent/sampling.py agent/tool_round.py config/decode.py
-        features/cluster/worker_session.py mcp/client/negotiate.py mcp/client/session.py
-        reports/otel/spans.py shell/export/rehearsal.py shell/loop.py
+        agent/sampling.py agent/tool_round.py config/decode.py features/cluster/worker_session.py
+        mcp/client/negotiate.py mcp/client/session.py reports/otel/spans.py
+        shell/export/rehearsal.py shell/loop.py shell/status_line.py
     """,
     "all that is known of one foreign format or system": """
         items/csv_rows.py shell/input/completion.py shell/input/history.py shell/input/streams.py
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
-    """,
-    "today's leftovers, to merge into the module that imports them": """
-        shell/columns.py shell/status_line.py
     """,
 }
 # Words that say nothing, or nothing to somebody who does not know the house (design 10.3): in no

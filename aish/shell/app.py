@@ -12,8 +12,13 @@ from aish.core.events import Exit
 from aish.engine.plan.options import RunOptions
 from aish.shell.cancellation import Interrupts
 from aish.shell.input.typeahead import TypeaheadLines
+from aish.shell.prepared_session import (
+    PreparedSession,
+    SessionOptions,
+    prepare_session,
+    session_plan,
+)
 from aish.shell.resource_group import background_task
-from aish.shell.stage import PreparedSession, SessionOptions, prepare_session, session_plan
 from aish.system.secrets.secrets import Secrets
 
 

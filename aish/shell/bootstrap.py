@@ -35,11 +35,11 @@ from aish.shell.local.approval import Asking, CommandAsking, Said
 from aish.shell.local.shell import LocalShell, own_environment
 from aish.shell.loop import take_lines
 from aish.shell.pending_input import SessionBuffer
+from aish.shell.prepared_session import PreparedSession, session_plan
 from aish.shell.recording import next_recording
 from aish.shell.resource_group import open_resource_group
 from aish.shell.resume import Earlier
 from aish.shell.session import Models, Offers, Opened, Out, OutletsFor, PlanFor, Session, frame
-from aish.shell.stage import PreparedSession, session_plan
 from aish.shell.stats import Following
 from aish.shell.status_line import shown
 from aish.system.process.reaper import Reaper

@@ -28,7 +28,7 @@ from aish.engine.plan.options import RunOptions
 from aish.output.event_log import Sink
 from aish.shell.app import run_shell
 from aish.shell.outputs import SessionOutput
-from aish.shell.stage import SessionOptions, session_file
+from aish.shell.prepared_session import SessionOptions, session_file
 
 
 @frozen

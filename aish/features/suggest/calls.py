@@ -39,7 +39,7 @@ from aish.features.recording.recorded_answer import read_answer
 from aish.features.yaml_files import SUFFIXES, is_pipeline
 from aish.journal.history import Call, ended
 from aish.journal.reader import read_journal
-from aish.mcp.protocol.naming import wire_name
+from aish.mcp.protocol.convert import wire_name
 from aish.policy.decide import tool_name
 from aish.policy.rules import SEPARATOR
 from aish.policy.suggest import Made

@@ -17,17 +17,18 @@ from aish.core.errors import AishError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Progress
-from aish.mcp.client.server_requests import ELICITING, NO_CALL, Answers, Call, InFlight
-from aish.mcp.client.tool_changes import Replay
+from aish.mcp.client.server_requests import ELICITING, NO_CALL, Answers, Call, InFlight, Replay
 from aish.mcp.protocol import messages
-from aish.mcp.protocol.failures import (
+from aish.mcp.protocol.messages import (
     REFUSED_BY_USER,
+    Answer,
+    Asked,
     HttpStatusError,
     LeftError,
+    Noted,
     RpcError,
     TransportError,
 )
-from aish.mcp.protocol.messages import Answer, Asked, Noted
 from aish.mcp.protocol.mirrored_headers import standard_headers
 from aish.mcp.transports.transport import Headers, Outgoing, Transport
 

@@ -18,7 +18,7 @@ from aish.core.tools import ToolResult
 from aish.mcp.client.server_requests import Answers, Call, Elicit
 from aish.mcp.client.session import ENDED_AGAIN, Session, Terms
 from aish.mcp.protocol.convert import Definition, denied, differences, lost, read_result, tool_list
-from aish.mcp.protocol.failures import (
+from aish.mcp.protocol.messages import (
     HEADER_MISMATCH,
     HttpStatusError,
     LeftError,

@@ -22,7 +22,7 @@ from aish.mcp.client.channel import (
     Channel,
     Dialect,
 )
-from aish.mcp.protocol.failures import (
+from aish.mcp.protocol.messages import (
     HEADER_MISMATCH,
     MISSING_CAPABILITY,
     UNSUPPORTED_VERSION,

@@ -26,8 +26,7 @@ from aish.core.tools import (
 )
 from aish.mcp.client.connection import Server
 from aish.mcp.client.server_requests import Elicit
-from aish.mcp.protocol.convert import denied, lost
-from aish.mcp.protocol.naming import clash, tool_of
+from aish.mcp.protocol.convert import clash, denied, lost, tool_of
 from aish.mcp.transports.factory import Notify, ServerEnvironment, TransportFactory
 from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper

@@ -18,7 +18,7 @@ from aish.mcp.protocol.convert_resources import (
     read_prompts,
     read_resources,
 )
-from aish.mcp.protocol.failures import METHOD_NOT_FOUND, McpError, RpcError
+from aish.mcp.protocol.messages import METHOD_NOT_FOUND, McpError, RpcError
 from aish.mcp.transports.factory import Notify
 
 

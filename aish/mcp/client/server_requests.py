@@ -1,15 +1,15 @@
-"""What a server may ask of us, and what it hears (M11).
+"""Requests and notifications of a server to its client (M11).
 
-Legacy servers send these as requests of their own, those of the stateless era put them into an
-`input_required` result; the answers are the same.
-
-A request of ours on its way: what belongs to it, and what the server asks before it answers.
+Legacy servers send requests of their own, those of the stateless era put them into an
+`input_required` result; the answers are the same. In a replay, a notification that tools changed
+is played as soon as it may have been sent, though it led to what is recorded later: the list of
+tools that was requested again (C5).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,7 +17,14 @@ from aish.core.errors import AishError
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
 from aish.core.protocols import Progress, Sampler
-from aish.mcp.protocol.failures import INTERNAL_ERROR, METHOD_NOT_FOUND, REFUSED_BY_USER, RpcError
+from aish.mcp.protocol.messages import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    REFUSED_BY_USER,
+    Asked,
+    Noted,
+    RpcError,
+)
 from aish.mcp.transports.transport import Headers
 
 
@@ -130,3 +137,54 @@ class Answers:
         except AishError as error:
             # The server gets an answer; the call it was made for goes on and fails in its own way.
             raise RpcError(INTERNAL_ERROR, error.message) from error
+
+
+if TYPE_CHECKING:
+    from aish.mcp.transports.adapter import CassetteAdapter
+
+TOOLS_CHANGED = "notifications/tools/list_changed"
+
+
+class Replay:
+    """What one server said, held back until `hear` may take it."""
+
+    def __init__(
+        self,
+        adapter: "CassetteAdapter",
+        origin: str,
+        hear: Callable[[Asked | Noted, int | None], None],
+    ) -> None:
+        self._adapter = adapter
+        self._origin = origin
+        self._hear = hear
+        self._changes: list[Noted] = []
+        self._has_list = False
+        self._released = 0
+        adapter.on_played(self._release)
+
+    def holds_back(self, message: Asked | Noted) -> bool:
+        """Keep a message whose time has to come; whether it is one."""
+        if not isinstance(message, Noted) or message.method != TOOLS_CHANGED:
+            return False
+        self._changes.append(message)
+        self._release()
+        return True
+
+    def answered(self, method: str) -> None:
+        """A request has its answer."""
+        if method == "tools/list":
+            self._has_list = True
+            self._release()
+
+    def end(self) -> None:
+        """Nobody hears any more."""
+        self._changes.clear()
+
+    def _release(self) -> None:
+        if not self._changes or not self._has_list:
+            return
+        number = self._adapter.next_list(self._origin)
+        # One word for each list, however often this is looked at before it is asked for.
+        if number is not None and number != self._released:
+            self._released = number
+            self._hear(self._changes.pop(0), None)

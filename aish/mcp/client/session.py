@@ -17,17 +17,25 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.mcp.client.channel import BEFORE_AGREEMENT, Channel
 from aish.mcp.client.negotiate import Agreement, handshake, negotiate
-from aish.mcp.client.server_requests import ELICITING, NO_CALL, Answers, Call, InFlight
-from aish.mcp.client.tool_changes import TOOLS_CHANGED
-from aish.mcp.protocol.failures import (
+from aish.mcp.client.server_requests import (
+    ELICITING,
+    NO_CALL,
+    TOOLS_CHANGED,
+    Answers,
+    Call,
+    InFlight,
+)
+from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
+    LISTINGS,
+    MAX_LISTED,
     McpError,
     NotSentError,
     RpcError,
     ServerEndedError,
     SessionLostError,
+    json_object,
 )
-from aish.mcp.protocol.messages import LISTINGS, MAX_LISTED, json_object
 from aish.mcp.transports.transport import Transport
 
 if TYPE_CHECKING:

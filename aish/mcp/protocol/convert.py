@@ -1,19 +1,23 @@
-"""What servers say, as our own types: a door where `Any` comes in (M6, M7). No I/O.
+"""Results of servers as our own types: a door where `Any` comes in (M6, M7). No I/O.
 
 Lenient: what is malformed in one tool costs that tool, what is odd in one block of a result
-becomes a line of text.
+becomes a line of text. The name of a tool on the model's wire depends on the pair (alias, tool)
+and the limit only, never on which server answered first (M4).
 """
 
 import base64
 import binascii
+import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from aish.config.model import ServerEntry
+from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.core.tools import Annotations, Media, ResultKind, ToolResult
+from aish.core.tools import Annotations, Media, ResultKind, Tool, ToolName, ToolResult
 from aish.mcp.protocol.mirrored_headers import Mirrored, mirrored
 from aish.system.globs import matches_word
 
@@ -324,3 +328,45 @@ def differences(before: Mapping[str, Definition], found: Mapping[str, Definition
     words += [f"removed `{name}`" for name in before if name not in found]
     words += [f"changed `{n}`" for n in found if n in before and found[n] != before[n]]
     return "its tools changed: " + ", ".join(words)
+
+
+LEGAL = re.compile(r"[a-zA-Z0-9_-]+")
+ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
+HASH_LENGTH = 8
+
+
+def wire_name(name: ToolName, limit: int) -> str:
+    """`alias__tool` where that is legal and fits, else a legal form with a stable hash suffix."""
+    joined = str(name)
+    if len(joined) <= limit and LEGAL.fullmatch(joined):
+        return joined
+    pair = f"{name.server}\0{name.name}".encode("utf-8", "surrogatepass")
+    suffix = "_" + hashlib.sha256(pair).hexdigest()[:HASH_LENGTH]
+    return ILLEGAL.sub("_", joined)[: limit - len(suffix)] + suffix
+
+
+def tool_of(alias: str, one: Definition, limit: int, *, trusted: bool) -> Tool:
+    """A tool as its server lists it, under its names."""
+    name = ToolName(alias, one.name)
+    return Tool(
+        name=name,
+        wire=wire_name(name, limit),
+        description=one.description,
+        input_schema=one.input_schema,
+        output_schema=one.output_schema,
+        annotations=one.annotations,
+        parallel=one.parallel,
+        unlisted=one.unlisted,
+        older_of=one.older_of,
+        trusted=trusted,
+    )
+
+
+def clash(wire: str, first: ToolName, second: ToolName) -> UsageError:
+    """Two tools share a name: which, and what to do about it."""
+    return UsageError(
+        f"`{first.server}` and `{second.server}` both offer a tool that is called `{wire}`"
+        if first.server != second.server
+        else f"`{first.server}` offers two tools that are called `{wire}`",
+        hint=f"leave one out with `exclude` under `mcp.servers.{second.server}`",
+    )

@@ -1,7 +1,9 @@
-"""JSON-RPC: bytes in, messages out, lenient in what it takes. No I/O.
+"""JSON-RPC: bytes in, messages out, lenient in what it takes; failures of a server (M8).
 
-What is tolerated: an id echoed as a string or a float, `error: null` beside a result, an empty
-result as `[]` or `null`, an error that is text, a missing `jsonrpc`, NaN, batches of 2025-03-26.
+No I/O. What is tolerated: an id echoed as a string or a float, `error: null` beside a result, an
+empty result as `[]` or `null`, an error that is text, a missing `jsonrpc`, NaN, batches of
+2025-03-26. Lines end at LF, and none is longer than a cap (M10, X6). `Server` turns failures into
+results, and into the reason why a server did not come up.
 """
 
 import json
@@ -10,8 +12,75 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject
-from aish.mcp.protocol.failures import INTERNAL_ERROR, RpcError
+from aish.core.json import JsonObject, JsonValue
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+REFUSED_BY_USER = -1
+HEADER_MISMATCH = -32020
+MISSING_CAPABILITY = -32021
+UNSUPPORTED_VERSION = -32022
+
+BODY_SHOWN = 400
+
+
+class McpError(Exception):
+    """A failed exchange; `message` is one sentence without a full stop."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class RpcError(McpError):
+    """The server answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: JsonValue = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class TransportError(McpError):
+    """No JSON-RPC answer came: the network, the process, or something that is not MCP."""
+
+
+class ServerEndedError(TransportError):
+    """The server process is gone; it may be started again."""
+
+
+class NotSentError(ServerEndedError):
+    """The server was gone before it had the whole message: to send it again is safe."""
+
+
+class ToolChangedError(McpError):
+    """A tool is not any more what it was when the call of it was decided on: nothing was sent."""
+
+    def __init__(self, server: str, name: str) -> None:
+        super().__init__(f"{server}__{name} changed before it could be called")
+
+
+class LeftError(TransportError):
+    """In replay: whoever waited for this answer gave up, as the recording has it."""
+
+    def __init__(self) -> None:
+        super().__init__("nobody waited for the answer")
+
+
+class HttpStatusError(TransportError):
+    """An HTTP status of 400 or more; `rpc` is the JSON-RPC error in its body, if it is one."""
+
+    def __init__(self, status: int, body: str, rpc: RpcError | None = None) -> None:
+        shown = body.strip()[:BODY_SHOWN]
+        super().__init__(f"HTTP {status}: {shown}" if shown else f"HTTP {status}")
+        self.status = status
+        self.rpc = rpc
+
+
+class SessionLostError(HttpStatusError):
+    """404 to a request with a session id: the server forgot us, a new session is due."""
+
 
 MAX_BATCH = 1000
 MAX_LISTED = 2000
@@ -250,3 +319,39 @@ def find_answer(messages: Sequence[Incoming], number: int) -> Answer | None:
             if message.id is None and message.error is not None:
                 return message
     return None
+
+
+MAX_LINE = 32 * 1024 * 1024
+
+
+class Lines:
+    """Collects pieces until a line is whole; a line over the cap is dropped and counted."""
+
+    def __init__(self, limit: int = MAX_LINE) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.dropped = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that a piece completes, without their ends; empty ones are none."""
+        *whole, rest = chunk.split(b"\n")
+        found = []
+        for line in whole:
+            self._keep(line)
+            full = b"".join(self._parts)
+            if self._size > self._limit:
+                self.dropped += 1
+            elif full.strip():
+                found.append(full)
+            self._parts, self._size = [], 0
+        self._keep(rest)
+        return found
+
+    def _keep(self, part: bytes) -> None:
+        """Remember a piece of a line, as long as the line is not too long."""
+        self._size += len(part)
+        if self._size > self._limit:
+            self._parts = []
+        elif part:
+            self._parts.append(part)

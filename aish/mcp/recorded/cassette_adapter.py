@@ -24,15 +24,19 @@ from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject
 from aish.mcp.protocol import messages
-from aish.mcp.protocol.failures import (
+from aish.mcp.protocol.messages import (
+    Answer,
+    Asked,
     HttpStatusError,
     LeftError,
     McpError,
+    NotAMessageError,
+    Noted,
     NotSentError,
     ServerEndedError,
     TransportError,
+    json_object,
 )
-from aish.mcp.protocol.messages import Answer, Asked, NotAMessageError, Noted, json_object
 from aish.mcp.transports.http import OpenHttp
 from aish.mcp.transports.transport import Headers, Inbox, Outgoing, Transport, hears_already
 

@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from aish.core.frozen import frozen
 from aish.mcp.protocol.convert import Reading
-from aish.mcp.protocol.failures import TransportError
+from aish.mcp.protocol.messages import TransportError
 from aish.mcp.transports.settings import ServerConnection
 from aish.mcp.transports.transport import Transport
 from aish.system.process.reaper import Reaper

@@ -12,7 +12,7 @@ import anyio
 import httpx
 
 from aish import __version__
-from aish.mcp.protocol.failures import LeftError, TransportError
+from aish.mcp.protocol.messages import LeftError, TransportError
 from aish.mcp.transports.transport import Headers
 from aish.net.http import DirectTransport, unknown_host
 

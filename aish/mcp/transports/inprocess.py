@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from aish.core.json import JsonObject
 from aish.mcp.protocol.convert import OLDER_OF, PARALLEL, UNLISTED
-from aish.mcp.protocol.failures import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
-from aish.mcp.protocol.messages import Answer, json_object
+from aish.mcp.protocol.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Answer,
+    RpcError,
+    json_object,
+)
 from aish.mcp.transports.transport import Headers, Inbox, Outgoing, hears_already
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 import anyio
 
-from aish.mcp.protocol.failures import TransportError
-from aish.mcp.protocol.messages import Answer
+from aish.mcp.protocol.messages import Answer, TransportError
 
 
 class _Slot:

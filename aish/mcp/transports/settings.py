@@ -12,7 +12,7 @@ import anyio
 
 from aish.config.model import ServerEntry
 from aish.core.frozen import frozen
-from aish.mcp.protocol.failures import LeftError, TransportError
+from aish.mcp.protocol.messages import LeftError, TransportError
 
 if TYPE_CHECKING:
     from aish.packs.framework.server import Pack

@@ -7,13 +7,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.mcp.protocol import messages
-from aish.mcp.protocol.failures import (
+from aish.mcp.protocol.messages import (
+    Answer,
     HttpStatusError,
+    NotAMessageError,
     NotSentError,
     ServerEndedError,
     TransportError,
 )
-from aish.mcp.protocol.messages import Answer, NotAMessageError
 from aish.mcp.transports.http import HttpOrigin
 from aish.mcp.transports.pending_requests import Pending
 from aish.mcp.transports.streamable import FAILED, Events

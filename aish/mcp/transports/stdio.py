@@ -7,9 +7,15 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.mcp.protocol import messages
-from aish.mcp.protocol.failures import NotSentError, ServerEndedError, TransportError
-from aish.mcp.protocol.lines import MAX_LINE, Lines
-from aish.mcp.protocol.messages import Answer, NotAMessageError
+from aish.mcp.protocol.messages import (
+    MAX_LINE,
+    Answer,
+    Lines,
+    NotAMessageError,
+    NotSentError,
+    ServerEndedError,
+    TransportError,
+)
 from aish.mcp.transports.pending_requests import Pending
 from aish.mcp.transports.settings import ServerConnection
 from aish.mcp.transports.transport import Headers, Inbox, Outgoing, hears_already

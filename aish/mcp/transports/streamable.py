@@ -9,14 +9,16 @@ from contextlib import suppress
 import anyio
 
 from aish.mcp.protocol import messages
-from aish.mcp.protocol.failures import (
+from aish.mcp.protocol.messages import (
+    MAX_LINE,
+    Answer,
+    Asked,
     HttpStatusError,
+    NotAMessageError,
     RpcError,
     SessionLostError,
     TransportError,
 )
-from aish.mcp.protocol.lines import MAX_LINE
-from aish.mcp.protocol.messages import Answer, Asked, NotAMessageError
 from aish.mcp.protocol.mirrored_headers import is_header_value
 from aish.mcp.transports.http import HttpOrigin, Reply
 from aish.mcp.transports.transport import Headers, Inbox, Outgoing

@@ -15,7 +15,7 @@ from aish.core.events import Event, Place, ToolDecided, ToolStarted, Verdict
 from aish.core.json import JsonValue
 from aish.core.tools import ToolName
 from aish.features.suggest.calls import Calls, made_of_cassette, made_of_events
-from aish.mcp.protocol.naming import wire_name
+from aish.mcp.protocol.convert import wire_name
 from aish.policy.suggest import Made
 
 ECHO = ToolName("s", "echo")

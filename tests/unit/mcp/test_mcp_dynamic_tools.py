@@ -18,7 +18,7 @@ from aish.config.model import ServerEntry
 from aish.core.errors import AishError, UnavailableError, UsageError
 from aish.core.events import ServerInfo
 from aish.core.tools import ToolName
-from aish.mcp.protocol.naming import wire_name
+from aish.mcp.protocol.convert import wire_name
 from aish.mcp.transports.settings import ServerConnection
 from aish.packs.framework.server import Pack
 

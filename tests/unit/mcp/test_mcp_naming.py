@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from aish.core.errors import UsageError
 from aish.core.tools import ToolName
-from aish.mcp.protocol.naming import clash, wire_name
+from aish.mcp.protocol.convert import clash, wire_name
 
 pytestmark = pytest.mark.requirement("M4")
 

@@ -10,7 +10,7 @@ from model_endpoint import Gate, Recorded, Reply
 from aish.config.model import ServerEntry
 from aish.core.errors import UsageError
 from aish.core.tools import ToolName
-from aish.mcp.protocol.naming import wire_name
+from aish.mcp.protocol.convert import wire_name
 from aish.mcp.transports.settings import ServerConnection
 
 EMPTY = {"type": "object", "properties": {}}

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.mcp.protocol.lines import Lines
+from aish.mcp.protocol.messages import Lines
 from aish.mcp.transports.streamable import CAPS
 from aish.wire.errors import LimitError
 from aish.wire.sse import SseEvent, SseReader

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.shell.columns import columns
+from aish.shell.outputs import columns
 
 WORDS = st.text(alphabet="abcdef- ", min_size=1, max_size=40).map(str.strip).filter(bool)
 ROWS = st.lists(st.tuples(WORDS, WORDS, WORDS).map(list), min_size=1, max_size=5)

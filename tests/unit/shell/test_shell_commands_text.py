@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.output.style import cells
-from aish.shell.columns import columns, fold
 from aish.shell.loop import CommandLine, LocalLine, Question, Route, route
+from aish.shell.outputs import columns, fold
 
 WORDS = st.text("abcdefg xyz-/中é", min_size=0, max_size=60)
 
