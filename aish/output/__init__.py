@@ -1,1 +1,1 @@
-"""Events out: the log that every output hears, results, formats, terminal."""
+"""Output of events: the event log with its sinks, results, formats, terminal."""

@@ -1,6 +1,6 @@
-"""The event log: every event of a run is numbered, dated, masked and handed to each sink.
+"""The event log: each event of a run is numbered, dated, masked and passed to each sink.
 
-Events without their secrets (X4): done once, before any sink sees them.
+Secrets are masked in events once, before any sink receives them (X4).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from aish.system.secrets.secrets import Secrets, StreamMask
 Piece = TextDelta | ReasoningDelta | ToolOutput
 Record = TypeVar("Record")
 
-# Words of ours, out of closed lists: nobody's secret, and readers rely on them.
+# Our own words from closed lists: never secret, and readers rely on them.
 _CLOSED = frozenset(
     {
         *("digest", "finish", "kind", "level", "list", "state", "status", "stream"),
@@ -39,10 +39,10 @@ def masked(event: Event, secrets: Secrets) -> Event:
 
 
 class Pieces:
-    """Masks answers and output as they stream: a secret may be cut in two anywhere.
+    """Masks answers and output as they stream: a secret may be split anywhere.
 
-    What may be the beginning of a secret is held back until more has come, or until the turn or
-    the call it belongs to has ended.
+    What may be the beginning of a secret is held back until more arrives, or until its turn or call
+    has ended.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -50,7 +50,7 @@ class Pieces:
         self._open: dict[Place, dict[str, tuple[Piece, StreamMask]]] = {}
 
     def feed(self, piece: Piece) -> Piece | None:
-        """What of the piece can be shown now, together with what was held back before it."""
+        """What can be shown now of the text held back and this piece."""
         here = self._open.setdefault(piece.place, {})
         kind = piece.stream if isinstance(piece, ToolOutput) else type(piece).__name__
         if kind not in here:
@@ -61,7 +61,7 @@ class Pieces:
         return replace(shown, text=text) if text else None
 
     def release(self, place: Place) -> list[Piece]:
-        """What was held back of the turn or the call at `place`, which has ended."""
+        """The text held back of the turn or call at `place`, which has ended."""
         ended = [(shown, mask.flush()) for shown, mask in self._open.pop(place, {}).values()]
         return [replace(shown, text=text) for shown, text in ended if text]
 
@@ -105,24 +105,24 @@ def _open_fields(kind: type[Any]) -> tuple[str, ...]:
 
 
 class Sink(Protocol):
-    """Something events are shown by or written to."""
+    """A receiver of events, which shows or writes them."""
 
     @property
     def name(self) -> str:
-        """What a person calls it: `the journal`."""
+        """Its name in messages: `the journal`."""
         ...
 
     @property
     def deltas(self) -> bool:
-        """Whether it wants answers, and output, piece by piece, and not only whole."""
+        """Whether it receives answers and output piece by piece, and not only whole."""
         ...
 
     def __call__(self, stamped: Stamped) -> None:
-        """Take an event; an `OSError` ends this sink's part in the run."""
+        """Take an event; after an `OSError` this sink receives no more events."""
         ...
 
     def close(self) -> None:
-        """Finish what was begun; called once, and not after a failure."""
+        """Finish pending output; called once, and not after a failure."""
         ...
 
 
@@ -130,12 +130,12 @@ OnFailure = Callable[[Sink, OSError], None]
 
 
 class EventLog:
-    """Where a run's events go. `emit` is the `Emit` of all rooms above.
+    """Passes the events of a run to its sinks. `emit` is the `Emit` of all packages above.
 
-    Events are numbered from the one `after` which they come: a run that is gone on with counts on.
+    Numbers continue from `after`, for a resumed run.
 
-    A sink that fails (a closed pipe, a full disk) is told of once, through `on_failure`, and left
-    out from then on; the others go on.
+    The failure of a sink (a closed pipe, a full disk) is reported once, through `on_failure`; the
+    sink is left out from then on, and the others continue.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class EventLog:
         self._seq = after
 
     def emit(self, event: Event) -> None:
-        """Hand an event to every sink."""
+        """Pass an event to every sink."""
         if isinstance(event, (TextDelta, ReasoningDelta, ToolOutput)):
             if self._live:
                 self._emit_piece(event)
@@ -181,7 +181,7 @@ class EventLog:
             self._send(shown, self._live)
 
     def _end_pieces(self, event: Event) -> None:
-        """Show what was held back of what has ended; forget it of a turn withdrawn."""
+        """Release the held-back text of what has ended; drop that of a withdrawn turn."""
         if isinstance(event, TurnFinished | ToolFinished):
             for piece in self._pieces.release(event.place):
                 self._send(piece, self._live)

@@ -1,9 +1,9 @@
-r"""Text that is drawn while it arrives: an answer as it was written, the output of a command.
+r"""Text that is drawn while it arrives: an answer as written, the output of a command.
 
-`for_terminal` looks at a character's neighbours in two cases: `\r\n` is the end of a line, and the
-selectors of emoji are harmless after a symbol. Where a text is cut there, its end waits.
+`for_terminal` depends on a character's neighbours in two cases: `\r\n` is a line end, and emoji
+selectors are harmless after a symbol. Where a text is split there, its end is held back.
 
-Pieces are put together to lines; a line too long to wait for is handed on in pieces.
+Pieces are joined to lines; a line too long to hold back is passed on in pieces.
 """
 
 import re
@@ -24,14 +24,14 @@ _RETURNS = re.compile(r"([\r\n])")
 
 
 class Cleaner:
-    """What is written piece by piece is what `for_terminal` makes of the whole."""
+    """The pieces written are together what `for_terminal` returns for the whole text."""
 
     def __init__(self) -> None:
         self._held = ""
         self._last = ""
 
     def piece(self, text: str) -> str:
-        """What can be written now that `text` has come."""
+        """What can be written now that `text` has arrived."""
         if not self._held and text.isascii() and text.isprintable():
             self._last = text[-1:] or self._last
             return text
@@ -44,7 +44,7 @@ class Cleaner:
         return self._cleaned(sure)
 
     def rest(self) -> str:
-        """What waited for more; nothing comes after it."""
+        """What was held back; no text follows."""
         held, self._held = self._held, ""
         return self._cleaned(held)
 
@@ -59,7 +59,7 @@ class Cleaner:
 
 @frozen
 class Line:
-    """A whole line, or of a long one its `first` piece, one of its `next`, or its `end`."""
+    """A whole line; or of a long one the `first` piece, a `next` one, or its `end`."""
 
     text: str
     part: Literal["whole", "first", "next", "end"] = "whole"
@@ -69,9 +69,9 @@ _END = Line("", "end")
 
 
 class LineAssembler:
-    r"""The same lines come out wherever a text is cut.
+    r"""Returns the same lines wherever a text is split.
 
-    Where it `overwrites`, the part after the last `\r` of a line counts, as progress bars use it.
+    With `overwrites`, the part after the last `\r` of a line counts, as progress bars use it.
     """
 
     def __init__(self, longest: int = LONGEST, *, overwrites: bool = False) -> None:
@@ -84,11 +84,11 @@ class LineAssembler:
 
     @property
     def partial(self) -> str:
-        """The line that is not whole yet; may be asked for by another thread."""
+        """The incomplete line; may be read by another thread."""
         return "".join(tuple(self._pieces)) or self._kept
 
     def held(self, text: str) -> bool:
-        """Whether `text` completes nothing and was only kept; the fast way for most pieces."""
+        """Whether `text` completes nothing and was only stored; the fast path for most pieces."""
         if self._is_long or self._size + len(text) >= self._longest or self._has_end(text):
             return False
         if text:
@@ -97,7 +97,7 @@ class LineAssembler:
         return True
 
     def feed(self, text: str) -> Iterator[Line]:
-        """What `text` makes complete."""
+        """The lines that `text` completes."""
         if not self._has_end(text):
             yield from self._add(text)
             return
@@ -113,7 +113,7 @@ class LineAssembler:
                 yield from self._add(part)
 
     def end(self) -> Iterator[Line]:
-        """The text is over; its last line need not end with a line's end."""
+        """No text follows; its last line need not have a line end."""
         if self._is_long:
             yield _END
         elif partial := self.partial:
@@ -144,23 +144,23 @@ class LineAssembler:
 
 
 class Answer(Protocol):
-    """What one turn of a model says: as it was written, or drawn as Markdown."""
+    """The answer of one turn: as written, or drawn as Markdown."""
 
     def feed(self, text: str) -> None:
-        """Some more of it has come."""
+        """More of it has arrived."""
         ...
 
     def end(self) -> None:
-        """That was all."""
+        """It is complete."""
         ...
 
     def drop(self) -> None:
-        """It is withdrawn; what was not drawn for good is taken away."""
+        """It is withdrawn; what is not final on the screen is removed."""
         ...
 
 
 class RawAnswer:
-    """Each piece as it comes; `elsewhere` says that another sink writes it to this terminal."""
+    """Each piece as it arrives; `elsewhere`: another sink writes it to this terminal."""
 
     def __init__(self, screen: Screen, *, elsewhere: bool = False) -> None:
         self._screen = screen
@@ -173,16 +173,16 @@ class RawAnswer:
         self._screen.text(self._cleaner.piece(text), elsewhere=self._elsewhere)
 
     def end(self) -> None:
-        """Write what waited; its line is ended by whoever knows who does that."""
+        """Write what was held back; the caller ends its line."""
         self._screen.text(self._cleaner.rest(), elsewhere=self._elsewhere)
 
     def drop(self) -> None:
-        """What was written stays."""
+        """What was written remains."""
         self._screen.end_line()
 
 
 class _Stream:
-    """One of the two that a command writes to."""
+    """One of the two output streams of a command."""
 
     def __init__(self, look: Look, style: Style) -> None:
         self.lines = LineAssembler(overwrites=True)
@@ -192,7 +192,7 @@ class _Stream:
 
 
 class CommandOutput:
-    """Below the line that names the command; what is on stderr has a bar of another colour."""
+    """Below the line with the command's name; stderr has a bar of another colour."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -205,7 +205,7 @@ class CommandOutput:
         screen.pin(self._tail)
 
     def feed(self, text: str, name: str) -> None:
-        """Some output has come."""
+        """Output has arrived."""
         stream = self._streams[name]
         self.is_empty = self.is_empty and not text
         self._draw(stream, stream.lines.feed(text))
@@ -243,7 +243,7 @@ class CommandOutput:
         return broken + stream.bar + stream.folding.piece(stream.cleaner.piece(line.text))
 
     def _tail(self, width: int, height: int) -> Sequence[str]:
-        """Lines that have not ended: a bar of progress, a question."""
+        """Incomplete lines: a progress bar, a prompt."""
         rows = [
             stream.bar + row
             for stream in self._streams.values()

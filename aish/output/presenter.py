@@ -1,12 +1,12 @@
-"""What a person at a terminal is shown of each event, of a run and of a session (S4).
+"""The terminal display of each event, of a run and of a session (S4).
 
-One `match` says it for both. They differ in what a `Presentation` holds: the console of `aish run`
-names its steps, for several may speak at the same time, and has a display of items; a session draws
-answers as Markdown, and a local command as it was typed, with its output below it as it comes.
+One `match` serves both. They differ in the values of a `Presentation`: the console of `aish run`
+names its steps, for several may produce output at once, and displays items; a session draws answers
+as Markdown, and a local command as it was typed, followed by its output as it arrives.
 
-Everything goes to one stream. Text that another sink writes to the same terminal (the answer, on
-stdout) is left to it, and only its line ends are kept track of. That sink has to come after this
-one in the event log, so that the spinner is gone before it writes.
+Everything is written to one stream. Text that another sink writes to the same terminal (the answer,
+on stdout) is left to it, and only its line ends are tracked. That sink has to follow this one in
+the event log, so that the spinner is removed before it writes.
 """
 
 import re
@@ -77,19 +77,19 @@ _INDENT = "  "
 _LONGEST_RULE = 40
 _READ_AT_MOST = 100_000
 _TAB = "    "
-# Who let a call pass is told where that is news: of a call a person, of a command, which persons
-# give, a rule.
+# Who allowed a call is shown where it is not obvious: for a call, a person; for a command, which
+# persons approve, a rule.
 _PERSONS: Mapping[Verdict, str] = {"ask-yes": "approved by", "staged": "staged by"}
 _RULES: Mapping[Verdict, str] = {"auto": "approved by", "staged": "staged by"}
-# What `Look.paint` writes.
+# The styles of `Look.paint`.
 _OURS = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
 
 
 @frozen
 class Presentation:
-    """What tells the console of a run and a session apart.
+    """The differences between the console of a run and a session.
 
-    `closing` has the last lines: what the run came to, of its end and of what was counted.
+    `closing` has the last lines: the result of the run, from its end and the counts.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Presentation:
 
 @slotted
 class Account:
-    """What is kept for the last lines; `hint` was given already."""
+    """The data for the last lines; `hint` was already shown."""
 
     tally: Tally = field(default_factory=Tally)
     hint: str | None = None
@@ -113,8 +113,8 @@ class Presenter:
     """Draws events on a screen.
 
     `elsewhere` names the step whose text another sink writes. With `markdown` an answer is drawn as
-    the Markdown it is; `verbose` shows what the model thinks, and what each turn came to. Of a
-    `guest`, a run within a session, the screen stays open when it is closed.
+    Markdown; `verbose` shows the model's reasoning and the result of each turn. The screen of a
+    `guest`, a run within a session, remains open when the presenter is closed.
     """
 
     deltas = True
@@ -157,7 +157,7 @@ class Presenter:
         self._end: RunFinished | None = None
 
     def __call__(self, stamped: Stamped) -> None:
-        """Draw what this event is worth."""
+        """Draw the lines for this event."""
         event = stamped.event
         if event.place.item is not None:
             if self._items is not None:
@@ -173,21 +173,21 @@ class Presenter:
             self._wait()
 
     def line(self, text: str = "", style: Style | None = None) -> None:
-        """Lines of the caller's own, in styles of ours or in none; they may quote strangers."""
+        """Lines of the caller, in our styles or none; they may quote untrusted text."""
         for line in text.split("\n"):
             shown = _with_styles(line)
             self._screen.line(self._look.paint(style, shown) if style and shown else shown)
 
     def guest(self) -> "Presenter":
-        """Draws a pipeline that is run within the session, until that has ended."""
+        """Draws a pipeline that is run within the session, until it has ended."""
         return Presenter(self._screen, RUN, guest=True)
 
     def hold(self) -> AbstractContextManager[None]:
-        """Keep everything away while somebody else has the terminal, as a person who is asked."""
+        """Draw nothing while something else uses the terminal, such as a question."""
         return self._screen.hold()
 
     def close(self) -> None:
-        """Take away what moves, and say what the run came to.
+        """Remove what moves, and show the result of the run.
 
         Not before: what other sinks print when a run has ended belongs above that line.
         """
@@ -201,7 +201,7 @@ class Presenter:
 
     @property
     def _look(self) -> Look:
-        """The look with the width that the terminal has now."""
+        """The look with the current width of the terminal."""
         look, width = self._screen.look, max(1, self._screen.width)
         return look if width == look.width else replace(look, width=width)
 
@@ -217,7 +217,7 @@ class Presenter:
             case RunStarted():
                 self._lines(_opening_lines(look, event))
             case StepStarted():
-                # Named by what it does first: a step that is skipped gets one line, not two.
+                # Named by its first action: a skipped step gets one line, not two.
                 if self._items is not None:
                     self._items.step_started(event)
                 if event.kind != "pipeline":
@@ -287,7 +287,7 @@ class Presenter:
             self._screen.rest()
 
     def _header(self, place: Place) -> None:
-        """Name the step, where another one was drawn last."""
+        """Name the step, if the last output was of another one."""
         if not self._presentation.names_steps or place.step in {None, self._step}:
             return
         self._quiet()
@@ -296,7 +296,7 @@ class Presenter:
         self._lines(("", look.row(f"{look.glyphs.step} {place.step}", "bold")))
 
     def _named(self, place: Place) -> None:
-        """Name the step of a line that does not name it itself, where that could be another."""
+        """Name the step of a line that does not name it itself, if it could be another."""
         if self._step is not None or self._is_crowded:
             self._header(place)
 
@@ -325,7 +325,7 @@ class Presenter:
         answer.feed(event.text)
 
     def _begin(self, place: Place, kind: Literal["answer", "thought"]) -> Answer:
-        """A turn speaks: what comes of it is drawn by what this returns."""
+        """A turn begins its answer; returns what draws it."""
         self._header(place)
         self._quiet()
         if self._below_frame and not self._presentation.names_steps:
@@ -347,7 +347,7 @@ class Presenter:
         return self._elsewhere is not None and place.step == self._elsewhere
 
     def _quiet(self, *, elsewhere: bool = False) -> None:
-        """End what is being said; `elsewhere` says that another sink ends its line."""
+        """End the current answer; `elsewhere` means that another sink ends its line."""
         if self._answer is not None:
             self._answer.end()
             self._answer = None
@@ -359,7 +359,7 @@ class Presenter:
         place = event.place
         self._waits.over(place)
         if event.purpose != "answer":
-            # Said to nobody here: a summary is for the model, and a sampled turn for a server.
+            # Not shown: a summary is for the model, and a sampled turn for a server.
             return
         if rest := event.text[self._lock.shown(place) :]:
             speaks = self._answer is not None and self._lock.speaking == place
@@ -385,7 +385,7 @@ class Presenter:
             self._lines(_note(self._look, "yellow", said))
 
     def _decided_lines(self, event: ToolDecided) -> Iterator[str]:
-        """A call, or a command as it was given, and who let it pass."""
+        """A call, or a command as it was given, and who allowed it."""
         look = self._look
         if not self._presentation.frames_commands:
             yield call_line(look, event.tool, event.arguments)
@@ -425,11 +425,11 @@ class Presenter:
             output.end()
 
     def _command_finished(self, call: ToolFinished, step: StepFinished) -> None:
-        """How a command ended is known when its step has."""
+        """The result of a command is known when its step has ended."""
         result = step.output if isinstance(step.output, Mapping) else {}
         output = self._output(call.place)
         if output.is_empty:
-            # Nobody has seen it print: it was played from a cassette.
+            # Its output was not shown live: it was replayed from a cassette.
             for stream in ("stdout", "stderr"):
                 if (text := result.get(stream)) and isinstance(text, str):
                     output.feed(text, stream)
@@ -442,7 +442,7 @@ class Presenter:
         self._lines((_end_rule(look, said, failed=code != 0),))
 
     def _annotated(self, event: AnnotationAdded) -> None:
-        """At the end of a run, and of a session, which may be long, at once."""
+        """Shown at the end of a run; in a session, which may be long, at once."""
         self._account.annotations.append(event)
         if not self._presentation.names_steps:
             from aish.output.result import annotation_text
@@ -461,7 +461,7 @@ class Presenter:
         if ended is not None:
             self._command_finished(ended, event)
         for place in [place for place in self._outputs if place.step == step]:
-            # Of one that was cut off what is there is shown.
+            # Of an interrupted one what there is is shown.
             self._end_output(place)
         if self._last_call is not None and self._last_call.step == step:
             self._last_call = None
@@ -472,7 +472,7 @@ class Presenter:
         self._unmet.clear()
 
     def _failure_lines(self, event: StepFinished) -> Iterator[str]:
-        """A step that was skipped, or that failed, and what to do next."""
+        """The lines of a step that was skipped or failed, with a hint."""
         look, names_steps = self._look, self._presentation.names_steps
         step = f"{event.place.step or ''}: " if names_steps else ""
         if event.status == "skipped":
@@ -481,7 +481,7 @@ class Presenter:
                 yield look.row(f"{look.glyphs.skipped} {step}skipped{why}", "dim")
             return
         said = event.error.message if event.error else event.status
-        # What does not hold has been said in full; the error is the first of it in short.
+        # Unmet expectations were shown in full; the error only repeats the first in short.
         for first, *rest in [message.split("\n") for message in self._unmet] or [[said]]:
             yield from _said(look, f"{look.glyphs.no} {step}{first}", "red")
             yield from map(look.row, rest)
@@ -492,7 +492,7 @@ class Presenter:
 
 
 def _said(look: Look, text: str, style: Style | None = None) -> Iterator[str]:
-    """A line of ours, folded between its words."""
+    """One of our own lines, folded between its words."""
     for row in sentence(for_line(text), look.width):
         yield look.paint(style, row) if style else row
 
@@ -503,7 +503,7 @@ def _note(look: Look, style: Style, text: str) -> Iterator[str]:
 
 
 def _opening_lines(look: Look, event: RunStarted) -> Iterator[str]:
-    """The file, its models, the servers with what is known of them by now, and the cassette."""
+    """The file, its models, the servers with their current state, and the cassette."""
     parts = [f"{model.alias} ({model.model})" for model in event.models]
     for server in event.servers:
         state = counted(server.tools, "tool") if server.state == "ready" else server.state
@@ -530,7 +530,7 @@ def _closing_of_run(account: Account, event: RunFinished, look: Look) -> Iterato
         if event.exit.hint and event.exit.hint != account.hint:
             yield from hint_rows(for_line(event.exit.hint), look.width)
     status, *parts = account.tally.parts(event)
-    # A line of its own: with the folder before it, it would not fit into one.
+    # A line of its own: together with the folder it would be too long.
     used = parts.pop() if event.cassette is not None else None
     said = [status, *map(for_line, parts)]
     first, *others = parts_in_rows(said, look.glyphs.dot, look.width)
@@ -556,7 +556,7 @@ SESSION = Presentation("the session", _closing_of_session, frames_commands=True)
 
 
 def call_line(look: Look, tool: str, arguments: JsonValue) -> str:
-    """Name and arguments of a call on one dim line, with the count of what does not fit."""
+    """Name and arguments of a call on one dim line, with the count of what was cut."""
     said = f"{_INDENT}{look.glyphs.call} {tool} {json_text(arguments, spaced=True)}"
     shown = for_line(said[:_READ_AT_MOST])
     if len(said) > _READ_AT_MOST or cells(shown) > look.width:
@@ -571,7 +571,7 @@ def _is_command(event: ToolDecided | ToolStarted | ToolFinished) -> bool:
 
 
 def _command_lines(look: Look, event: ToolDecided) -> Iterator[str]:
-    """The command as it was given, folded and not cut; a `$` stands before one that is run."""
+    """The command as given, folded and not cut; `$` precedes one that is run."""
     given = event.arguments if isinstance(event.arguments, Mapping) else {}
     words, command = given.get("argv"), str(given.get("command", ""))
     if isinstance(words, (list, tuple)):
@@ -585,7 +585,7 @@ def _command_lines(look: Look, event: ToolDecided) -> Iterator[str]:
 
 
 def _result_lines(look: Look, finished: ToolFinished) -> Iterator[str]:
-    """The result of a call, shortened, and how it ended.
+    """The result of a call, shortened, and its status.
 
     ▸ repo__file_read {"path": "README.md"}
     │ # aish
@@ -622,7 +622,7 @@ def _end_rule(look: Look, label: str, *, failed: bool) -> str:
 
 
 def _with_styles(text: str) -> str:
-    """The text made fit for a terminal, but for the styles that are ours."""
+    """The text sanitized for a terminal, except for our own styles."""
     if "\x1b" not in text:
         return for_terminal(text)
     return "".join(
@@ -632,10 +632,10 @@ def _with_styles(text: str) -> str:
 
 @slotted
 class OutputLock:
-    """Whose answer is shown as it comes while several steps speak at the same time.
+    """Selects the answer that is shown as it arrives while several steps run at once.
 
-    One step alone is shown piece by piece. Where others want to be seen too, an answer is shown
-    whole once it is there, under the name of its step; one that was begun before ends there.
+    The answer of a single step is shown piece by piece. With several steps, an answer is shown
+    whole when it is complete, under the name of its step; one that was begun before ends there.
     """
 
     speaking: Place | None = None
@@ -656,23 +656,23 @@ class OutputLock:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there is more than one who may want to be seen."""
+        """Whether more than one step may have output to show."""
         return len(self._steps) > 1
 
     def may_speak(self, place: Place, *, crowded: bool) -> bool:
-        """Whether a turn that does not speak may begin now; if not, it is shown when it is over."""
+        """Whether a turn may begin to show its answer; if not, it is shown when complete."""
         if place in self._late or crowded or place in self._shown:
             self._late.add(place)
             return False
         return True
 
     def speak(self, place: Place) -> None:
-        """What is drawn from now on is of this turn."""
+        """What is drawn from now on belongs to this turn."""
         self.interrupt()
         self.speaking = place
 
     def interrupt(self) -> None:
-        """Something else was shown: what comes now is no continuation."""
+        """Something else was shown: the next text is no continuation."""
         if self.speaking is not None and self.shown_now:
             self._shown[self.speaking] = self._shown.get(self.speaking, 0) + self.shown_now
         self.speaking, self.shown_now = None, 0
@@ -682,7 +682,7 @@ class OutputLock:
         return self._shown.get(place, 0) + (self.shown_now if place == self.speaking else 0)
 
     def forget(self, place: Place) -> bool:
-        """A turn is over or void; whether any of it was shown."""
+        """Forget a turn that ended or was withdrawn; returns whether any of it was shown."""
         if place == self.speaking:
             self.interrupt()
         self._late.discard(place)
@@ -691,42 +691,42 @@ class OutputLock:
 
 @slotted
 class Waits:
-    """What is waited for, in the words of a spinner: models by step, calls by place."""
+    """The text of the spinner: pending models by step, pending calls by place."""
 
     _models: dict[str, str] = field(default_factory=dict)
     _calls: dict[Place, str] = field(default_factory=dict)
 
     def model(self, place: Place, what: str) -> None:
-        """A step's model has something to do."""
+        """A request to a step's model is pending."""
         self._models[place.step or ""] = what
 
     def over(self, place: Place) -> None:
-        """A step's model has done it."""
+        """A step's model has answered."""
         self._models.pop(place.step or "", None)
 
     def step_over(self, step: str | None) -> None:
-        """Nothing of a step is waited for any more."""
+        """Nothing of a step is pending any more."""
         self._models.pop(step or "", None)
         for place in [place for place in self._calls if place.step == step]:
             del self._calls[place]
 
     def call(self, place: Place, tool: str) -> None:
-        """A call is on its way."""
+        """A call is pending."""
         self._calls[place] = for_line(tool)
 
     def answered(self, place: Place) -> None:
-        """It came back."""
+        """A call has returned."""
         self._calls.pop(place, None)
 
     def progress(self, event: ToolProgress) -> None:
-        """How far a call is."""
+        """The progress of a call."""
         total = "" if event.total is None else f"/{event.total:g}"
         said = f" {event.message}" if event.message else ""
         if event.place in self._calls:
             self._calls[event.place] = for_line(f"{event.tool} {event.progress:g}{total}{said}")
 
     def text(self) -> str:
-        """All of it; each with its step where there are several."""
+        """The whole text; with step names if there are several."""
         by_step: dict[str, list[str]] = {step: [what] for step, what in self._models.items()}
         for place, what in self._calls.items():
             by_step.setdefault(place.step or "", []).append(what)
@@ -736,7 +736,7 @@ class Waits:
 
 
 class ItemDisplay:
-    """Counts what happens in items, and has the screen show it: a display, then a summary (B4)."""
+    """Counts what happens in items, and shows it on the screen: a display, then a summary (B4)."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -746,7 +746,7 @@ class ItemDisplay:
 
     @property
     def are_shown(self) -> bool:
-        """Whether any step has items that run now."""
+        """Whether any step has items that are running."""
         return bool(self._batches.running)
 
     def step_started(self, event: StepStarted) -> None:
@@ -754,7 +754,7 @@ class ItemDisplay:
         self._batches.step_started(event, self._screen.now())
 
     def take(self, event: Event) -> None:
-        """Something happens to an item, or in it."""
+        """Count an event of an item, or within it."""
         was_idle, now = not self._batches.running, self._screen.now()
         found = self._batches.take(event, now)
         if found is None:
@@ -768,7 +768,7 @@ class ItemDisplay:
                 self._screen.line(for_line(line))
 
     def step_finished(self, event: StepFinished) -> None:
-        """The step is over: its summary stays."""
+        """The step has ended: its summary remains."""
         batch = self._batches.ended(event.place.step)
         if batch is None:
             return
@@ -795,7 +795,7 @@ class ItemDisplay:
             self._screen.line(f"  {self._look.glyphs.cut} and {more:,} more failed")
 
     def _drawn(self, width: int, height: int) -> Sequence[str]:
-        # By the thread that draws: to import rich takes as long as some requests do.
+        # In the drawing thread: importing rich takes as long as some requests.
         from aish.output.progress_panel import panel_lines
 
         batches: list[Batch] = list(self._batches.running.values())

@@ -1,7 +1,7 @@
-"""How far a `foreach` step is (B4): counted from its events, the same size however many items.
+"""The progress of a `foreach` step (B4): counted from its events, in constant size.
 
-What happens inside an item is counted and not told one by one: there may be a million of them. A
-log has a line at the start, one now and then, one for each failure up to a bound, and the result.
+What happens inside an item is counted and not reported one by one: there may be a million of them.
+A log has a line at the start, one at intervals, one per failure up to a limit, and the result.
 """
 
 from collections import Counter, deque
@@ -33,7 +33,7 @@ _SAMPLES = 30
 
 @frozen
 class ItemFailure:
-    """An item that did not go well, and why."""
+    """An item that failed, and why."""
 
     key: str
     status: StepStatus
@@ -42,7 +42,7 @@ class ItemFailure:
 
 @slotted
 class Cause:
-    """Why items did not go well: what is said of them, how many there are, and two of them."""
+    """Why items failed: the message, the number of items, and two of them."""
 
     first: str
     last: str
@@ -51,9 +51,9 @@ class Cause:
 
 @slotted
 class Batch:
-    """One `foreach` step while it runs; times are seconds of one clock, whichever it is.
+    """A running `foreach` step; all times are seconds of the same clock.
 
-    `total` is `None` where nobody knows it yet; `before` of them were done by a run before.
+    `total` is `None` if unknown; `before` items were done by an earlier run.
     """
 
     step: str
@@ -75,17 +75,17 @@ class Batch:
 
     @property
     def failed(self) -> int:
-        """How many items did not go well."""
+        """The number of items that failed."""
         return self.done - self.ok - self.skipped
 
     @property
     def over(self) -> int:
-        """How many items are over, now or before."""
+        """The number of items that ended, in this run or before."""
         return self.before + self.done
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all items that are over, as far as they are known."""
+        """The tokens of all items that ended, as far as they are known."""
         return Usage(*self._tokens)
 
     def start(self, event: ItemStarted, now: float) -> None:
@@ -93,7 +93,7 @@ class Batch:
         self.in_flight[event.index] = (event.key, now)
 
     def finish(self, event: ItemFinished, now: float) -> ItemFailure | None:
-        """An item is over; what is to be said of it if it failed."""
+        """An item has ended; returns the failure to report, if any."""
         self.in_flight.pop(event.index, None)
         if not self._samples or now - self._samples[-1][0] >= _SAMPLE_SECONDS:
             self._samples.append((now, self.done))
@@ -115,7 +115,7 @@ class Batch:
         return failure
 
     def _explain(self, failure: ItemFailure) -> None:
-        """Alike failures are one; of the others the first and the last few are kept."""
+        """Equal failures are grouped; of the others the first and the last few are kept."""
         said = failure.message
         cause = self.causes.get(said) or self.last_causes.get(said)
         if cause is None:
@@ -131,13 +131,13 @@ class Batch:
             del self.last_causes[next(iter(self.last_causes))]
 
     def rate(self, now: float) -> float | None:
-        """Items a second, of late; `None` before there is anything to say."""
+        """Recent items per second; `None` if there are none yet."""
         since, done = self._samples[0] if len(self._samples) > 1 else (self.began, 0)
         seconds = now - since
         return (self.done - done) / seconds if self.done and seconds > 0 else None
 
     def eta(self, now: float) -> float | None:
-        """Seconds until the end, if it goes on like this."""
+        """Estimated seconds until the end."""
         rate = self.rate(now)
         if self.total is None or not rate or self.over >= self.total:
             return None
@@ -150,12 +150,12 @@ class Batch:
 
 
 def count_text(batch: Batch) -> str:
-    """`412/2,000`, or `412` where the total is not known."""
+    """`412/2,000`, or `412` if the total is not known."""
     return f"{batch.over:,}" if batch.total is None else f"{batch.over:,}/{batch.total:,}"
 
 
 def rate_text(rate: float) -> str:
-    """Items a second; a minute or an hour where that is less than one."""
+    """Items per second; per minute or per hour if that is less than one."""
     for seconds, unit in ((1, "s"), (60, "min")):
         if rate * seconds >= 1:
             return f"{rate * seconds:.1f}/{unit}"
@@ -163,7 +163,7 @@ def rate_text(rate: float) -> str:
 
 
 def eta_text(seconds: float) -> str:
-    """A guess as people say it: `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    """A readable estimate: `12 s`, `3 min 20 s`, `2 h 5 min`."""
     whole = max(1, round(seconds))
     minutes, rest = divmod(whole, 60)
     hours, left = divmod(minutes, 60)
@@ -173,21 +173,21 @@ def eta_text(seconds: float) -> str:
 
 
 def pace_parts(batch: Batch, now: float) -> list[str]:
-    """How fast it goes and when it will be over."""
+    """The rate and the remaining time."""
     rate, eta = batch.rate(now), batch.eta(now)
     parts = [] if rate is None else [rate_text(rate)]
     return parts if eta is None else [*parts, f"ETA {eta_text(eta)}"]
 
 
 def trouble_parts(batch: Batch) -> list[str]:
-    """What did not go well, if anything."""
+    """The failures, if any."""
     retries = "retry" if batch.retries == 1 else "retries"
     named = ((batch.failed, "failed"), (batch.skipped, "skipped"), (batch.retries, retries))
     return [f"{number:,} {name}" for number, name in named if number]
 
 
 def spent_parts(batch: Batch) -> list[str]:
-    """Tokens and money, if it takes any; what is not known is said."""
+    """Tokens and cost, if there are any; unknown values are named."""
     tokens = tokens_text(batch.usage)
     if not tokens:
         return []
@@ -200,7 +200,7 @@ def spent_parts(batch: Batch) -> list[str]:
 
 
 def closing_parts(batch: Batch, seconds: float) -> list[str]:
-    """What the step came to."""
+    """The result of the step."""
     of = "" if batch.total in {None, batch.ok} else f" of {batch.total or 0:,}"
     rate = batch.done / seconds if seconds > 0 else 0.0
     parts = [f"{batch.ok:,}{of} ok", *trouble_parts(batch)]
@@ -228,7 +228,7 @@ class Batches:
     _notices: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def of(self, place: Place) -> Batch | None:
-        """The batch that something at this place belongs to; sub-steps belong to their step's."""
+        """The batch that contains this place; sub-steps belong to the batch of their step."""
         if place.item is None or place.step is None:
             return None
         step = place.step
@@ -239,12 +239,12 @@ class Batches:
         return batch
 
     def step_started(self, event: StepStarted, now: float) -> None:
-        """A step begins; whether it has items shows when the first of them does."""
+        """A step begins; whether it has items is known when the first of them begins."""
         if event.place.item is None and event.place.step is not None:
             self._known[event.place.step] = (event.count, now, event.done)
 
     def take(self, event: Event, now: float) -> tuple[Batch, ItemFailure | None] | None:
-        """Count what happens to an item or in it; its batch, where there is something to say.
+        """Count an event of an item or within it; returns its batch, if there is news.
 
         An item begins the batch of its step, unless it is part of another item.
         """
@@ -264,12 +264,12 @@ class Batches:
         return batch, None
 
     def ended(self, step: str | None) -> Batch | None:
-        """The batch of a step that is over, if it was one."""
+        """The batch of a step that has ended, if it was one."""
         self._known.pop(step or "", None)
         return self.running.pop(step or "", None)
 
     def _counted(self, batch: Batch, event: Event) -> bool:
-        """Count what happened inside an item; whether it is worth a line all the same."""
+        """Count what happened inside an item; returns whether it needs a line all the same."""
         if isinstance(event, Retry):
             batch.retries += 1
         elif isinstance(event, Notice):
@@ -281,7 +281,7 @@ class Batches:
         return False
 
     def untold(self, batch: Batch) -> Iterable[tuple[str, int]]:
-        """Each kind of notice that was told too seldom, and how many more of it there were."""
+        """Each kind of notice that was not reported every time, and how often it was not."""
         for (step, code), count in list(self._notices.items()):
             if step == batch.step:
                 del self._notices[step, code]
@@ -297,13 +297,13 @@ _SHARE = 10
 
 @slotted
 class ItemLog:
-    """Remembers of each running batch when it last said something."""
+    """Remembers for each running batch when its last line was written."""
 
     _told: dict[str, tuple[float, int]] = field(default_factory=dict)
     _failures: dict[str, int] = field(default_factory=dict)
 
     def lines(self, batch: Batch, failure: ItemFailure | None, now: float) -> Iterator[str]:
-        """An item of the batch has begun, or is over."""
+        """An item of the batch has begun or ended."""
         if batch.step not in self._told:
             self._told[batch.step] = (now, 0)
             of = "items" if batch.total is None else f"{batch.total:,} items"
@@ -324,7 +324,7 @@ class ItemLog:
             yield f"{batch.step}: {', '.join([*parts, *spent_parts(batch)])}"
 
     def ended(self, batch: Batch, seconds: float) -> Iterator[str]:
-        """A batch is over."""
+        """A batch has ended."""
         self._told.pop(batch.step, None)
         more = self._failures.pop(batch.step, 0) - TOLD_FAILURES
         if more > 0:
@@ -332,7 +332,7 @@ class ItemLog:
         yield f"{batch.step}: {', '.join(closing_parts(batch, seconds))}"
 
     def _is_due(self, batch: Batch, now: float) -> bool:
-        """After ten seconds and a tenth of the items, or of the time where nobody knows the end."""
+        """After ten seconds and a tenth of the items, or of the time if the total is unknown."""
         since, done = self._told.get(batch.step, (batch.began, 0))
         waited = now - since
         if waited < _AT_LEAST or batch.over == batch.total:

@@ -1,8 +1,8 @@
 """The live display of `foreach` steps, drawn with rich: batches in, lines for a screen out (B4).
 
-Only the drawing is rich's. Where the lines go, and that they are gone before anything else is
-written, is up to `screen`, which has the one terminal to itself. Imported by a run that has a
-`foreach` step and a terminal that can be moved on, and by nothing else.
+Only the drawing is rich's. `screen`, which controls the terminal, decides where the lines are
+written and removes them before any other output. Imported only by a run with a `foreach` step on a
+terminal that supports cursor movement.
 """
 
 import io
@@ -27,7 +27,7 @@ _INDENT = "  "
 
 
 class Paper(io.StringIO):
-    """What rich draws on; it asks its encoding which characters it may use."""
+    """The file rich draws on; its encoding decides which characters rich may use."""
 
     def __init__(self, encoding: str) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def _block(batch: Batch, look: Look, width: int, now: float) -> Iterator[Rendera
 
 
 def _head(batch: Batch, look: Look, width: int) -> RenderableType:
-    """Name, bar, count and share; no bar where there is no room or no end to it."""
+    """Name, bar, count and share; no bar without space or a known total."""
     longest = min(_LONGEST_NAME, max(8, width // 3))
     name = Text(look.fit(for_line(f"{look.glyphs.step} {batch.step}"), longest), "bold")
     count = Text(count_text(batch))

@@ -1,9 +1,9 @@
 """`--format json`: the events of a run folded into one object (design 11).
 
-What happens within the items of a step is not gathered: there may be a million of them. Their
-results are read from their file when the object is written, and the journal has the rest.
+What happens within the items of a step is not collected: there may be a million of them. Their
+results are read from their file when the object is written; the journal has the rest.
 
-Annotations of a run in words (B11).
+Annotations of a run as text (B11).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ LEVELS = get_args(AnnotationLevel)
 
 
 def annotation_rows(found: Sequence[AnnotationAdded]) -> Iterator[tuple[str, AnnotationLevel]]:
-    """The first annotations in words, those that matter most before others."""
+    """The first annotations as text, the most severe first."""
     ranked = sorted(dict.fromkeys(found), key=lambda one: LEVELS.index(one.level))
     for one in ranked[:_MOST]:
         yield annotation_text(one), one.level
@@ -44,7 +44,7 @@ def annotation_rows(found: Sequence[AnnotationAdded]) -> Iterator[tuple[str, Ann
 
 
 def annotation_text(event: AnnotationAdded) -> str:
-    """`src/total.py:2: error: the first row is left out`, as compilers write it."""
+    """`src/total.py:2: error: the first row is left out`, in the form that compilers use."""
     shown = shorten(event.message, _LONGEST)
     place = place_text(event)
     return f"{place}: {event.level}: {shown}" if place else f"{event.level}: {shown}"
@@ -67,7 +67,7 @@ MOST = 1000
 
 
 class Fold:
-    """Gathers the result object; `run` is the run's id."""
+    """Collects the result object; `run` is the run's id."""
 
     def __init__(self, run: str) -> None:
         self._head: Row = {"v": VERSION, "run": run}
@@ -120,7 +120,7 @@ class Fold:
         }
 
     def so_far(self, status: str, folder: str) -> Row:
-        """The object of a run that has no end: what it has no value for is null."""
+        """The object of a run without an end: values that it does not have are null."""
         self._add(self._history.rest())
         unknown = dict.fromkeys(("outputs", "usage", "cost_usd", "seconds"))
         return {
@@ -138,7 +138,7 @@ class Fold:
         }
 
     def _tell(self, told: list[Row] | list[str], what: Row | str) -> None:
-        """Add to a list that is not to grow with the items."""
+        """Add to a list that must not grow with the items."""
         if len(told) < MOST:
             cast("list[Row | str]", told).append(what)
         else:
@@ -184,13 +184,13 @@ def _call_row(call: Call) -> Row:
 
 
 def result_pieces(result: Row, items: ItemsFile | None) -> Iterator[str]:
-    """The object as JSON with a line end, the items of its steps among it as they are read."""
+    """The object as JSON with a line end; the items of its steps are inserted as they are read."""
     steps = cast("dict[str, Row]", result["steps"])
     among = [step for step in (items.steps() if items else ()) if step in steps]
     if items is None or not among:
         yield f"{json_text(result, indent=2)}\n"
         return
-    # In the place of each list a word that nobody can have known; rows come in its stead.
+    # Each list is replaced by an unpredictable placeholder, which the rows then replace.
     words = {step: token_hex(16) for step in among}
     told = {
         step: row | ({"items": words[step]} if step in words else {}) for step, row in steps.items()
@@ -206,7 +206,7 @@ def result_pieces(result: Row, items: ItemsFile | None) -> Iterator[str]:
 
 
 def _where(place: Place) -> Row:
-    """Step and item, those that there are."""
+    """Step and item, if there are any."""
     where = (("step", place.step), ("item", place.item))
     return {name: value for name, value in where if value is not None}
 
@@ -214,7 +214,7 @@ def _where(place: Place) -> Row:
 class Result:
     """Writes the object to a binary stream when the run has ended.
 
-    `items` has the results of items, where a step has any; it comes before this sink.
+    `items` has the results of items, if a step has any; it must precede this sink.
     """
 
     name = "the result"
@@ -226,7 +226,7 @@ class Result:
         self._items = items
 
     def __call__(self, stamped: Stamped) -> None:
-        """Fold the event in; the last one writes."""
+        """Fold the event in; after the last one, write."""
         self._fold.take(stamped)
         if isinstance(stamped.event, RunFinished):
             for piece in result_pieces(self._fold.result(stamped.event), self._items):
@@ -234,4 +234,4 @@ class Result:
             self._out.flush()
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""

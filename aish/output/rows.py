@@ -1,9 +1,9 @@
 """Text in rows of a terminal.
 
-A sentence of ours is folded between its words, the rows after the first set in; a word that fills
-more than a row is left whole for the terminal to break, so that a path or an address can still be
-copied. Untrusted text is broken within words too, so that no row is too wide; and what comes in
-pieces is folded by the cells it takes.
+Our own sentences are folded between words, with the rows after the first indented; a word wider
+than a row is left whole for the terminal to break, so that a path or an address can still be
+copied. Untrusted text is broken within words too, so that no row is too wide; text that arrives in
+pieces is folded by its width in cells.
 """
 
 import re
@@ -34,7 +34,7 @@ def sentence(text: str, width: int, indent: str = "  ") -> Iterator[str]:
 
 
 def parts_in_rows(parts: Sequence[str], dot: str, width: int, start: str = "") -> Iterator[str]:
-    """Parts with dots between them, after `start`; none is broken that fits into a row."""
+    """Parts separated by dots, after `start`; a part that fits into a row is not broken."""
     row = ""
     for part in filter(None, parts):
         longer = f"{row} {dot} {part}" if row else f"{start}{part}"
@@ -46,12 +46,12 @@ def parts_in_rows(parts: Sequence[str], dot: str, width: int, start: str = "") -
 
 
 def hint_rows(hint: str, width: int) -> Iterator[str]:
-    """What to do next, below what went wrong."""
+    """The hint, below the error."""
     return sentence(f"  hint: {hint}", width, " " * (8 if width >= _NARROW else 2))
 
 
 def spans(text: str, width: int) -> Iterator[tuple[int, int]]:
-    """Where each row of a text begins and ends."""
+    """The start and end of each row of a text."""
     start = 0
     width = max(1, width)
     for line in text.split("\n"):
@@ -77,7 +77,7 @@ def _broken(line: str, width: int) -> Iterator[tuple[int, int]]:
             yield start, end
             start, end, used = begin, word.end(), long
             continue
-        # A word that fills more than a row begins where the last one ended.
+        # A word wider than a row begins where the last one ended.
         at = begin if used == 0 else word.start()
         start = begin if used == 0 else start
         for index in range(at, word.end()):
@@ -91,7 +91,7 @@ def _broken(line: str, width: int) -> Iterator[tuple[int, int]]:
 
 
 class Folding:
-    """Folds a line that comes in pieces; `start` is what a row begins with."""
+    """Folds a line that arrives in pieces; each row begins with `start`."""
 
     def __init__(self, width: int, start: str = "") -> None:
         self._room = max(1, width)

@@ -1,8 +1,8 @@
-"""A terminal that is written to from top to bottom, with something that moves on its last lines.
+"""A terminal that is written to from top to bottom, with a moving part on its last lines.
 
-A spinner, or a display that is pinned there. Both are drawn by a thread of their own, never in the
-middle of a line, and are gone before anything else is written. Whoever else writes to the same
-terminal holds the screen meanwhile.
+That is a spinner or a pinned display. Both are drawn by a separate thread, never in the middle of a
+line, and are removed before any other output. Other writers to the same terminal hold the screen
+meanwhile.
 """
 
 import os
@@ -19,9 +19,9 @@ _PERIOD = 0.1
 _ERASE_ROW = "\x1b[2K"
 _UP = "\x1b[1A"
 _USUAL_HEIGHT = 24
-# Frames for which a window has to keep its size before lines that it has folded are drawn anew.
+# Frames for which a window has to keep its size before lines that it has folded are redrawn.
 _STILL = 3
-# A wait shorter than this says nothing of its length.
+# The duration of a wait is shown only if it is longer than this.
 _WORTH_COUNTING = 1.0
 
 Draw = Callable[[int, int], Sequence[str]]
@@ -29,7 +29,7 @@ Draw = Callable[[int, int], Sequence[str]]
 
 
 class Screen:
-    """Writes to a text stream; safe to use from the thread that draws, each `period` seconds."""
+    """Writes to a text stream; thread-safe; a thread draws a frame each `period` seconds."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Screen:
         self._fresh = True
 
     def now(self) -> float:
-        """The time by which the screen draws."""
+        """The clock of the screen."""
         return self._monotonic()
 
     @property
     def width(self) -> int:
-        """How many cells a line has now."""
+        """The current number of cells of a line."""
         return self._size()[0]
 
     def line(self, text: str = "") -> None:
@@ -76,7 +76,7 @@ class Screen:
     def text(self, piece: str, *, elsewhere: bool = False) -> None:
         """Write a piece of text where the last one ended.
 
-        `elsewhere` says that somebody else writes it to this terminal, right after this.
+        `elsewhere`: something else writes it to this terminal, right after this.
         """
         if piece:
             self._write("" if elsewhere else piece, fresh=piece.endswith("\n"))
@@ -86,7 +86,7 @@ class Screen:
         self._write(piece, fresh=piece.endswith("\n"), keep=False)
 
     def end_line(self, *, elsewhere: bool = False) -> None:
-        """Make sure that what comes next begins a line."""
+        """Make sure that the next output begins a line."""
         if not self._fresh:
             self._write("" if elsewhere else "\n", fresh=True)
 
@@ -101,14 +101,14 @@ class Screen:
             self._label = label
 
     def rest(self) -> None:
-        """Take the spinner away."""
+        """Remove the spinner."""
         if self._label is not None:
             with self._changed:
                 self._label = None
                 self._erase()
 
     def pin(self, draw: Draw | None) -> None:
-        """Show what `draw` gives on the last lines from now on; `None` takes it away."""
+        """Show the result of `draw` on the last lines from now on; `None` removes it."""
         if not self.look.animate:
             return
         with self._changed:
@@ -119,7 +119,7 @@ class Screen:
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Keep everything away while somebody else has the terminal, as a person's question."""
+        """Draw nothing while something else uses the terminal, such as a question."""
         with self._changed:
             self._held += 1
             self._erase()
@@ -146,12 +146,12 @@ class Screen:
                 lines += self._pinned(width, height - 2)
             if self._label is not None:
                 lines.append(self._spinner(width))
-            # What stands there already is not written again; a new size may have folded it.
+            # Unchanged text is not written again; a new size may have folded it.
             if tuple(lines) != self._drawn or (lines and size != self._drawn_at):
                 self._draw(tuple(lines), size)
 
     def close(self) -> None:
-        """Take what moves away for good."""
+        """Remove what moves, permanently."""
         self.rest()
         self.pin(None)
         with self._changed:
@@ -161,9 +161,9 @@ class Screen:
             self._thread.join()
 
     def _is_restless(self, size: tuple[int, int]) -> bool:
-        """Whether the window has become narrower a moment ago, and may do so again.
+        """Whether the window became narrower a moment ago, and may do so again.
 
-        While it is dragged its size is known too late, some of the time.
+        While it is dragged, its size is sometimes known too late.
         """
         if size != self._last_size:
             self._still = 0 if size[0] < self._last_size[0] else _STILL
@@ -181,11 +181,11 @@ class Screen:
         return self.look.paint("dim", self.look.fit(f"{frame} {self._label}{long}", width - 1))
 
     def _draw(self, lines: tuple[str, ...], size: tuple[int, int]) -> None:
-        """Over what was drawn before, without a moment in which nothing is there.
+        """Draw over the last frame, without a moment in which nothing is shown.
 
-        Lines that stay as they are are left alone, and what has only grown is written on: a
-        window that is being made narrower folds its lines before anybody knows, and whoever goes
-        up then goes too few rows.
+        Unchanged lines are not written again, and lines that only grew are appended to: a window
+        that is being narrowed folds its lines before the new size is known, and moving the cursor
+        up would then be too few rows.
         """
         before = self._drawn if size == self._drawn_at else ()
         same = _same(before, lines)
@@ -210,7 +210,7 @@ class Screen:
                 return
             shown = self._erasing() + text
             if text and fresh and keep and self._pinned is not None and self._drawn:
-                # What is pinned stays, below the new line.
+                # What is pinned remains, below the new line.
                 shown += "\n".join(self._drawn)
                 self._drawn_width = self._size()[0]
             else:
@@ -229,9 +229,9 @@ class Screen:
         return _over((), self._rows(self._drawn, self._size()[0])) if self._drawn else ""
 
     def _rows(self, lines: Sequence[str], width: int) -> int:
-        """How many rows these lines of the last frame take now.
+        """How many rows these lines of the last frame occupy now.
 
-        A window that was made narrower since has folded them, or has left each where it was.
+        A window that was narrowed since has folded them, or has left each in its row.
         """
         width = width if self.look.reflows else self._drawn_width
         return sum(rows_taken(line, max(1, width)) for line in lines)
@@ -241,7 +241,7 @@ class Screen:
             self._thread = threading.Thread(target=self._run, name="spinner", daemon=True)
             self._thread.start()
         if self._label is None and self._pinned is None:
-            # Only then does it sleep; to wake it more often would put off the next frame.
+            # Only then does it sleep; waking it more often would delay the next frame.
             self._changed.notify()
 
     def _run(self) -> None:
@@ -253,11 +253,11 @@ class Screen:
                     try:
                         self.tick()
                     except OSError:
-                        # The terminal is gone; the next event finds that out by itself.
+                        # The terminal was closed; the next event detects that by itself.
                         return
 
     def _terminal_size(self) -> tuple[int, int]:
-        """As it is now: a person may have changed it."""
+        """The current size: the user may have changed it."""
         try:
             size = os.get_terminal_size(self._out.fileno())
         except (OSError, ValueError):
@@ -267,7 +267,7 @@ class Screen:
 
 
 def _same(before: Sequence[str], lines: Sequence[str]) -> int:
-    """How many of the first lines are as they were."""
+    """How many of the first lines are unchanged."""
     pairs = zip(before, lines, strict=False)
     return next(
         (at for at, (old, new) in enumerate(pairs) if old != new), min(map(len, (before, lines)))
@@ -275,10 +275,10 @@ def _same(before: Sequence[str], lines: Sequence[str]) -> int:
 
 
 def _over(lines: Sequence[str], rows: int) -> str:
-    """Writes lines from `rows` rows up to the cursor on, and nothing else stays there.
+    """Writes lines, starting `rows` rows above the cursor, and removes all else there.
 
-    Row by row, each erased whole: tmux takes one that was erased in part for as long as it was,
-    and keeps what it is told to erase from the top of the screen on.
+    Each row is erased whole: tmux keeps the old length of a row that was erased in part, and keeps
+    rows that are erased from the top of the screen down.
     """
     spare = max(0, rows - max(1, len(lines)))
     up = f"{_ERASE_ROW}{_UP}" * spare + _UP * (rows - 1 - spare)

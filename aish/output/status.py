@@ -1,4 +1,4 @@
-"""What is said of a run in short: what it came to, tokens, durations, and its cassette."""
+"""Short texts about a run: its result, tokens, durations, and its cassette."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +20,7 @@ _MINUTE = 60
 _TEN_SECONDS = 9.95
 
 
-# Texts of ours that have a difference in them, line by line; what strangers said has one line.
+# Our own texts that contain a diff, line by line; untrusted texts have one line.
 _BLOCKS = frozenset({"cassette", "comparison", "not_recorded", "unused_interactions"})
 
 OF_ITEMS = frozenset({"items", "items_stopped", "max_failures"})
@@ -28,18 +28,18 @@ OF_ITEMS = frozenset({"items", "items_stopped", "max_failures"})
 
 
 def lines_of(text: str, code: str) -> Sequence[str]:
-    """A reason or a notice as it is shown: by `code`, in several lines or in one."""
+    """A reason or a notice as shown: depending on `code`, in several lines or in one."""
     return text.split("\n") if code in _BLOCKS else (text,)
 
 
 def retry_text(event: Retry, reason: str) -> str:
-    """What is asked again, why, and when."""
+    """What is retried, why, and when."""
     again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
     return f"retry: {event.endpoint}: {reason}; {again}"
 
 
 def exit_lines(end: Exit) -> Sequence[str]:
-    """Why a run did not end well, the exit code first."""
+    """Why a run did not succeed, the exit code first."""
     first, *rest = lines_of(end.reason, end.name)
     return f"exit {end.code} ({end.name}): {first}", *rest
 
@@ -53,7 +53,7 @@ _MODES: Mapping[CassetteMode, str] = {
 
 
 def cassette_text(info: CassetteInfo) -> str:
-    """What happens to a run's cassette, said before it begins: recording costs money."""
+    """What happens to a run's cassette, shown before it begins: recording costs money."""
     return _MODES[info.mode].format(info.path)
 
 
@@ -81,7 +81,7 @@ class Tally:
                 pass
 
     def parts(self, finished: RunFinished) -> Sequence[str]:
-        """The closing line in its parts, the status first."""
+        """The parts of the closing line, the status first."""
         parts = [finished.status, counted(self._steps, "step")]
         if self._calls:
             parts.append(counted(self._calls, "tool call"))
@@ -102,7 +102,7 @@ class Tally:
 
 
 def tokens_text(usage: Usage) -> str:
-    """`412 in / 96 out tokens`; what is unknown is `?`, and empty if all of it is."""
+    """`412 in / 96 out tokens`; unknown values are `?`; empty if all are unknown."""
     if usage.input is None and usage.output is None:
         return ""
     known = ("?" if count is None else f"{count:,}" for count in (usage.input, usage.output))
@@ -110,7 +110,7 @@ def tokens_text(usage: Usage) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration as people say it: `0.03 s`, `1.8 s`, `2 min 5 s`."""
+    """A readable duration: `0.03 s`, `1.8 s`, `2 min 5 s`."""
     if seconds < 1:
         return f"{seconds:.2f} s"
     if seconds < _TEN_SECONDS:

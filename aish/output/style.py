@@ -1,4 +1,4 @@
-"""What a terminal can do and wants: colour, movement, width, characters."""
+"""The abilities and settings of a terminal: colour, movement, width, characters."""
 
 import os
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ _SGR: Mapping[Style, str] = {
     "cyan": "36",
 }
 _STYLES = lazy_pattern(r"\x1b\[[0-9;]*m")
-# Terminals that do not fold anew what stands on them: xterm and screen say by a variable who
-# they are, for many others call themselves the same.
+# Terminals that do not refold their text: xterm and screen are recognized by a variable, for many
+# others use the same name.
 _LEAVING = frozenset({"linux", "screen", "st", "vt100", "vt220"})
 _OF_LEAVING = ("XTERM_VERSION", "STY")
 _NARROWEST = 20
@@ -30,7 +30,7 @@ _USUAL = 80
 
 @frozen
 class Glyphs:
-    """The characters frames are made of; one set for terminals that only know ASCII."""
+    """The characters that frames consist of; one set for ASCII-only terminals."""
 
     step: str = "●"
     skipped: str = "○"
@@ -54,8 +54,8 @@ ASCII = Glyphs("*", "o", ">", "<", "|", "`", "-", "x", "!", "-", "...", "->", "|
 class Look:
     """How to draw on one terminal.
 
-    `follows` if its width may change while it is drawn on; `reflows` if it then folds anew what
-    stands on it, as most do.
+    `follows`: its width may change while it is drawn on; `reflows`: it then refolds its text, as
+    most terminals do.
     """
 
     color: bool = False
@@ -66,16 +66,16 @@ class Look:
     reflows: bool = True
 
     def paint(self, style: Style, text: str) -> str:
-        """The text in a style, where there is colour."""
+        """The text in a style, if there is colour."""
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self.color else text
 
     def row(self, text: str, style: Style | None = None) -> str:
-        """Any text on one line that is as wide as the terminal at most."""
+        """Any text on one line, at most as wide as the terminal."""
         shown = self.fit(for_line(text), self.width)
         return self.paint(style, shown) if style else shown
 
     def fit(self, text: str, width: int) -> str:
-        """One line cut to `width` cells, which it says by an ellipsis."""
+        """One line cut to `width` cells; an ellipsis marks the cut."""
         if cells(text) <= width:
             return text
         room = max(0, width - len(self.glyphs.cut))
@@ -110,12 +110,12 @@ def look_of(out: TextIO, environ: Mapping[str, str]) -> Look:
 
 
 def cells(text: str) -> int:
-    """How many columns a text without control characters takes."""
+    """The number of columns of a text without control characters."""
     return len(text) if text.isascii() else sum(map(_cell, text))
 
 
 def rows_taken(line: str, width: int) -> int:
-    """How many rows a line takes that is written on a terminal of some width."""
+    """The number of rows that a line occupies on a terminal of the given width."""
     shown = without_styles(line)
     if shown.isascii():
         return max(1, -(-len(shown) // width))
@@ -141,7 +141,7 @@ def _cell(character: str) -> int:
 
 
 def _reflows(environ: Mapping[str, str]) -> bool:
-    """Not those that cut lines off, or leave them, when they are made narrower."""
+    """False for those that cut or keep lines when they are narrowed."""
     if environ.get("TMUX"):
         return True
     named = environ.get("TERM", "").partition("-")[0]

@@ -1,1 +1,1 @@
-"""Asking the person at a terminal."""
+"""Questions to the user at a terminal."""

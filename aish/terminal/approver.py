@@ -1,6 +1,6 @@
-"""Asking the person at the terminal about a tool call or a proposed command line (P2, P9).
+"""Asks the user at the terminal about a tool call or a proposed command line (P2, P9).
 
-A question is made of rows, all of it; a long one is shown in pages. Secrets in it are masked (X4).
+A question is shown in full, as rows; a long one in pages. Secrets in it are masked (X4).
 """
 
 import json
@@ -25,7 +25,7 @@ _REST = "all"
 
 
 async def show_pages(terminal: Terminal, rows: Sequence[str]) -> bool:
-    """Show all rows; false where the person had enough before the end."""
+    """Show all rows; false if the user stopped before the end."""
     start, everything = 0, False
     while True:
         size = len(rows) if everything else max(terminal.height - _FOR_THE_PROMPT, _LEAST)
@@ -58,7 +58,7 @@ _Span = tuple[int, int]
 
 @dataclass(slots=True)
 class Masks:
-    """Masks values, and keeps the tags of those that it hid."""
+    """Masks values, and keeps the tags of the masked ones."""
 
     secrets: Secrets | None
     used: dict[str, None] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Masks:
         return "".join((*pieces, text[end:]))
 
     def json(self, value: JsonValue, key: str = "", *, first: bool = True) -> JsonValue:
-        """Everything in a value, keys and numbers too."""
+        """A value with everything masked, including keys and numbers."""
         if not self.secrets or value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
@@ -89,7 +89,7 @@ class Masks:
             for name, one in value.items():
                 shown = self.text(name)
                 while shown in found:
-                    # Two names that are hidden alike are still two.
+                    # Two names with the same masked form are still two.
                     shown += "'"
                 found[shown] = self.json(one, name)
             return found
@@ -101,7 +101,7 @@ class Masks:
 
 
 def _without(span: _Span, shown: Sequence[_Span]) -> Iterator[_Span]:
-    """What is left of a span without what has to be shown."""
+    """The parts of a span outside of what has to be shown."""
     at, end = span
     for start, stop in sorted(shown):
         if at < min(start, end):
@@ -112,7 +112,7 @@ def _without(span: _Span, shown: Sequence[_Span]) -> Iterator[_Span]:
 
 
 def _shown(text: str, key: str, *, first: bool) -> list[_Span]:
-    """What is not hidden of a text: command, path, host."""
+    """The part of a text that is not masked: command, path, host."""
     name = key.lower()
     if _PATH_KEYS.search(name):
         return [(0, len(text))]
@@ -136,7 +136,7 @@ _LONGEST_RULE = 1000
 
 @frozen
 class Sheet:
-    """A question laid out for one width: who asks, what is sent, and what an "always" stores."""
+    """A question laid out for one width: who asks, what is sent, and which rule "always" stores."""
 
     width: int
     head: tuple[str, ...]
@@ -146,12 +146,12 @@ class Sheet:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is more than a person reads without being told how much it is."""
+        """Whether it is so long that its size has to be named."""
         return len(self.arguments) > MOST_ROWS
 
     @property
     def offers_always(self) -> bool:
-        """Whether "always" is an answer."""
+        """Whether "always" is an accepted answer."""
         return bool(self.always)
 
     def whole(self) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ class Sheet:
         return (*self.head, *label, *self.arguments, *self.always)
 
     def beginning(self) -> tuple[str, ...]:
-        """Head and tail of one that is long, and how much is between them."""
+        """The head and tail of a long question, and how much is between them."""
         left_out = len(self.arguments) - _FIRST - _LAST
         rows = len(self.arguments)
         return (
@@ -177,7 +177,7 @@ def sheet_of(question: Question, width: int, secrets: Secrets | None = None) -> 
 
     Raises:
         RecursionError: the arguments are nested too deeply.
-        ValueError: they are nothing that JSON can say.
+        ValueError: JSON cannot represent them.
     """
     masks = Masks(secrets)
     lines = _arguments(masks.json(question.arguments)).split("\n")
@@ -192,7 +192,7 @@ def sheet_of(question: Question, width: int, secrets: Secrets | None = None) -> 
 
 
 def barred_arguments(arguments: object, width: int) -> Iterator[str]:
-    """The JSON that will be sent, all of it, behind the bar."""
+    """The complete JSON that will be sent, behind the bar."""
     for line in _arguments(arguments).split("\n"):
         yield from barred(line, width)
 
@@ -218,7 +218,7 @@ def _head(question: Question, masks: Masks, width: int) -> Iterator[str]:
 
 
 def _lookalikes(question: Question) -> str:
-    """The names that have letters which pass for Latin ones; `paths` and `p\u0430ths` are two."""
+    """The names with letters that look like Latin ones; `paths` and `p\u0430ths` are two."""
     name = question.tool.name
     names = [name.server, name.name, *_keys(question.arguments)]
     odd = [one for one in names if not one.isascii() and _LOOKALIKE in suspicious(one)]
@@ -236,20 +236,20 @@ def _keys(value: JsonValue) -> Iterator[str]:
 
 
 def _always(rule: str | None, secrets: Secrets | None, width: int) -> Iterator[str]:
-    """The rule that would be stored; none where it cannot be shown as it is."""
+    """The rule that would be stored; none if it cannot be shown unchanged."""
     if rule is None or len(rule) > _LONGEST_RULE or (secrets and secrets.mask(rule) != rule):
         return
     yield from labelled("always", f"auto_approve {visible(rule)}, for this session", width)
 
 
 def _place(question: Question) -> str:
-    """Where in the run, for a person who watches several steps at once."""
+    """The place in the run, for a user who watches several steps at once."""
     parts = (("step", question.place.step), ("item", question.place.item))
     return ", ".join(f"{key} {value}" for key, value in parts if value)
 
 
 def _arguments(arguments: object) -> str:
-    """The JSON that will be sent, laid out; the line ends inside its strings stay escaped."""
+    """The JSON that will be sent, laid out; line ends inside its strings remain escaped."""
     sent = json.dumps(arguments, default=writable)
     laid_out = json.dumps(json.loads(sent), indent=2, ensure_ascii=False)
     if laid_out.isascii():
@@ -271,7 +271,7 @@ _VIEW = frozenset({"v", "view"})
 class TerminalApprover:
     """Asks one question at a time; only `y` or `yes` is yes, only `a` or `always` is always.
 
-    Talks to `/dev/tty`, to the descriptors given, or where `turns` says.
+    Uses `/dev/tty`, the given descriptors, or the terminal of `turns`.
     """
 
     def __init__(
@@ -288,18 +288,18 @@ class TerminalApprover:
 
     @property
     def attended(self) -> bool:
-        """Whether there is a terminal; a pipe is not a person."""
+        """Whether there is a terminal; a pipe does not count."""
         return self._turns.attended
 
     async def ask(self, question: Question) -> Answer:
-        """Anything but `no` only where it was typed after the whole question was shown."""
+        """Anything but `no` only if it was typed after the whole question was shown."""
         if not self.attended:
             return "no"
         try:
             async with self._turns.take() as terminal:
                 return await self._asked(terminal, question)
         except OSError:
-            # A terminal that goes away has not said yes.
+            # A closed terminal is no approval.
             return "no"
 
     async def _asked(self, terminal: Terminal, question: Question) -> Answer:
@@ -331,7 +331,7 @@ async def _answer(terminal: Terminal, sheet: Sheet) -> Answer:
 
 
 async def _shown_all(terminal: Terminal, sheet: Sheet) -> bool:
-    """Whether the person has looked at everything of a long call."""
+    """Whether the user has seen everything of a long call."""
     await terminal.show(sheet.beginning())
     while True:
         typed = await terminal.ask(VIEW)
@@ -354,7 +354,7 @@ _SPELLED_OUT = "invisible characters are spelled out"
 async def ask_command(
     command: str, terminal: Turns, *, secrets: Secrets | None = None
 ) -> CommandAnswer:
-    """What a person says to one line; `no` to anything that is more than that, unasked."""
+    """The user's answer to one line; `no`, unasked, to several lines or none."""
     if not terminal.attended or not command.strip() or not _LINE_ENDS.isdisjoint(command):
         return "no"
     shown = visible(Masks(secrets).text(command, "command"))
@@ -363,7 +363,7 @@ async def ask_command(
         async with terminal.take() as screen:
             said = await _said(screen, shown, note)
     except OSError:
-        # A terminal that goes away has not said yes.
+        # A closed terminal is no approval.
         return "no"
     if said in YES:
         return "yes"
@@ -371,12 +371,12 @@ async def ask_command(
 
 
 async def _said(screen: Terminal, shown: str, note: str) -> str:
-    """What is typed after all of it was seen; nothing where somebody stops reading."""
+    """The answer typed after everything was shown; nothing if the user stops reading."""
     while True:
         width = screen.width
         rows, prompt = _question(shown, width)
         rows = ("", *rows, *(words(note, width) if note else ()))
-        # What scrolls out of sight is not seen, and a command may begin with the worst of it.
+        # Text that scrolls away is not seen, and the worst part of a command may come first.
         if len(rows) < screen.height:
             await screen.show(rows)
         elif not await show_pages(screen, rows):
@@ -391,7 +391,7 @@ async def _said(screen: Terminal, shown: str, note: str) -> str:
 def _question(shown: str, width: int) -> tuple[tuple[str, ...], str]:
     """The rows of a command that does not fit into the prompt, and the prompt."""
     prompt = f"run '{shown}'? [y/N/e]"
-    # Broken at its spaces, a command would be another one; and it must not begin a line.
+    # A command broken at its spaces would be a different one; and it must not begin a line.
     if len(prompt) + 2 < width and prompt.isascii():
         return (), prompt
     return tuple(barred(shown, width)), "run this? [y/N/e]"

@@ -1,7 +1,7 @@
-"""A server asks the person for something while a call of it runs (M11): a flat form, its fields.
+"""A server requests input from the user while a call of it runs (M11): a flat form, its fields.
 
-Everything in such a request is untrusted text: it stands behind the bar, below a line of ours
-that says which server asks. What was typed is shown once more before it is sent.
+Everything in such a request is untrusted text: it is shown behind the bar, below a line of our own
+that names the server. The input is shown once more before it is sent.
 """
 
 import json
@@ -28,12 +28,12 @@ _EMAIL = re.compile(r"[^@\s\x00-\x1f]+@[^@\s\x00-\x1f]+\.[^@\s\x00-\x1f.]+")
 
 
 class FieldError(ValueError):
-    """A form that cannot be filled in at a terminal, or a value that does not fit; a sentence."""
+    """A form that cannot be filled in at a terminal, or an invalid value, in one sentence."""
 
 
 @frozen
 class Choice:
-    """One of the values of a list, and how it is called."""
+    """One of the values of a list, and its name."""
 
     value: str
     title: str
@@ -41,7 +41,7 @@ class Choice:
 
 @frozen
 class Field:
-    """One field; `schema` is what a value has to fit, `default` is `None` where there is none."""
+    """One field; `schema` is that of its values, `default` is `None` if there is none."""
 
     name: str
     title: str
@@ -54,17 +54,17 @@ class Field:
 
     @property
     def wants(self) -> str:
-        """What it takes, in words of ours; the format's name is one we know."""
+        """A description of the expected value; the format's name is one we know."""
         form = self.schema.get("format")
         known = self.kind == "text" and isinstance(form, str) and form in _FORMATS
         return f"text, {form}" if known else self.kind
 
 
 def value_of(field: Field, typed: str) -> JsonValue:
-    """The value that a line stands for.
+    """The value that a line represents.
 
     Raises:
-        FieldError: it does not fit; the text says what would.
+        FieldError: it is invalid; the message says what is expected.
     """
     value = _READ[field.kind](field, typed)
     _check_bounds(field, value)
@@ -72,7 +72,7 @@ def value_of(field: Field, typed: str) -> JsonValue:
 
 
 def check_value(field: Field, value: JsonValue) -> None:
-    """Whether a value is of the field's kind and within its bounds.
+    """Check that a value has the field's type and is within its bounds.
 
     Raises:
         FieldError: it is not.
@@ -91,7 +91,7 @@ def _read_choices(field: Field, typed: str) -> JsonValue:
 
 
 def _chosen(field: Field, typed: str) -> str:
-    """By its number or its name; where a name is a number, the name is meant."""
+    """Selected by number or name; if a name is a number, the name is meant."""
     for choice in field.choices:
         if typed in {choice.value, choice.title}:
             return choice.value
@@ -127,7 +127,7 @@ _READ: Mapping[Kind, Callable[[Field, str], JsonValue]] = {
 
 
 def _check_type(field: Field, value: JsonValue) -> None:
-    """Whether a value is of the field's kind."""
+    """Check that a value has the field's type."""
     values = {choice.value for choice in field.choices}
     match field.kind:
         case "text":
@@ -148,7 +148,7 @@ def _check_type(field: Field, value: JsonValue) -> None:
 
 
 def _check_bounds(field: Field, value: JsonValue) -> None:
-    """Whether a value of the right kind is within what the schema says."""
+    """Check that a value of the right type is within the bounds of the schema."""
     if isinstance(value, bool):
         return
     if isinstance(value, str) and field.kind == "text":
@@ -175,7 +175,7 @@ def _check_size(field: Field, size: float, least: str, most: str, noun: str) -> 
 
 
 def _check_pattern(field: Field, value: str) -> None:
-    """By the bounded checker; a pattern that it does not know cannot be said to be met."""
+    """Uses the bounded checker; a pattern that it does not support cannot be checked."""
     pattern = field.schema.get("pattern")
     if pattern is None:
         return
@@ -223,7 +223,7 @@ def _is_number(value: JsonValue) -> TypeGuard[int | float]:
 
 
 def is_list(value: JsonValue) -> TypeGuard[Sequence[JsonValue]]:
-    """Whether a value is a list of JSON."""
+    """Whether a value is a JSON list."""
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
@@ -235,7 +235,7 @@ def fields_of(schema: JsonValue, mode: str = "form") -> tuple[Field, ...]:
     """The fields of a `requestedSchema`, in its order.
 
     Raises:
-        FieldError: it asks for something that cannot be typed in a line.
+        FieldError: it requests a value that cannot be typed in a line.
     """
     if mode != "form":
         raise FieldError("it asks in an unknown way")
@@ -270,7 +270,7 @@ def _field(name: str, schema: JsonValue, *, required: bool) -> Field:
 
 
 def _with_default(field: Field, default: JsonValue) -> Field:
-    """The field with its default, where that is a value it takes."""
+    """The field with its default, if that is a valid value."""
     try:
         check_value(field, default)
     except FieldError:
@@ -336,8 +336,8 @@ _MOST_ROWS = 60
 class TerminalElicitor:
     """The `Elicit` of `mcp`: the server's alias and its params in, the result out.
 
-    `decline` is a no, also to a page that should be opened: none ever is. `cancel` is the end of
-    the input, Ctrl-C, or a terminal that went away.
+    `decline` is a refusal, also of a page that should be opened: none ever is. `cancel` is the end
+    of input, Ctrl-C, or a closed terminal.
     """
 
     def __init__(self, turns: Turns, *, secrets: Secrets | None = None) -> None:
@@ -345,14 +345,14 @@ class TerminalElicitor:
         self._secrets = secrets
 
     async def __call__(self, server: str, params: JsonObject) -> JsonObject:
-        """The `ElicitResult`; what is accepted fits what was asked for."""
+        """The `ElicitResult`; accepted content matches the requested schema."""
         if not self._turns.attended:
             return DECLINED
         try:
             async with self._turns.take(interrupts=False) as terminal:
                 return await self._asked(terminal, server, params)
         except OSError:
-            # Whoever has no terminal any more has not answered.
+            # Without a terminal there is no answer.
             return CANCELLED
 
     async def _asked(self, terminal: Terminal, server: str, params: JsonObject) -> JsonObject:
@@ -375,7 +375,7 @@ class TerminalElicitor:
 
 
 async def _filled_in(terminal: Terminal, fields: Sequence[Field]) -> JsonObject:
-    """The answers of a person who wants to give some."""
+    """The answers of a user who agrees to answer."""
     sent = f"{counted(len(fields), 'field')}; nothing is sent before you have confirmed it"
     await terminal.show(words(f"{sent}; {_GIVE_UP}", terminal.width))
     typed = await terminal.ask(BEGIN)
@@ -399,7 +399,7 @@ async def _filled_in(terminal: Terminal, fields: Sequence[Field]) -> JsonObject:
 
 
 async def _value(terminal: Terminal, one: Field) -> Mapping[str, JsonValue] | None:
-    """What a person gives for a field, nothing of one that is left out; `None` at the end."""
+    """The user's value for a field, nothing if it is left out; `None` at the end of input."""
     while True:
         typed = await terminal.fill(">")
         if typed is None:
@@ -435,7 +435,7 @@ def _page_rows(server: str, message: str, url: str, width: int) -> Iterator[str]
 
 
 def _field_rows(one: Field, number: int, count: int, width: int) -> Iterator[str]:
-    """What is asked in one field, ours first; a stranger's words behind the bar."""
+    """The question for one field, our own line first; untrusted text behind the bar."""
     yield ""
     need = "required" if one.required else "optional"
     yield from words(f"field {number} of {count}: {one.wants}, {need}", width)
@@ -454,7 +454,7 @@ def _field_rows(one: Field, number: int, count: int, width: int) -> Iterator[str
 
 
 def _some(rows: Iterator[str], width: int) -> Iterator[str]:
-    """As many rows as a person reads before a question, and how many more there are."""
+    """As many rows as are readable before a question, and the number of those left."""
     every = tuple(rows)
     yield from every[:_MOST_ROWS]
     if len(every) > _MOST_ROWS:

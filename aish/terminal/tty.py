@@ -1,8 +1,8 @@
 """The terminal device: shows text and reads one line that was typed after it (P2).
 
-Waits through the event loop, so that Ctrl-C and time limits work while a person thinks, and uses
-`/dev/tty`, so that pipes on stdin and stdout do not get in the way and cannot answer. Sets the
-modes in which a line is typed and seen, and lets one question at a time have the terminal.
+Waits through the event loop, so that Ctrl-C and time limits work while a question is open, and uses
+`/dev/tty`, so that pipes on stdin and stdout neither interfere nor can answer. Sets the terminal
+modes for reading a line, and lets one question at a time use the terminal.
 """
 
 import os
@@ -29,7 +29,7 @@ CTRL_C = b"\x03"
 
 @contextmanager
 def line_mode(device: int, *, interrupts: bool = True) -> Generator[None, None, None]:
-    """Lines, with echo; what was set before is set again at the end.
+    """Line input with echo; the previous modes are restored at the end.
 
     Without `interrupts` Ctrl-C sends no signal: it ends the line, as its last character.
 
@@ -42,7 +42,7 @@ def line_mode(device: int, *, interrupts: bool = True) -> Generator[None, None, 
 
 @contextmanager
 def every_key(device: int) -> Generator[None, None, None]:
-    """What was typed can be read without waiting for the end of a line.
+    """Input can be read without waiting for the end of a line.
 
     Raises:
         OSError: the terminal is gone.
@@ -52,7 +52,7 @@ def every_key(device: int) -> Generator[None, None, None]:
 
 
 def drop_typed(device: int) -> None:
-    """Throw away what was typed and not read.
+    """Discard input that was typed and not read.
 
     Raises:
         OSError: the terminal is gone.
@@ -70,7 +70,7 @@ def _changed(device: int, change: Callable[[list[Any]], list[Any]]) -> Generator
     try:
         yield
     finally:
-        # Where it went away there is nothing to be set.
+        # After the terminal was closed there is nothing to set.
         with suppress(OSError):
             _set(device, before)
 
@@ -109,7 +109,7 @@ def _modes(device: int) -> list[Any]:
 
 def _set(device: int, modes: list[Any]) -> None:
     try:
-        # At once: output that was stopped by the person would hold up anything else.
+        # At once: output that the user has stopped would block everything else.
         termios.tcsetattr(device, termios.TCSANOW, modes)
     except termios.error as gone:
         raise OSError(*gone.args) from gone
@@ -127,12 +127,12 @@ _UNABLE = frozenset({"", "dumb"})
 
 
 class Terminal:
-    """A terminal by descriptors that do not block; whoever opened them closes them."""
+    """A terminal by non-blocking descriptors; whoever opened them closes them."""
 
     def __init__(self, reader: int, writer: int) -> None:
         self.reader = reader
         self._writer = writer
-        # Pasted text is marked by what can do so: an answer that comes with the mark is none.
+        # Terminals that can do so mark pasted text: marked input is no answer.
         self._marks = os.environ.get("TERM", "") not in _UNABLE
 
     @property
@@ -146,14 +146,14 @@ class Terminal:
         return self._size.lines or _USUAL_SIZE.lines
 
     async def show(self, rows: Iterable[str]) -> None:
-        """Write rows, each on its own."""
+        """Write rows, each on its own line."""
         await self._write("".join(f"{row}\n" for row in rows))
 
     async def ask(self, prompt: str) -> str | None:
         """Show a prompt, one space after it, and return the line typed after it.
 
-        `None` at the end of input, and where it was not typed but pasted, or more came with it.
-        What was typed before is thrown away, so that it cannot answer a question unseen.
+        `None` at the end of input, and if the input was pasted, or more followed. Earlier input is
+        discarded, so that it cannot answer an unseen question.
         """
         marks = self._marks
         try:
@@ -174,7 +174,7 @@ class Terminal:
 
     async def _prompted(self, prompt: str) -> str | None:
         text = "\n".join(words(prompt, self.width)) + " "
-        # Whoever sees the prompt to its end can answer: nothing is thrown away after that.
+        # Whoever sees the prompt to its end can answer: nothing is discarded after that.
         await self._write(text[:-_LAST])
         drop_typed(self.reader)
         await self._write(text[-_LAST:])
@@ -183,7 +183,7 @@ class Terminal:
             line = await self._line()
         finally:
             if line is None:
-                # The cursor is left behind the prompt: what comes next begins a line.
+                # The cursor remains after the prompt: the next output begins a line.
                 self._write_at_once("\n")
         return line
 
@@ -201,14 +201,14 @@ class Terminal:
             try:
                 waiting = waiting[os.write(self._writer, waiting[:_PIECE]) :]
             except BlockingIOError:
-                # There was room, for less than a line's end takes.
+                # There was room, but for less than a line end.
                 await anyio.sleep(_MOMENT)
 
     def _write_at_once(self, text: str) -> None:
         try:
             os.write(self._writer, text.encode())
         except OSError:
-            # A terminal that went away, or is stopped, needs no line end.
+            # A terminal that is closed or stopped needs no line end.
             return
 
     async def _line(self) -> str | None:
@@ -229,7 +229,7 @@ class Terminal:
         return line.decode("utf-8", "replace")
 
     async def _more_came(self) -> bool:
-        """Whether something follows a line sooner than fingers do, also less than a line."""
+        """Whether more input follows a line sooner than a person types, even less than a line."""
         with every_key(self.reader), anyio.move_on_after(_PASTE_MOMENT):
             await anyio.wait_readable(self.reader)
             return True
@@ -237,7 +237,7 @@ class Terminal:
 
 
 def is_terminal(reader: int, writer: int) -> bool:
-    """Whether a person could sit at both ends."""
+    """Whether both ends are terminals."""
     try:
         return os.isatty(reader) and os.isatty(writer)
     except OSError:
@@ -245,7 +245,7 @@ def is_terminal(reader: int, writer: int) -> bool:
 
 
 def has_terminal() -> bool:
-    """Whether this process has a terminal at all."""
+    """Whether this process has a terminal."""
     try:
         with controlling_terminal():
             return True
@@ -255,22 +255,22 @@ def has_terminal() -> bool:
 
 @contextmanager
 def controlling_terminal() -> Generator[Terminal, None, None]:
-    """The terminal this process belongs to; an `OSError` where it belongs to none."""
+    """The terminal of this process; an `OSError` if it has none."""
     with _device("/dev/tty") as device:
         yield Terminal(device, device)
 
 
 @contextmanager
 def terminal_of(reader: int, writer: int) -> Generator[Terminal, None, None]:
-    """The terminal behind two descriptors; an `OSError` where they are none."""
+    """The terminal of two descriptors; an `OSError` if they have none."""
     with _device(os.ttyname(reader)) as typed, _device(os.ttyname(writer)) as shown:
         yield Terminal(typed, shown)
 
 
 @contextmanager
 def _device(path: str) -> Generator[int, None, None]:
-    # Opened anew each time, so that `O_NONBLOCK` is ours alone: a descriptor that came from
-    # somewhere is shared, and a write to a terminal that was stopped would hold everything up.
+    # Opened anew each time, so that `O_NONBLOCK` applies only here: inherited descriptors are
+    # shared, and writing to a stopped terminal would block everything.
     device = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield device
@@ -279,9 +279,9 @@ def _device(path: str) -> Generator[int, None, None]:
 
 
 class Turns:
-    """The terminal of this process, or the one behind two descriptors, for who asks a person.
+    """The terminal of this process, or of two descriptors, for questions to the user.
 
-    `pause` is entered while a question stands on the screen: whoever draws there stops.
+    `pause` is entered while a question is on the screen: other drawing stops.
     """
 
     def __init__(
@@ -297,17 +297,17 @@ class Turns:
 
     @property
     def attended(self) -> bool:
-        """Whether there is a terminal; a pipe is not a person."""
+        """Whether there is a terminal; a pipe does not count."""
         return is_terminal(*self._streams) if self._streams else has_terminal()
 
     @asynccontextmanager
     async def take(self, *, interrupts: bool = True) -> AsyncGenerator[Terminal, None]:
-        """The terminal, for one question, in a state in which lines can be typed.
+        """The terminal, for one question, in line input mode.
 
         Without `interrupts` Ctrl-C is the end of the input and no signal.
 
         Raises:
-            OSError: there is no terminal, or it went away.
+            OSError: there is no terminal, or it was closed.
         """
         async with self._one_at_a_time:
             with (

@@ -1,16 +1,16 @@
-"""The twin of the approver for runs with nobody there (P3)."""
+"""The counterpart of the approver for unattended runs (P3)."""
 
 from aish.core.protocols import Answer, Question
 
 
 class Unattended:
-    """Says no at once."""
+    """Answers `no` at once."""
 
     @property
     def attended(self) -> bool:
-        """Never."""
+        """Always false."""
         return False
 
     async def ask(self, question: Question) -> Answer:  # ruff: ignore[unused-method-argument, no-self-use] - nobody is there
-        """No."""
+        """Always `no`."""
         return "no"

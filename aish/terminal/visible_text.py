@@ -1,9 +1,9 @@
-"""A text with nothing in it that a person cannot see, folded at the terminal's width (P2, P9).
+"""Text without invisible characters, folded at the terminal's width (P2, P9).
 
-Stricter than `aish.core.text`: what is fine in an answer is not in what a person says yes to: a
-space that is none, a mark that strikes a letter through, a character that no font has. Each is
-spelled out, as a no-break space is. Untrusted text stands behind a bar, so that it cannot
-begin a line and pass for ours; a broken bar says that a row continues the line above.
+Stricter than `aish.core.text`: what is harmless in an answer may not be in an approval: an unusual
+space, a mark that strikes a letter through, a character that no font has. Each is escaped, as a
+no-break space is. Untrusted text is shown behind a bar, so that it cannot begin a line and look
+like ours; a broken bar means that a row continues the line above.
 """
 
 import re
@@ -16,7 +16,7 @@ from aish.core.text import for_line
 _MOST_MARKS = 3
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"})
 _MARKS = frozenset({"Mn", "Me"})
-# These have a category that is seen, and no ink: a blank of Braille, a note without a head.
+# Visible by their category, but without ink: a Braille blank, a note without a head.
 _BLANK = frozenset("\u2800\U0001d159")
 _SELECTORS = frozenset("\ufe0e\ufe0f")
 _OVERLAY = 1
@@ -24,7 +24,7 @@ _FIRST_LONG = 0x10000
 
 
 def visible(text: str) -> str:
-    """The text on one line, in characters that can all be seen and told apart from nothing."""
+    """The text on one line, in characters that are all visible and distinguishable from nothing."""
     shown = for_line(text)
     if shown.isascii():
         return shown
@@ -32,7 +32,7 @@ def visible(text: str) -> str:
     marks = _MOST_MARKS
     for character in shown:
         kind = _kind(character)
-        # A mark needs a letter to stand on, and stacks of them cover what is above and below.
+        # A mark needs a base letter, and stacked marks cover what is above and below.
         marks = marks + 1 if kind == "mark" else 0 if kind == "base" else _MOST_MARKS
         hidden = kind == "hidden" or (kind == "mark" and marks > _MOST_MARKS)
         pieces.append(spelled(character) if hidden else character)
@@ -40,19 +40,19 @@ def visible(text: str) -> str:
 
 
 def spelled(character: str) -> str:
-    """A character by its number."""
+    """The escape of a character, by its number."""
     code = ord(character)
     return f"\\u{code:04x}" if code < _FIRST_LONG else f"\\U{code:08x}"
 
 
 def cells(character: str) -> int:
-    """The columns that a character takes at most."""
+    """The maximum number of columns of a character."""
     return 1 if character.isascii() else _wide(character)
 
 
 @lru_cache(maxsize=4096)
 def _kind(character: str) -> str:
-    """`base`, `mark`, `hidden`, or `other`: what no mark may stand on."""
+    """`base`, `mark`, `hidden`, or `other`: what no mark may follow."""
     category = unicodedata.category(character)
     if character == " ":
         return "other"
@@ -75,7 +75,7 @@ _GOES_ON = FOLD.lstrip()
 _LEAST_ROOM = 12
 _LONGEST_ESCAPE = 10
 _TOKEN = re.compile(r"\\(?:u[0-9a-f]{4}|x[0-9a-f]{2}|U[0-9a-f]{8}|.)|.")
-# Up to and with an escaped line end, after which a reader expects the next row; not for the quote
+# Including an escaped line end, after which a reader expects the next row; but not for the quote
 # that closes a text.
 _TEXT_LINE = re.compile(r"(?:[^\\]+|\\[^n]|\\n(?=\",?$))*(?:\\n|\\?$)")
 _NARROW = 40
@@ -89,26 +89,26 @@ def barred(line: str, width: int) -> Iterator[str]:
 
 
 def barred_text(text: str, width: int) -> Iterator[str]:
-    """A stranger's text of any number of lines behind the bar, all of it visible."""
+    """Untrusted text of any number of lines behind the bar, all of it visible."""
     for line in text.split("\n"):
         for number, row in enumerate(folded(visible(line), width - len(BAR), at_spaces=True)):
             yield (FOLD if number else BAR) + row
 
 
 def labelled(label: str, value: str, width: int) -> Iterator[str]:
-    """A label of ours and a value on one line, or folded between its words."""
+    """Our own label and a value on one line, or folded between its words."""
     size = 8 if width >= _NARROW else len(label)
     for number, row in enumerate(folded(value, width - size - 2, at_spaces=True)):
         yield f"{'':>{size}}{_GOES_ON}{row}" if number else f"{label:>{size}}: {row}"
 
 
 def folded(line: str, width: int, *, at_spaces: bool = False) -> Iterator[str]:
-    r"""Rows that fit into `width` columns, and end after each `\n` that is spelled out.
+    r"""Rows that fit into `width` columns, and end after each `\n` escape.
 
-    `at_spaces` breaks them behind a space where there is one. That stays at the end of its row,
-    and is never one of several, which nobody could count there.
+    `at_spaces` breaks them after a space if there is one. It remains at the end of its row, and is
+    never one of several, which could not be counted there.
     """
-    # One column is kept free: terminals differ in what they do at the last one.
+    # One column is left free: terminals differ in how they treat the last one.
     room = max(width - 1, _LEAST_ROOM)
     rows = 0
     for found in _TEXT_LINE.finditer(line):
@@ -124,7 +124,7 @@ def folded(line: str, width: int, *, at_spaces: bool = False) -> Iterator[str]:
 
 
 def _cut(text: str, start: int, room: int) -> int:
-    """Where a row that begins at `start` ends; an escape is not taken apart."""
+    """Where a row that begins at `start` ends; escapes are not split."""
     piece = text[start : start + room]
     if piece.isascii() and (start + room >= len(text) or "\\" not in piece[-_LONGEST_ESCAPE:]):
         return start + len(piece)
@@ -137,13 +137,13 @@ def _cut(text: str, start: int, room: int) -> int:
 
 
 def _behind_a_space(text: str, start: int, end: int) -> int:
-    """The last place to break a row at, or where it ends anyway."""
+    """The last position to break a row at, or its end."""
     found = [place.end() for place in _SPACE.finditer(text, start + 1, end)]
     return found[-1] if found else end
 
 
 def words(text: str, width: int) -> Iterator[str]:
-    """A sentence of ours, broken at its spaces where the terminal is narrow."""
+    """Our own sentence, folded at its spaces if the terminal is narrow."""
     row = ""
     for word in text.split(" "):
         if row and len(row) + 1 + len(word) >= width:

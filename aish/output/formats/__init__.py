@@ -1,1 +1,1 @@
-"""What goes to standard output, a file for each format."""
+"""The formats of standard output, one file each."""

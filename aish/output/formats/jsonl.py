@@ -1,4 +1,4 @@
-"""`--format jsonl`: the event stream on stdout, one line an event, each flushed (B12)."""
+"""`--format jsonl`: the event stream on stdout, one flushed line per event (B12)."""
 
 from typing import BinaryIO
 
@@ -20,4 +20,4 @@ class JsonLines:
         self._out.flush()
 
     def close(self) -> None:
-        """Nothing is held back, so nothing is left to write."""
+        """Nothing is buffered."""

@@ -1,7 +1,7 @@
-"""Results as JUnit XML: suites of cases, read by every CI system (C12, B11).
+"""Results as JUnit XML: suites of cases, supported by all CI systems (C12, B11).
 
-A *failure* is an expectation that did not hold, an *error* something around it that broke, and
-*skipped* what was not tried. Pure: data in, bytes out.
+A *failure* is an expectation that was not met, an *error* a problem outside of it, and *skipped*
+what was not run. Pure: data in, bytes out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ _STATES = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
 @frozen
 class Trouble:
-    """Why a case is not well: `message` in one line, `text` with everything."""
+    """Why a case did not pass: `message` in one line, `text` in full."""
 
     state: Literal["failure", "error", "skipped"]
     kind: str
@@ -26,7 +26,7 @@ class Trouble:
 
 @frozen
 class CaseResult:
-    """One case; `classname` is what groups it in most viewers, `system_out` what it printed."""
+    """One case; most viewers group by `classname`; `system_out` is its output."""
 
     name: str
     classname: str
@@ -45,11 +45,11 @@ class Suite:
 
     @property
     def seconds(self) -> float:
-        """What the cases took together."""
+        """The total duration of the cases."""
         return sum(case.seconds for case in self.cases)
 
     def count(self, state: str) -> int:
-        """How many cases have a trouble of this state."""
+        """The number of cases with this state."""
         return sum(any(one.state == state for one in case.troubles) for case in self.cases)
 
 
@@ -103,12 +103,12 @@ def case_xml(case: CaseResult) -> Iterator[str]:
 
 
 def attributes(**values: str) -> str:
-    """The attributes of an element, whatever texts they are."""
+    """The attributes of an element, with any text as value."""
     return "".join(f' {name}="{_attribute(value)}"' for name, value in values.items())
 
 
 def _attribute(text: str) -> str:
-    """A line end in an attribute would be read as a space."""
+    """XML readers replace a raw line end in an attribute by a space."""
     return for_xml(text[:_LONGEST]).replace("\n", "&#10;").replace("\t", "&#9;")
 
 

@@ -1,7 +1,8 @@
-"""For CI logs: one line on stderr for each thing worth knowing, no escape sequences.
+"""For CI logs: one line on stderr for each relevant event, no escape sequences.
 
-Text of models, tools and items goes through `for_ci_log`, so that none of it can be a command to
-the runner that reads the log (B13). What happens within items is counted: there may be a million.
+Text of models, tools and items is passed through `for_ci_log`, so that the runner that reads the
+log takes none of it for a command (B13). What happens within items is only counted: there may be a
+million.
 """
 
 from collections import Counter
@@ -68,7 +69,7 @@ class Plain:
     deltas = False
 
     def __init__(self, out: TextIO, began: float | None = None) -> None:
-        """Times count from `began`, in seconds since the epoch, else from the first event."""
+        """Times are relative to `began`, in seconds since the epoch, else to the first event."""
         self._out = out
         self._tally = Tally()
         self._began = began
@@ -78,7 +79,7 @@ class Plain:
         self._annotations: list[AnnotationAdded] = []
 
     def __call__(self, stamped: Stamped) -> None:
-        """Write what this event is worth."""
+        """Write the lines for this event."""
         self._tally.take(stamped)
         if self._began is None:
             self._began = stamped.time
@@ -90,7 +91,7 @@ class Plain:
             self._out.flush()
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def _lines(self, stamped: Stamped) -> Iterator[str]:  # ruff: ignore[complex-structure, too-many-branches] - a union
         event = stamped.event
@@ -204,7 +205,7 @@ def _step_finished(event: StepFinished, at: str) -> Iterator[str]:
 
 
 def _answer(event: StepFinished, at: str) -> Iterator[str]:
-    """What a step has said that failed: its turns were told of in short."""
+    """The answer of a failed step, whose turns were only summarized."""
     answer = event.output if event.text else None
     if event.text and (answer is None or isinstance(answer, str)):
         answer = structured(event.text)

@@ -1,12 +1,12 @@
 """`--format text`: the final text of the last step, or `outputs` as YAML, and nothing else.
 
-Once, when the run has ended, so that a withdrawn answer never reaches a pipe; as it comes on a
-terminal or with `--stream`. An answer in a schema is the JSON value that was accepted, and nothing
-where none was: never before the end, because only then it is known.
+Written once, when the run has ended, so that a withdrawn answer never reaches a pipe; as it arrives
+on a terminal or with `--stream`. A structured answer is the accepted JSON value, or nothing if none
+was accepted; it is written at the end, when that is known.
 
-JSON values as YAML 1.2 that a person likes to read: `outputs` on stdout.
+JSON values as readable YAML 1.2: `outputs` on stdout.
 
-`--format text` of a run that ends with items: the text of each, in the order of the items.
+`--format text` of a run whose last step has items: the text of each, in the order of the items.
 """
 
 import stat
@@ -30,7 +30,7 @@ from aish.core.text import for_ci_log, for_terminal, safe_utf8
 from aish.output.items.results import ItemsFile, Row
 
 _PLAIN = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
-# Words that some reader of YAML takes for something else than a string.
+# Words that some YAML readers do not read as strings.
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 
 
@@ -51,12 +51,12 @@ def _block(value: Any, indent: str) -> Iterator[str]:
     for lead, item in pairs:
         if isinstance(item, (Mapping, list, tuple)) and item:
             lines = _block(item, f"{indent}  ")
-            # The first of an item stands beside its dash.
+            # The first line of an item follows its dash.
             first = "" if lead != "-" else f" {next(lines).lstrip()}"
             yield f"{indent}{lead}{first}"
             yield from lines
         elif isinstance(item, str) and _is_literal(item):
-            # `-` or `+`: whether the text itself ends its last line.
+            # `-` or `+`: whether the text ends with a line end.
             yield f"{indent}{lead} |{'' if item.endswith(chr(10)) else '-'}"
             yield from (
                 f"{indent}  {line}" if line else "" for line in item.removesuffix("\n").split("\n")
@@ -70,12 +70,12 @@ def _scalar(value: JsonValue) -> str:
         return json_text(value)
     if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
-    # YAML does not know the surrogate pairs of JSON, and has an escape of its own for them.
+    # YAML has no surrogate pairs as JSON has, but an escape of its own for these characters.
     return safe_json(encode_basestring(value), lambda character: f"\\U{ord(character):08x}")
 
 
 def _is_literal(text: str) -> bool:
-    """Whether a `|` block says exactly this."""
+    """Whether a `|` block represents exactly this."""
     body = text.removesuffix("\n")
     return (
         "\n" in body
@@ -89,7 +89,7 @@ def _is_literal(text: str) -> bool:
 
 @frozen
 class Manner:
-    """How a stranger's text is made fit for stdout; some ways need whole lines."""
+    """How untrusted text is sanitized for stdout; some ways need whole lines."""
 
     clean: Callable[[str], str]
     whole_lines: bool = False
@@ -101,9 +101,9 @@ DATA = Manner(safe_utf8)
 
 
 def manner_of(mode: int, environ: Mapping[str, str], *, is_terminal: bool) -> Manner:
-    """The manner for a stream of file mode `mode`.
+    """The manner for a stream with file mode `mode`.
 
-    In a CI job stdout is read for commands (B13); text that goes to a file is left as it is.
+    In a CI job commands are read from stdout (B13); text written to a file is not changed.
     """
     if is_terminal:
         return TERMINAL
@@ -112,9 +112,9 @@ def manner_of(mode: int, environ: Mapping[str, str], *, is_terminal: bool) -> Ma
 
 
 def accepted_text(step: StepFinished) -> str | None:
-    """The JSON value that a step has answered with, `None` where its answer was rejected.
+    """The JSON value that a step answered with; `None` if its answer was rejected.
 
-    An answer that fits its schema and not what the step expects beyond it is one, too.
+    An answer that matches its schema but fails the step's expectations is returned, too.
     """
     if step.status == "ok" or (step.error is not None and step.error.code == "expectation"):
         return json_text(step.output, spaced=True)
@@ -124,8 +124,8 @@ def accepted_text(step: StepFinished) -> str | None:
 class FinalText:
     """Writes the text of `last_step` to a binary stream.
 
-    `outputs` says that the file has outputs: they are printed at the end, and no text is.
-    `structured` says that the step answers in a schema.
+    `outputs`: the file has outputs, which are printed at the end instead of the text. `structured`:
+    the step has an answer schema.
     """
 
     name = "the answer"
@@ -171,7 +171,7 @@ class FinalText:
                 pass
 
     def close(self) -> None:
-        """End a line that was begun and never ended, as by an interrupt."""
+        """End an unfinished line, as after an interrupt."""
         self._end_turn()
 
     def _finish(self, finished: RunFinished) -> None:
@@ -183,7 +183,7 @@ class FinalText:
             self._put(self._text if self._text.endswith("\n") else f"{self._text}\n")
 
     def _end_turn(self) -> None:
-        """What was written of a turn is a whole text, so it ends its line."""
+        """What was written of a turn is a whole text, so end its line."""
         if not self._turn:
             return
         if not self._turn.endswith("\n"):
@@ -203,9 +203,9 @@ class FinalText:
 
 
 class ItemTexts:
-    """Writes the texts when the run has ended, each with a line end, those that failed aside.
+    """Writes the texts when the run has ended, each with a line end, without failed items.
 
-    Comes after the results file, which it reads. `say` tells a person how many were left out.
+    Must follow the results file, which it reads. `say` reports how many were left out.
     """
 
     name = "the answer"
@@ -244,14 +244,14 @@ class ItemTexts:
             self._say(f"note: {counted(left_out, 'item')} without a result {are} left out")
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def _put(self, text: str) -> None:
         whole = text if text.endswith("\n") else f"{text}\n"
         self._out.write(safe_utf8(self._manner.clean(whole)).encode())
 
     def _text(self, row: Row) -> str:
-        """An answer in a schema is its value, not the words around it."""
+        """A structured answer is its value, not the text around it."""
         if self._structured or (row["text"] is None and row["output"] is not None):
             return json_text(row["output"], spaced=True)
         return row["text"] or ""

@@ -1,1 +1,1 @@
-"""Results of items: their file in the run folder, and tables made of it."""
+"""Results of items: their file in the run folder, and tables made from it."""

@@ -1,11 +1,11 @@
-"""Results of items, one a line: `results.jsonl` in the folder of a run (B1, B4).
+"""Results of items, one per line: `results.jsonl` in the folder of a run (B1, B4).
 
-It stands behind the journal: each line is made of events that were journaled before, in their
-order, so what is missing at its end is added when a resumed run is told of them again. An item
-that was tried again has a newer line, and the last one counts; a run that ends well leaves one
-line for each item. What is kept in memory is where the lines stand.
+It is written after the journal: each line is made from events that were journaled before, in their
+order, so lines missing at its end are added when a resumed run replays these events. A retried item
+has another line, and the last one counts; a run that ends well leaves one line per item. Only the
+positions of the lines are kept in memory.
 
-Where the lines of a results file stand: by step and place among the items, 8 bytes each.
+Positions of the lines of a results file: by step and item index, 8 bytes each.
 """
 
 import errno
@@ -37,7 +37,7 @@ _NOWHERE = -1
 
 
 class ItemsIndex:
-    """The offset of the last line of each item; loose lines have none that is newer."""
+    """The offset of the last line of each item; loose lines have no newer one."""
 
     def __init__(self) -> None:
         self._loose: array[int] = array("q")
@@ -45,7 +45,7 @@ class ItemsIndex:
         self._displaced: dict[str, array[int]] = {}
 
     def put(self, step: str, index: int, offset: int) -> int | None:
-        """Note where a line stands; where an older one of that place stands, if there is one."""
+        """Store the offset of a line; returns that of the older line of this index, if any."""
         offsets = self._offsets.get(step)
         if offsets is None:
             offsets = self._offsets[step] = array("q")
@@ -56,34 +56,34 @@ class ItemsIndex:
         return None if older == _NOWHERE else older
 
     def displace(self, step: str, offset: int) -> None:
-        """Note a line whose place another item has by now: it comes after all others."""
+        """Store a line whose index belongs to another item now: it follows all others."""
         self._displaced.setdefault(step, array("q")).append(offset)
 
     def count(self, step: str) -> int:
-        """How many items of a step have a line."""
+        """The number of items of a step that have a line."""
         return sum(1 for _ in self.offsets(step))
 
     def put_loose(self, offset: int) -> None:
-        """Note a line that no step is asked for."""
+        """Store a line that belongs to no index of a step."""
         self._loose.append(offset)
 
     def get(self, step: str, index: int) -> int | None:
-        """Where the last line of an item stands."""
+        """The offset of the last line of an item."""
         offsets = self._offsets.get(step, ())
         found = offsets[index] if index < len(offsets) else _NOWHERE
         return None if found == _NOWHERE else found
 
     def offsets(self, step: str) -> Iterator[int]:
-        """Of the lines of a step, in the order of its items."""
+        """Offsets of the lines of a step, in the order of its items."""
         yield from (offset for offset in self._offsets.get(step, ()) if offset != _NOWHERE)
         yield from self._displaced.get(step, ())
 
     def steps(self) -> tuple[str, ...]:
-        """The steps that have lines, in the order of the first one of each."""
+        """The steps that have lines, in the order of their first ones."""
         return tuple(self._offsets)
 
     def all_offsets(self) -> Iterator[int]:
-        """Of the last lines of all items and the loose ones, in the order of the file."""
+        """Offsets of the last lines of all items and of the loose ones, in file order."""
         last = (offset for step in self._offsets for offset in self.offsets(step))
         return iter(sorted([*last, *self._loose]))
 
@@ -105,7 +105,7 @@ _OWN = frozenset({"v", "seq", "step"})
 class ItemsFile:
     """Appends the result of each item to an open file, which it owns, and reads it back.
 
-    `last` is the number of the event behind the last line; `broken` says that one was lost.
+    `last` is the number of the event of the last line; `broken` means that a line was lost.
     """
 
     name = "the results of the items"
@@ -143,7 +143,7 @@ class ItemsFile:
                 pass
 
     def close(self) -> None:
-        """Leave one line for each item, if the run has ended well, and close the file."""
+        """If the run has ended well, reduce to one line per item; close the file."""
         try:
             if self._superseded and self._ended and self._path is not None:
                 self._compact(self._path)
@@ -151,14 +151,14 @@ class ItemsFile:
             os.close(self._descriptor)
 
     def count(self, step: str) -> int:
-        """How many items of a step have results."""
+        """The number of items of a step that have results."""
         return self._index.count(step)
 
     def clear(self) -> None:
-        """Forget all results, which are told of again.
+        """Remove all results, which will be written again.
 
         Raises:
-            OSError: the file cannot be cut.
+            OSError: the file cannot be truncated.
         """
         os.ftruncate(self._descriptor, 0)
         self._index = ItemsIndex()

@@ -1,16 +1,16 @@
-"""Results of items as a file for others: CSV, TSV, or JSON Lines (`-o results.csv`).
+"""Results of items as a file for other programs: CSV, TSV, or JSON Lines (`-o results.csv`).
 
-In the order of the items, whatever order they ended in, and in memory that does not grow with
-them: the rows are gone through twice, for the columns and for the cells.
+In the order of the items, whichever ended first, and in constant memory: the rows are read twice,
+for the columns and for the cells.
 
 Values as cells of CSV, which people open in spreadsheets (X2).
 
-A spreadsheet takes a cell that begins with `=`, `+`, `-` or `@` for a formula, quoted or not. A
-text that begins so gets an apostrophe before it, which spreadsheets take for "this is text"; so
-does one that begins with apostrophes and then so, which makes the way back (`unguarded`) exact.
-Numbers are left as they are.
+A spreadsheet reads a cell that begins with `=`, `+`, `-` or `@` as a formula, quoted or not. Such a
+text is prefixed with an apostrophe, which spreadsheets read as "this is text"; so is one that
+begins with apostrophes followed by such a character, which makes the reverse (`unguarded`) exact.
+Numbers are not changed.
 
-`-o results.csv`: the results of a step's items, written when the run has come through them.
+`-o results.csv`: the results of a step's items, written after the step has run.
 """
 
 import csv
@@ -32,15 +32,15 @@ from aish.core.text import safe_utf8
 from aish.output.items.results import ItemsFile, Row, public
 from aish.system.files import atomic_pieces
 
-# The wide forms count as the narrow ones where the system writes Japanese.
+# The wide forms are read like the narrow ones on Japanese systems.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20].", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
 def cell(value: JsonValue, *, guard: bool = True) -> str:
-    """One value: texts as they are but for the guard, null as nothing, the rest as JSON.
+    """One value: text unchanged but for the guard, null as nothing, the rest as JSON.
 
-    A text that came with the input needs no guard: it goes back as it came.
+    Text from the input needs no guard: it is returned as it came.
     """
     if value is None:
         return ""
@@ -53,14 +53,14 @@ def cell(value: JsonValue, *, guard: bool = True) -> str:
 
 
 def guarded(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """The text, guarded so that no spreadsheet reads it as a formula."""
     if _FORMULA.match(text) is None or _NUMBER.fullmatch(text):
         return text
     return f"'{text}"
 
 
 def unguarded(text: str) -> str:
-    """The text that `guarded` was given."""
+    """The text that was given to `guarded`."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
@@ -81,18 +81,17 @@ _BLOCK = 1 << 16
 
 
 def jsonl_pieces(rows: Rows, raw: Raw = ALL_RAW) -> Iterator[bytes]:
-    """One object a line; nothing takes any of it for a formula."""
+    """One object per line; no program reads any of it as a formula."""
     del raw
     for row in rows():
         yield f"{json_text(public(row))}\n".encode()
 
 
 def csv_pieces(rows: Rows, raw: Raw = frozenset(), delimiter: str = ",") -> Iterator[bytes]:
-    """A header, and one row for each item (RFC 4180, UTF-8).
+    """A header, and one row per item (RFC 4180, UTF-8).
 
-    The columns are the key, those of the item, status, error, and those of the output; or its
-    text, where no item has another output. Cells that are not `raw` are guarded against
-    spreadsheets.
+    The columns are the key, those of the item, status, error, and those of the output; or its text,
+    if no item has another output. Cells that are not `raw` are guarded against spreadsheets.
     """
     items, outputs = _Columns("item"), _Columns("output")
     for row in rows():
@@ -130,7 +129,7 @@ WRITERS: Mapping[str, Writer] = {
 
 @slotted
 class _Columns:
-    """The columns that some values need: one for each property if all are objects, else one."""
+    """The columns of some values: one per property if all are objects, else one."""
 
     name: str
     seen: bool = False
@@ -138,7 +137,7 @@ class _Columns:
     names: dict[str, None] = field(default_factory=dict)
 
     def take(self, value: JsonValue) -> None:
-        """Look at a value; null needs nothing."""
+        """Account for a value; null needs no column."""
         if value is None:
             return
         self.seen = True
@@ -149,12 +148,12 @@ class _Columns:
             self.flat = len(self.names) <= MOST_COLUMNS
 
     def header(self, taken: set[str]) -> list[str]:
-        """The names, each other than those that are `taken`, to which they are added."""
+        """The column names, distinct from those `taken`, to which they are added."""
         wanted = tuple(self.names) if self.flat else (self.name,)
         return [_free(name, self.name, taken) for name in wanted]
 
     def cells(self, value: JsonValue) -> list[JsonValue]:
-        """A value's part of a row."""
+        """The cells of a value."""
         if not self.flat:
             return [value]
         return (
@@ -165,7 +164,7 @@ class _Columns:
 
 
 def _free(name: str, prefix: str, taken: set[str]) -> str:
-    """A name of a column other than those that are `taken`, to which it is added."""
+    """A column name that is not `taken`, to which it is added."""
     while name in taken:
         name = f"{prefix}.{name}"
     taken.add(name)
@@ -179,14 +178,14 @@ def _emptied(buffer: StringIO) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-# The items are not through: what there is would take the place of something complete.
+# The items are not complete: a partial table would replace a complete one.
 _CUT_OFF = frozenset(
     {ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.INTERNAL, ExitCode.BUDGET, ExitCode.USAGE}
 )
 
 
 def came_through(end: StepFinished) -> bool:
-    """Whether a step over items came to the last of them, however these ended."""
+    """Whether a step processed all of its items, whatever their status."""
     code = None if end.error is None else end.error.code
     return code != "run_ended" if end.status == "skipped" else code in {None, "items"}
 
@@ -194,8 +193,8 @@ def came_through(end: StepFinished) -> bool:
 def write_table(items: ItemsFile, step: str, path: Path, raw: Raw | None = None) -> None:
     """Write a step's rows to a file, whole or not at all.
 
-    Cells that are not `raw` are guarded against spreadsheets: those that did not come with the
-    input, if nothing else is said.
+    Cells that are not `raw` are guarded against spreadsheets: by default those that did not come
+    with the input.
 
     Raises:
         OSError: it cannot be written.
@@ -206,7 +205,7 @@ def write_table(items: ItemsFile, step: str, path: Path, raw: Raw | None = None)
 
 
 def step_of(steps: Sequence[str], wanted: str | None, where: str | None = None) -> str:
-    """Which of the steps that have items is meant: the only one, or the one that is `wanted`.
+    """The step with items to write: the only one, or the one that is `wanted`.
 
     Raises:
         UsageError: there is no such step, or several and none is named.
@@ -226,10 +225,10 @@ def step_of(steps: Sequence[str], wanted: str | None, where: str | None = None) 
 
 
 class ItemsExporter:
-    """Writes one step's rows to a file, whole or not at all, by the ending of its name.
+    """Writes one step's rows to a file, atomically; its suffix selects the format.
 
-    Comes after the results file, which it reads. `say` tells a person why nothing was written, and
-    the command that writes the items of a run that was cut off, `partly`.
+    Must follow the results file, which it reads. `say` reports why nothing was written, and
+    `partly`, the command that writes the items of an interrupted run.
     """
 
     deltas = False
@@ -250,7 +249,7 @@ class ItemsExporter:
         self._say = say
         self._raw = raw
         self._partly = partly
-        # A step that an earlier part of the run has done is not told of again.
+        # A step done by an earlier part of the run has no events here.
         self._through = True
 
     def __call__(self, stamped: Stamped) -> None:
@@ -271,4 +270,4 @@ class ItemsExporter:
         write_table(self._items, self._step, self._path, self._raw)
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""

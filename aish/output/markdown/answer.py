@@ -1,4 +1,4 @@
-"""An answer on the screen while it arrives, drawn as the Markdown it is, by whole blocks."""
+"""An answer on the screen while it arrives, drawn as Markdown in whole blocks."""
 
 from collections.abc import Sequence
 
@@ -10,16 +10,16 @@ from aish.output.screen import Screen
 from aish.output.style import cells
 
 _INDENT = " " * 4
-# Of the screen, for what has not ended.
+# The part of the screen for an incomplete block.
 _SHARE = 3
 _TAB = 4
 _MARGIN = 4
 
 
 class PartialMarkdown:
-    """Lays out the same text again and again, each time with some more at its end.
+    """Lays out the same text repeatedly, each time with more at its end.
 
-    All rows but the last one stand: what comes next costs what it is long itself.
+    All rows but the last are final: more text costs only its own length.
     """
 
     def __init__(self) -> None:
@@ -30,11 +30,11 @@ class PartialMarkdown:
         self._first = 0
 
     def rows(self, text: str, width: int, most: int, *, gap: bool) -> Sequence[str]:
-        """The last rows of what there is now, broken between words as they will be in the end.
+        """The last rows of the current text, broken between words as they will be at the end.
 
-        Not more than `most`: a window made narrower folds them, and what it pushes over its top
-        cannot be taken away any more. Where there are too many several go at once, so that the
-        others stay where they are for a while.
+        At most `most`: a narrowed window folds them, and what scrolls over its top cannot be
+        removed any more. If there are too many, several are dropped at once, so that the others
+        keep their places for a while.
         """
         text = text.expandtabs(_TAB) if "\t" in text else text
         grown = text.startswith(self._text)
@@ -48,7 +48,7 @@ class PartialMarkdown:
         self._at += last[0]
         rows = [*self._rows, _settled(rest[last[0] :], width).rstrip(" ")]
         if narrower:
-            # It may get narrower still.
+            # The window may become narrower still.
             self._first = len(rows) - 1
         elif len(rows) - self._first > most:
             self._first = len(rows) - max(1, most // 2)
@@ -56,7 +56,7 @@ class PartialMarkdown:
 
 
 def _settled(row: str, width: int) -> str:
-    """A row without a word that has begun near the margin, and may go to the next row yet."""
+    """A row without an unfinished word near the margin, which may still move to the next row."""
     if row.endswith(" ") or cells(row) * _MARGIN < width * (_MARGIN - 1):
         return row
     head, blank, _ = row.rpartition(" ")
@@ -64,7 +64,7 @@ def _settled(row: str, width: int) -> str:
 
 
 class MarkdownAnswer:
-    """Whole blocks, and meanwhile what there is of the next one, on the last lines."""
+    """Whole blocks; the incomplete one is shown on the last lines."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -77,7 +77,7 @@ class MarkdownAnswer:
         screen.pin(self._tail)
 
     def feed(self, text: str) -> None:
-        """Draw the blocks that are whole now."""
+        """Draw the blocks that are complete."""
         self._screen.rest()
         if blocks := self._blocks.feed(text):
             self._screen.instead("".join([self._drawn(block) for block in blocks]))
@@ -89,7 +89,7 @@ class MarkdownAnswer:
         self.drop()
 
     def drop(self) -> None:
-        """Take the block away that has not ended."""
+        """Remove the incomplete block."""
         self._screen.pin(None)
         self._screen.end_line()
 
@@ -111,7 +111,7 @@ class MarkdownAnswer:
                 return gap + self._long(block)
 
     def _markdown(self, block: Block) -> Sequence[str]:
-        # By the first block: to import rich takes as long as some requests do.
+        # At the first block: importing rich takes as long as some requests.
         from aish.output.markdown.render import drawing_for
 
         return drawing_for(self._look).lines(block, self._screen.width)
@@ -122,7 +122,7 @@ class MarkdownAnswer:
         return start + self._cleaner.piece(block.text)
 
     def _tail(self, width: int, height: int) -> Sequence[str]:
-        """The end of the block that has not ended, as it was written."""
+        """The end of the incomplete block, as it was written."""
         text = self._blocks.pending
         if self._is_long or not text.strip():
             return ()

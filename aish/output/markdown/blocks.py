@@ -1,8 +1,8 @@
-"""Markdown cut into blocks while it arrives: pure, lines in, blocks out.
+"""Markdown split into blocks while it arrives: pure, lines in, blocks out.
 
-A block is what can be drawn without knowing what comes next: a paragraph, a heading, one item of a
-list, a table, a quote; of code each line. How they look is up to `markdown`. The same blocks come
-out wherever the text is cut, and none grows beyond what is cheap to draw.
+A block can be drawn without knowing what follows: a paragraph, a heading, one item of a list, a
+table, a quote; of code each line. `markdown.render` draws them. The blocks are the same wherever
+the text is split, and their size is limited to what is cheap to draw.
 """
 
 import re
@@ -31,10 +31,10 @@ Mode = Literal["", "text", "item", "quote"]
 
 @frozen
 class Block:
-    """Something to draw; `gap` asks for an empty line before it.
+    """A unit to draw; `gap` requests an empty line before it.
 
-    `label` is what a fence says of its code, `command` a line that proposes one, `long` a line in
-    pieces, which is drawn as it is.
+    `label` is the info string of a fence, `command` a proposed command line, `long` a line in
+    pieces, which is drawn as is.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Block:
 
 
 class Blocks:
-    """Reads one answer."""
+    """Parses one answer."""
 
     def __init__(self) -> None:
         self._lines = LineAssembler()
@@ -62,17 +62,17 @@ class Blocks:
 
     @property
     def pending(self) -> str:
-        """What is not part of a whole block yet; may be asked for by another thread."""
+        """The text that is not part of a complete block yet; may be read by another thread."""
         return "\n".join((*self._block, self._lines.partial))
 
     @property
     def has_gap(self) -> bool:
-        """Whether what is pending will stand below an empty line."""
+        """Whether an empty line precedes the pending text."""
         return self._gap and self._begun
 
     @property
     def in_code(self) -> bool:
-        """Whether the text goes on within a fence."""
+        """Whether the text continues within a fence."""
         return self._fence is not None
 
     def feed(self, text: str) -> Sequence[Block]:
@@ -82,7 +82,7 @@ class Blocks:
         return [block for line in self._lines.feed(text) for block in self._take(line)]
 
     def end(self) -> Iterator[Block]:
-        """What is left; the text is over."""
+        """The rest, at the end of the text."""
         for line in self._lines.end():
             yield from self._take(line)
         yield from self._ended()
@@ -121,7 +121,7 @@ class Blocks:
             if label := fence[3].strip():
                 yield self._made("label", label, len(fence[1]))
         elif line.startswith("CMD: "):
-            # Markdown would take characters out of it.
+            # Markdown would remove characters from it.
             yield from self._ended()
             yield self._made("command", line)
         else:
@@ -152,10 +152,10 @@ class Blocks:
             yield from self._beginning(line)
 
     def _beginning(self, line: str) -> Iterator[Block]:
-        """Of a paragraph, or of code that is only indented."""
+        """The beginning of a paragraph, or of indented code."""
         text = line.lstrip(" ")
         indent = len(line) - len(text)
-        if indent < 2:  # ruff: ignore[magic-value-comparison] - an item's text is two further in
+        if indent < 2:  # ruff: ignore[magic-value-comparison] - the text of an item is indented by two
             self._content = None
         code = _CODE_INDENT + (self._content or 0)
         if indent >= code:
@@ -176,7 +176,7 @@ class Blocks:
         return lines > 0 and (self._size + len(line) > _MOST_CHARACTERS or lines >= _MOST_LINES)
 
     def _continued(self, line: str) -> Iterator[Block]:
-        """A block that is too big goes on in another; a table with its head."""
+        """A block that is too big continues in another one; a table repeats its head."""
         mode, indent = self._mode, self._indent
         is_table = len(self._block) > 1 and _TABLE_RULE.match(self._block[1]) is not None
         head = "\n".join(self._block[:2])

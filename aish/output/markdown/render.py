@@ -1,10 +1,9 @@
-"""Blocks of Markdown in rows. Imported when the first one is drawn, for that takes a while.
+"""Markdown blocks as terminal rows. Imported when the first one is drawn, for import is slow.
 
-Nothing that was written is left out, and nothing is done with it: HTML is text, a link and an
-image show where they lead, characters that Markdown writes by number are made fit for a terminal
-like all others, and a line that was ended stays ended. A table has columns as wide as they need to
-be, or folded to what there is. The parser is rich's; its drawing is not used, for it drops what it
-does not know and takes four times as long.
+The text is complete and inert: HTML is text, links and images show their targets, characters that
+Markdown writes by number are sanitized like all others, and line ends are kept. Table columns have
+their natural width, or are folded to the available one. The parser is rich's; its renderer is not
+used, for it drops what it does not know and takes four times as long.
 """
 
 import re
@@ -26,14 +25,14 @@ from aish.output.style import ASCII, Look, cells, without_styles
 
 @frozen
 class Run:
-    """Some text in one style; `codes` are those of a terminal, empty for none."""
+    """Text in one style; `codes` are those of a terminal, empty for none."""
 
     text: str
     codes: str = ""
 
 
 def rows(runs: Sequence[Run], width: int) -> list[str]:
-    """The rows of a text whose lines end where they were ended."""
+    """The rows of a text whose line ends are kept."""
     text = "".join([run.text for run in runs])
     placed = list(spans(text, width))
     if all(not run.codes for run in runs):
@@ -64,7 +63,7 @@ _ENCODED = re.compile(r"%3C(secret:[^<>%\s]+)%3E")
 
 
 def inline_runs(nodes: Sequence[SyntaxTreeNode], look: Look) -> list[Run]:
-    """The text of the nodes in runs of one style; without colour some marks stay."""
+    """The text of the nodes in runs of one style; without colour some marks are kept."""
     return list(_runs(nodes, look, ""))
 
 
@@ -93,9 +92,9 @@ def _runs(nodes: Sequence[SyntaxTreeNode], look: Look, codes: str) -> Iterator[R
 
 
 def _lead(node: SyntaxTreeNode, name: str) -> str:
-    """Where a link leads, with the title that it may have."""
+    """The target of a link, with its title if it has one."""
     title = node.attrs.get("title")
-    # The parser has made an address of it; the name of a secret is to be read.
+    # The parser has made an address of it; the name of a secret has to be readable.
     lead = _ENCODED.sub(r"<\1>", str(node.attrs.get(name, "")))
     return f'{lead} "{title}"' if title else lead
 
@@ -108,7 +107,7 @@ _SIDES: Mapping[object, Side] = {"text-align:right": "right", "text-align:center
 
 
 def side_of(style: object) -> Side:
-    """The side that a column keeps to, of the style that the parser gives its cells."""
+    """The alignment of a column, from the style that the parser gives its cells."""
     return _SIDES.get(style, "left")
 
 
@@ -125,7 +124,7 @@ def table_rows(
     is_tall = any(need > have for need, have in zip(needed, widths, strict=True))
     for number, line in enumerate(body):
         if is_tall and number:
-            # Between lines that may be folded only an empty one tells where the next begins.
+            # Between lines that may be folded only an empty one marks where the next begins.
             yield ""
         yield from _line(line, sides, widths)
 
@@ -153,7 +152,7 @@ def _width(cell: Cell) -> int:
 
 
 def _shared(needed: Sequence[int], width: int) -> Sequence[int]:
-    """The room of each column: the narrow ones have what they need, the others share the rest."""
+    """The width of each column: narrow ones have what they need, the others share the rest."""
     given = [max(1, need) for need in needed]
     left, open_columns = width, sorted(range(len(given)), key=given.__getitem__)
     while open_columns:
@@ -167,19 +166,19 @@ def _shared(needed: Sequence[int], width: int) -> Sequence[int]:
 _CODE_INDENT = "    "
 _NARROWEST = 10
 _NARROWEST_COLUMN = 6
-# Beyond its own limit the parser leaves things out.
+# Beyond its own limit the parser omits content.
 _DEEPEST = 18
 _MARKS = re.compile(r"[\\`*_\[\]<&~|]|^[#>=+-]", re.MULTILINE)
 _BARS = re.compile(r"(?<!\\)\|")
-# What makes more of a block than a paragraph.
+# What makes a block more than a paragraph.
 _BLOCKS = re.compile(r"^ *(?:[-#>=+*~`_|:]|\d+[.)])|\|", re.MULTILINE)
 
-# What stands for a secret; it would be the address of a link.
+# The tag of a secret; the parser would read it as the address of a link.
 _SECRET = re.compile(r"<secret:[^<>\s]+>")
 
 
 def _secret(state: StateInline, silent: bool) -> bool:  # ruff: ignore[boolean-type-hint-positional-argument] - the parser calls it so
-    """Take the name of a secret for what it is: text, whatever marks are in it."""
+    """Read the tag of a secret as text, whatever markup characters are in it."""
     found = _SECRET.match(state.src, state.pos, state.posMax)
     if found is None:
         return False
@@ -202,7 +201,7 @@ class Drawing:
         self._bullet = "-" if is_ascii else "•"
 
     def lines(self, block: Block, width: int) -> Sequence[str]:
-        """A paragraph or an item in lines of at most `width` cells, if there is room for it."""
+        """A paragraph or an item in lines of at most `width` cells, if they fit."""
         head = " " * min(block.indent, width // 2)
         if block.kind != "item":
             return [head + row for row in self._drawn(block.text, width - len(head))]
@@ -218,7 +217,7 @@ class Drawing:
             return rows([Run(text)], width)
         try:
             drawn = self._parsed(text, width)
-        except Exception:  # ruff: ignore[blind-except] - a stranger's text never ends a session: it is shown as it was written
+        except Exception:  # ruff: ignore[blind-except] - untrusted text never ends a session: it is shown as written
             return folded(text, width)
         return drawn
 
@@ -274,12 +273,12 @@ class Drawing:
         if self._look.color:
             runs = [Run(run.text, f"{style};{run.codes}" if run.codes else style) for run in runs]
         else:
-            # Without a style only its mark tells what it is.
+            # Without a style only its mark shows what it is.
             runs.insert(0, Run(f"{'#' * level} "))
         return iter(rows(runs, width))
 
     def _list(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
-        """A list within a quote; others come item by item."""
+        """A list within a quote; others arrive item by item."""
         first = int(node.attrs.get("start", 1))
         for number, item in enumerate(node.children, first):
             marker = f"{number}. " if node.type == "ordered_list" else f"{self._bullet} "
@@ -298,7 +297,7 @@ class Drawing:
 
 
 def _columns(tokens: Sequence[Token]) -> int:
-    """How many columns the widest table has."""
+    """The number of columns of the widest table."""
     count = widest = 0
     for token in tokens:
         count = 0 if token.type == "tr_open" else count + (token.type in {"th_open", "td_open"})
@@ -307,11 +306,11 @@ def _columns(tokens: Sequence[Token]) -> int:
 
 
 def _is_ragged(text: str, columns: int) -> bool:
-    """Whether a line may have more cells than the head, which the parser would leave out."""
+    """Whether a line may have more cells than the head; the parser would omit them."""
     return any(len(_BARS.findall(line.strip(" |"))) >= columns for line in text.split("\n"))
 
 
 @lru_cache(maxsize=4)
 def drawing_for(look: Look) -> Drawing:
-    """The drawing of a look: made once, for it takes a while."""
+    """The drawing of a look: cached, for it is slow to make."""
     return Drawing(look)
