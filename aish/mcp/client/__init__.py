@@ -1,1 +1,1 @@
-"""Servers of a file, connected: negotiation, requests, tools, resources."""
+"""Connected servers of a file: negotiation, requests, tools, resources."""

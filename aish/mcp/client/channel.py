@@ -1,7 +1,7 @@
-"""Requests in the dialect of an era over a transport, and all that comes in between.
+"""Sends requests in the dialect of an era over a transport, and handles all messages in between.
 
-Numbers requests, adds `_meta` and headers, hands progress to the call it belongs to, answers what
-the server asks, cancels on the wire. Knows no tools and no negotiation.
+Numbers requests, adds `_meta` and headers, passes progress to its call, answers requests of the
+server, and sends cancellations. Does not know tools or negotiation.
 """
 
 import math
@@ -61,7 +61,7 @@ BEFORE_AGREEMENT = Dialect(HANDSHAKE[0])
 
 
 class Channel:
-    """One server's messages; several requests may be under way at the same time."""
+    """One server's messages; several requests may be pending at the same time."""
 
     def __init__(
         self,
@@ -87,20 +87,20 @@ class Channel:
 
     @property
     def over_http(self) -> bool:
-        """Whether this goes over streamable HTTP."""
+        """Whether the transport is streamable HTTP."""
         return self._transport.over_http
 
     async def open(self) -> None:
-        """Reach the server, for the first time or again.
+        """Connect to the server, for the first time or again.
 
         Raises:
-            TransportError: it is out of reach.
+            TransportError: the server cannot be reached.
         """
         self._version = None
         await self._transport.open(self._hear)
 
     async def close(self) -> None:
-        """Let go of the server."""
+        """Disconnect from the server."""
         if self._replay is not None:
             self._replay.end()
         await self._transport.close()
@@ -150,17 +150,18 @@ class Channel:
         try:
             answer = await self._transport.exchange(outgoing)
         except LeftError:
-            # It was left at once; when it was recorded, what the server asked had time to begin.
+            # The wait was given up at once; in the recording, the server's requests had time to
+            # begin.
             with anyio.move_on_after(LAST_WORDS_SECONDS):
                 await running.all_answered()
             raise
-        # It came at once; when it was recorded, the server had its own answers first.
+        # The answer came at once; in the recording, the server had its own answers first.
         await running.all_answered()
         self._replay.answered(outgoing.method)
         return answer
 
     async def tell(self, method: str, dialect: Dialect) -> None:
-        """Send a notification; that a server does not take it is no failure."""
+        """Send a notification; it is not a failure if the server does not accept it."""
         self._version = dialect.version
         # Nothing depends on a notification: a real refusal comes with the next request.
         with suppress(HttpStatusError):
@@ -172,7 +173,7 @@ class Channel:
         return self._transport.has_session
 
     async def listen(self, dialect: Dialect, heard: anyio.Event) -> None:
-        """Hear what the server says unasked, until it stops; `heard` says that it is open."""
+        """Receive unsolicited messages until the stream ends; `heard` is set once it is open."""
         if dialect.modern:
             heard.set()
             wanted: JsonObject = {"notifications": {"toolsListChanged": True}}
@@ -184,18 +185,18 @@ class Channel:
         return (("mcp-protocol-version", self._version),) if self._version else ()
 
     async def _cancel(self, number: int) -> None:
-        """Tell the server to stop working on a request nobody waits for (M9)."""
+        """Tell the server to stop working on a request that no caller waits for (M9)."""
         if self._replay is not None:
             return
         body = messages.notification(
             "notifications/cancelled", {"requestId": number, "reason": "no longer wanted"}
         )
-        # Who cannot be told has stopped already.
+        # A server that cannot be notified has stopped already.
         with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(TransportError):
             await self._transport.send(body, self._version_header())
 
     def _hear(self, message: Asked | Noted, number: int | None) -> None:
-        """Take what the server says unasked; `number` is the request it came with, if known."""
+        """Handle an unsolicited message; `number` is the request it came with, if known."""
         if self._replay is None or not self._replay.holds_back(message):
             self._take(message, number)
 
@@ -231,7 +232,7 @@ class Channel:
         finally:
             running.answering.discard(scope)
             self._asked -= 1
-        # The server that asked may be gone. What a replay misses is remembered by its tape.
+        # The server that asked may be gone. The adapter remembers what a replay did not find.
         with suppress(TransportError, AishError):
             await self._transport.send(body, self._version_header())
         running.asked -= 1
@@ -254,7 +255,7 @@ class Channel:
 
 
 def _number(value: JsonValue) -> float | None:
-    """A number that can be reckoned with; JSON also has some that no float holds."""
+    """A number within the range of a float; JSON also allows larger ones."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -265,7 +266,7 @@ def _number(value: JsonValue) -> float | None:
 
 
 def _headers(method: str, params: JsonObject, dialect: Dialect) -> Headers:
-    """What HTTP is told beside the body."""
+    """The HTTP headers sent in addition to the body."""
     if method == "initialize":
         return ()
     version = ("mcp-protocol-version", dialect.version)

@@ -1,6 +1,6 @@
-"""One server of the file: connected, listed, called. Every failure of a call is a result (M8).
+"""One server of the file: its connection, tools, and calls. Failures of calls are results (M8).
 
-A server's tools, listed again each time it says that they changed (M6).
+The tools of a server are listed again each time it says that they changed (M6).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,9 +35,9 @@ MAX_REFRESHES = 50
 
 
 class Refresh:
-    """Has the tools listed `again`; many words of the server lead to one new list.
+    """Lists the tools `again`; several notifications of the server lead to one new list.
 
-    `again` says whether that worked.
+    `again` returns whether that worked.
     """
 
     def __init__(self, tasks: TaskGroup, again: Callable[[], Awaitable[bool]]) -> None:
@@ -49,7 +49,7 @@ class Refresh:
         self.under_way = False
 
     def changed(self) -> None:
-        """Hear that the tools changed."""
+        """Note that the tools changed."""
         self._stale = True
         if not self.under_way and self._times < MAX_REFRESHES:
             self.under_way = True
@@ -57,7 +57,7 @@ class Refresh:
             self._tasks.start_soon(self._refresh)
 
     async def over(self) -> None:
-        """Wait until what was said of changes is known."""
+        """Wait until all announced changes are known."""
         while self.under_way:
             await self._over.wait()
 
@@ -69,7 +69,7 @@ class Refresh:
                 if not await self._again():
                     break
         finally:
-            # Also where the server is let go meanwhile: a call may wait for this.
+            # Also set when the server is disconnected meanwhile: a call may wait for this.
             self.under_way = False
             self._over.set()
 
@@ -79,7 +79,7 @@ NOT_THERE = frozenset({404, 405})
 
 
 class Server:
-    """A server, up or not; `definitions` are the tools it offers under its entry's filters."""
+    """A server, connected or not; `definitions` are its tools under its entry's filters."""
 
     def __init__(
         self,
@@ -116,14 +116,14 @@ class Server:
 
     @property
     def state(self) -> ServerState:
-        """Whether it came up, or may still."""
+        """Whether it is connected, failed, or is still connecting."""
         if self.failure is not None:
             return "failed"
         return "ready" if self._opened.is_set() else "connecting"
 
     @property
     def info(self) -> ServerInfo:
-        """How it is, for people and for `run.started`."""
+        """Its state, for display and for `run.started`."""
         ready = self.state == "ready"
         return ServerInfo(
             alias=self.alias,
@@ -135,14 +135,14 @@ class Server:
         )
 
     def declares(self, capability: str) -> bool:
-        """Whether the server says that it has `resources`, or `prompts`."""
+        """Whether the server declares `resources` or `prompts`."""
         known = None if self._session is None else self._session.agreement.capabilities
         # Lua and PHP print an empty object as `[]`.
         found = None if known is None else known.get(capability)
         return found is not None and found is not False
 
     async def settled(self) -> None:
-        """Wait until it came up, or did not."""
+        """Wait until it is connected or has failed."""
         await self._opened.wait()
 
     async def open(self) -> None:
@@ -161,7 +161,7 @@ class Server:
             self._opened.set()
 
     async def close(self) -> None:
-        """Let go of the server."""
+        """Disconnect from the server."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -173,7 +173,7 @@ class Server:
         on_progress: Callable[[Progress], None],
         sample: Sampler | None,
     ) -> ToolResult:
-        """Call a tool. Only cancellation passes through."""
+        """Call a tool. Only cancellation propagates as an exception."""
         result = await self._result_of(name, arguments, Call(on_progress, sample))
         if self._opening.adapter is not None:
             # The same in every replay: what follows knows the tools that this call changed.
@@ -192,7 +192,7 @@ class Server:
             return lost(error.message)
 
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
-        """The answer to a request that is not a call of a tool.
+        """The answer to a request other than a tool call.
 
         Raises:
             McpError: the server refused it or could not be reached.
@@ -230,14 +230,14 @@ class Server:
 
     def _live(self) -> Session:
         if self._lost:
-            # What a run says, too: an export of the session has to tell its model the same.
+            # Runs report this too: an export of the session has to tell its model the same.
             raise TransportError(ENDED_AGAIN)
         if self._session is None:
             raise TransportError(self.failure or "the server is closed")
         return self._session
 
     async def _begin(self) -> Session:
-        """A session over the entry's transport, or over 2024's where the server has that only."""
+        """Open a session over the entry's transport, or over 2024's if the server has only that."""
         session = Session(self._opening.first(), self._terms(), self._tasks)
         try:
             self._session = session
@@ -271,7 +271,7 @@ class Server:
         )
 
     async def _list(self) -> Mapping[str, Definition]:
-        """The tools the server offers and the entry wants."""
+        """The tools that the server offers and the entry selects."""
         session = self._live()
         pages = await session.pages("tools/list")
         reading = self._opening.reading(modern=session.agreement.dialect.modern)
@@ -283,13 +283,13 @@ class Server:
         return found.definitions
 
     async def _settled(self, name: str) -> None:
-        """Wait until what the server said of changes is known (P8)."""
+        """Wait until all changes announced by the server are known (P8)."""
         known = self.definitions.get(name)
         await self._refresh.over()
         self._hold(name, known)
 
     async def _on_new_session(self, method: str, params: JsonObject) -> None:
-        """A server that was lost may come back with other tools: look before one is called."""
+        """A server that was lost may return with other tools: list them before a call."""
         if method == "tools/call":
             name = str(params.get("name"))
             known = self.definitions.get(name)
@@ -297,7 +297,7 @@ class Server:
             self._hold(name, known)
 
     def _hold(self, name: str, known: Definition | None) -> None:
-        """A call is for the tool that it was decided on (P6)."""
+        """Ensure that a call goes to the tool that was approved (P6)."""
         found = self.definitions.get(name)
         if found is not None and known is not None and found != known:
             raise ToolChangedError(self.alias, name)
@@ -314,21 +314,21 @@ class Server:
             with anyio.fail_after(self.entry.timeout.connect):
                 found = await self._list()
         except (McpError, TimeoutError, AishError):
-            # What a replay misses is remembered by its tape.
+            # The adapter remembers what a replay did not find.
             self._opening.notice("refresh_failed", "its changed tools could not be listed")
             return False
         self._take(found)
         return True
 
     async def fail(self, reason: str) -> None:
-        """Let go of a server that did not come up, and keep why."""
+        """Disconnect from a server that failed to start, and keep the reason."""
         with anyio.CancelScope(shield=True):
             await self.close()
         self.definitions = {}
         self.failure = self._opening.explain(reason)
 
     def _gone(self, reason: str) -> None:
-        """It is lost for good, and not reached for again."""
+        """Mark the server as lost for good; it is not connected again."""
         if self.on_gone is None or self.state != "ready":
             return
         self._lost = True
@@ -336,6 +336,6 @@ class Server:
         self.on_gone(self)
 
     def refuse(self, reason: str) -> None:
-        """Take nothing that it offers, though it came up."""
+        """Offer none of its tools, although it is connected."""
         self.definitions = {}
         self.failure = reason

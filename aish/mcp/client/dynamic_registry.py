@@ -1,8 +1,8 @@
-"""Servers that come and go while a session goes on (M5, M12): each lives in a task of its own.
+"""Servers added and removed during a session (M5, M12), each in a task of its own.
 
-They share one `Registry`, which is what everybody else sees of them.
+They share one `Registry`, which is what all other code sees of them.
 
-One server's time in a registry: a task that opens it, keeps what it needs, and closes it.
+The life of a server in a registry: a task that opens it, keeps its resources, and closes it.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class ServerTask:
-    """A server from when it is reached for to when it is gone.
+    """A server from the first attempt to connect until it is closed.
 
-    `settled` is set once it is known whether it came up. Everything that it starts lives in a task
-    group of its own, which ends with it.
+    `settled` is set once the server is connected or has failed. Everything that it starts runs in a
+    task group of its own, which ends with it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ServerTask:
         self._gone = anyio.Event()
 
     async def live(self, on_settled: Callable[["ServerTask"], None] | None = None) -> None:
-        """Open the server, wait until it is to leave, and close it."""
+        """Open the server, wait until it is to be closed, and close it."""
         try:
             async with self._tasks:
                 try:
@@ -67,16 +67,16 @@ class ServerTask:
 
     @property
     def leaving(self) -> bool:
-        """Whether it is to be closed, or is."""
+        """Whether it is to be closed, or is closed."""
         return self._leaving.is_set()
 
     def leave(self) -> None:
-        """Have the server closed, also while it is still reached for."""
+        """Request that the server is closed, also while it is still connecting."""
         self._leaving.set()
         self._opening.cancel()
 
     async def end(self) -> None:
-        """Have it closed, and wait until it is gone."""
+        """Close it, and wait until it is closed."""
         self.leave()
         await self._gone.wait()
 
@@ -85,7 +85,7 @@ class ServerTask:
             try:
                 await self.server.open()
             except AishError as error:
-                # A replay missed what it was asked.
+                # A replay did not find what the server was asked.
                 await self.server.fail(error.message)
 
     async def _go(self) -> None:
@@ -102,7 +102,7 @@ each that was ready, once it is lost for good."""
 
 
 class DynamicRegistry:
-    """Adds servers to a registry, and takes them out of it."""
+    """Adds servers to a registry, and removes them."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class DynamicRegistry:
         self._joining: set[str] = set()
 
     def begin(self, connections: Sequence[ServerConnection]) -> None:
-        """Start to connect to all, in the background.
+        """Start to connect to all of them in the background.
 
         Raises:
             UsageError: an alias is taken.
@@ -133,18 +133,18 @@ class DynamicRegistry:
             self._around.tasks.start_soon(stay.live, self._settle)
 
     async def settled(self) -> None:
-        """Wait until each server that was begun is ready, or has failed."""
+        """Wait until each server that was started is ready or has failed."""
         for stay in tuple(self._stays.values()):
             await stay.settled.wait()
 
     async def connect(self, connection: ServerConnection) -> ServerInfo:
-        """Connect to a server and list its tools; where that fails, nothing has changed.
+        """Connect to a server and list its tools; nothing changes if that fails.
 
-        One that failed before may be connected again under its alias.
+        A server that failed before may be connected again under its alias.
 
         Raises:
             UsageError: its alias is taken, or a name of its tools.
-            UnavailableError: it does not come up.
+            UnavailableError: it cannot be connected.
         """
         alias = connection.entry.alias
         if self._is_taken(alias):
@@ -168,7 +168,7 @@ class DynamicRegistry:
         return stay.server.info
 
     async def disconnect(self, alias: str) -> None:
-        """Let go of a server; its tools are gone at once.
+        """Disconnect from a server; its tools are removed at once.
 
         Raises:
             UsageError: there is no such server.
@@ -181,7 +181,7 @@ class DynamicRegistry:
         await stay.end()
 
     def leave(self) -> None:
-        """Have all servers let go; the task group waits for them."""
+        """Request that all servers are closed; the task group waits for them."""
         for stay in self._stays.values():
             stay.leave()
 
@@ -199,7 +199,7 @@ class DynamicRegistry:
         return ServerTask(server_in, connection.let_go)
 
     def _settle(self, stay: ServerTask) -> None:
-        """A server that was begun in the background has come up, or has not."""
+        """Handle a server that was started in the background: connected, or failed."""
         server = stay.server
         if self._stays.get(server.alias) is not stay:
             return
@@ -211,9 +211,9 @@ class DynamicRegistry:
         self._on_settled(server.info)
 
     def _lose(self, server: Server) -> None:
-        """A server is gone for good: it is one that failed, as if it had never come up.
+        """A server is lost for good: it counts as failed, as if it had never been connected.
 
-        So it offers nothing to the next question, and it may be connected again.
+        So it offers nothing to the next request, and it may be connected again.
         """
         stay = self._stays.get(server.alias)
         if stay is None or stay.server is not server or stay.leaving:
@@ -245,10 +245,10 @@ async def open_dynamic_registry(
     secrets: Secrets | None = None,
     adapter: "CassetteAdapter | None" = None,
 ) -> AsyncGenerator[DynamicRegistry]:
-    """A registry without servers; those it has in the end are let go when the block ends.
+    """A registry without servers; those added to it are closed when the block ends.
 
-    `secrets` are masked in what is kept of a child's stderr. `adapter` is what a cassette puts
-    between us and the servers.
+    `secrets` are masked in what is kept of a child's stderr. `adapter` connects the servers to a
+    cassette.
     """
     problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
@@ -258,7 +258,7 @@ async def open_dynamic_registry(
         )
         try:
             yield dynamic_registry
-        except Exception as error:  # ruff: ignore[blind-except] - it is raised below: a task group would wrap it
+        except Exception as error:  # ruff: ignore[blind-except] - raised below: a task group would wrap it
             problem = single(error)
         finally:
             dynamic_registry.leave()

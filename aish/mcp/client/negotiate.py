@@ -1,8 +1,8 @@
 """Which era and revision a server speaks (M1).
 
 `auto` asks `server/discover` of 2026-07-28 first and falls back to `initialize` on any answer that
-only a server of the handshake era gives. A child process may leave the first question unanswered,
-or be slow to start: after a while the second one goes out too, both stay open, and the first answer
+only a server of the handshake era gives. A child process may leave the first request unanswered, or
+be slow to start: after a while the second one is sent too, both stay open, and the first answer
 that agrees is taken. A pinned revision is asked for directly.
 """
 
@@ -38,7 +38,7 @@ CREDENTIALS_REFUSED = frozenset({401, 403, 407})
 
 @frozen
 class Agreement:
-    """What was agreed on; `sent` is the revision we asked for first."""
+    """What was agreed on; `sent` is the revision requested first."""
 
     dialect: Dialect
     sent: str
@@ -59,9 +59,9 @@ async def negotiate(
     probe_seconds: float | None,
     notice: Callable[[str, str], None],
 ) -> Agreement:
-    """Agree with a server on how to speak.
+    """Agree with a server on an era and a revision.
 
-    `probe_seconds` is how long the first question is the only one, where an old server may leave it
+    `probe_seconds` is how long only the first request is sent to a server that may leave it
     unanswered (stdio); `None` waits for its answer, until the caller's own deadline.
 
     Raises:
@@ -103,7 +103,7 @@ async def _confirm(speaker: Channel, agreement: Agreement) -> None:
 
 
 async def _greet(speaker: Channel, version: str, capabilities: JsonObject, sent: str) -> Agreement:
-    """The agreement with a server of the handshake era, which is still to be told of it."""
+    """The agreement with a server of the handshake era, before `initialized` is sent."""
     try:
         result = await _initialize(speaker, version, capabilities)
     except RpcError as error:
@@ -130,7 +130,7 @@ async def _initialize(speaker: Channel, version: str, capabilities: JsonObject) 
 
 
 class _Race:
-    """Both questions to a child, the second one once the first is not answered in time."""
+    """Both requests to a child, the second one if the first is not answered in time."""
 
     def __init__(
         self,
@@ -146,9 +146,9 @@ class _Race:
         self._failure: Exception | None = None
 
     async def run(self, seconds: float) -> Agreement | None:
-        """The first answer that agrees; `None` where both are answered and neither does.
+        """The first answer that agrees; `None` if both are answered and neither does.
 
-        A server of the handshake era has been told of the agreement.
+        A server of the handshake era has been notified of the agreement.
 
         Raises:
             McpError: the server cannot be reached, or refuses both.
@@ -188,7 +188,7 @@ class _Race:
             await self._settle(found, scope)
 
     async def _settle(self, found: Agreement, scope: anyio.CancelScope) -> None:
-        """Give the other question up; what cancels it may not come before the handshake is over."""
+        """Cancel the other request; what cancels it may not come before the handshake is over."""
         self._found = found
         try:
             await _confirm(self._speaker, found)
@@ -202,15 +202,15 @@ class _Race:
         except ServerEndedError:
             if self._discovered.is_set():
                 raise
-        # It has ended of the first question, and is started again where that is noticed.
+        # The process ended because of the first request; it is restarted where that is noticed.
         await self._discovered.wait()
         return await self._greet()
 
 
 async def _discover(speaker: Channel, *, may_be_left: bool = False) -> Agreement | None:
-    """The agreement with a stateless server, `None` where the server is of the handshake era.
+    """The agreement with a stateless server, `None` if the server is of the handshake era.
 
-    `may_be_left`: in a replay the question may be one that was left without an answer.
+    `may_be_left`: in a replay the request may be one that was left without an answer.
     """
     try:
         return await _ask_discover(speaker, MODERN, again=True)
@@ -250,7 +250,7 @@ async def _ask_discover(speaker: Channel, version: str, *, again: bool) -> Agree
 
 
 def _best_modern(offered: Sequence[str]) -> str | None:
-    """The stateless revision to go on with: ours, else the newest one that nobody told us of."""
+    """The stateless revision to continue with: ours, else the newest unknown one."""
     if MODERN in offered:
         return MODERN
     if any(version in HANDSHAKE for version in offered):

@@ -1,6 +1,6 @@
-"""The tools of all servers under one roof (M4, M5): implements `core.protocols.Tools`.
+"""The tools of all servers in one registry (M4, M5): implements `core.protocols.Tools`.
 
-What is done with several servers at the same time.
+Also operations on several servers at the same time.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 async def together(actions: Iterable[Callable[[], Coroutine[None, None, None]]]) -> None:
-    """Do all at the same time."""
+    """Run all at the same time."""
     async with anyio.create_task_group() as group:
         for action in actions:
             group.start_soon(action)
 
 
 def single(error: Exception) -> Exception:
-    """The first of those that servers failed with at the same time."""
+    """The first of several errors that servers raised at the same time."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -54,7 +54,7 @@ Offer = TypeVar("Offer")
 
 
 class Registry:
-    """Every tool of every server that came up, by wire name and by pair."""
+    """Every tool of every connected server, by wire name and by pair."""
 
     def __init__(self, max_tool_name: int, notify: Notify) -> None:
         self._limit = max_tool_name
@@ -67,11 +67,11 @@ class Registry:
 
     @property
     def servers(self) -> tuple[ServerInfo, ...]:
-        """Every server of the file, in its order, and whether it came up."""
+        """Every server of the file, in order, and whether it is connected."""
         return tuple(server.info for server in self._servers.values())
 
     def failure(self, alias: str) -> str | None:
-        """Why a server did not come up, with the tail of its stderr; `None` if it did."""
+        """Why a server failed to start, with the tail of its stderr; `None` if it is connected."""
         server = self._servers.get(alias)
         return server.failure if server is not None else None
 
@@ -101,18 +101,18 @@ class Registry:
         on_progress: Callable[[Progress], None],
         sample: Sampler | None = None,
     ) -> ToolResult:
-        """Call a tool; every failure is a result (M8). Only cancellation passes through."""
+        """Call a tool; every failure is a result (M8). Only cancellation propagates."""
         alias = tool.name.server
         server = self._servers.get(alias)
         if server is None:
             return lost(f"the server `{alias}` is not connected")
         if server.failure is None and self._by_name.get(tool.name) != tool:
-            # A call is for the tool that it was decided on, however long that took (P6).
+            # A call is for the tool that was approved, however long that took (P6).
             return denied(f"{tool.name} has changed")
         return await server.call(tool.name.name, arguments, on_progress, sample)
 
     async def declaring(self, capability: Capability) -> tuple[str, ...]:
-        """The servers that say that they have `resources`, or `prompts`."""
+        """The servers that declare `resources` or `prompts`."""
         servers = tuple(self._servers.values())
         for server in servers:
             await server.settled()
@@ -121,17 +121,17 @@ class Registry:
         )
 
     async def resources(self) -> tuple[Resource, ...]:
-        """The resources of all servers that have any; one that cannot list them is told of."""
+        """The resources of all servers that have any; a failed listing is reported."""
         from aish.mcp.client.resource_list import resources_of
 
         return await self._gathered(resources_of)
 
     async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
-        """What is in a resource.
+        """The contents of a resource.
 
         Raises:
             UsageError: there is no such server.
-            UnavailableError: the server is out of reach.
+            UnavailableError: the server cannot be reached.
             StepFailedError: the server refused, or what it sent cannot be used.
         """
         from aish.mcp.client.resource_list import read_resource
@@ -139,7 +139,7 @@ class Registry:
         return await read_resource(await self._reached(server), uri)
 
     async def prompts(self) -> tuple[ServerPromptInfo, ...]:
-        """The prompts of all servers that have any; one that cannot list them is told of."""
+        """The prompts of all servers that have any; a failed listing is reported."""
         from aish.mcp.client.resource_list import prompts_of
 
         return await self._gathered(prompts_of)
@@ -151,7 +151,7 @@ class Registry:
 
         Raises:
             UsageError: there is no such server.
-            UnavailableError: the server is out of reach.
+            UnavailableError: the server cannot be reached.
             StepFailedError: the server refused, or what it sent cannot be used.
         """
         from aish.mcp.client.resource_list import get_prompt
@@ -159,7 +159,7 @@ class Registry:
         return await get_prompt(await self._reached(server), name, arguments)
 
     def add(self, server: Server) -> None:
-        """Take a server in; its tools come with `name_tools`, or once it is admitted."""
+        """Add a server; its tools are added by `name_tools`, or when it is admitted."""
         self._servers[server.alias] = server
 
     def name_tools(self) -> None:
@@ -171,7 +171,7 @@ class Registry:
         self._name(self._servers, self._refuse)
 
     def admit(self, server: Server) -> None:
-        """Take a server in together with its tools, or leave all as it is.
+        """Add a server together with its tools, or change nothing.
 
         Raises:
             UsageError: two tools share a name.
@@ -187,18 +187,18 @@ class Registry:
         self._hear()
 
     def remove(self, alias: str) -> None:
-        """Forget a server and its tools."""
+        """Remove a server and its tools."""
         del self._servers[alias]
         self.withdraw_tools()
 
     def withdraw_tools(self) -> None:
-        """Offer nothing any more of servers that are not up."""
-        # What a change had to leave out has been told of.
+        """Offer no more tools of servers that are not connected."""
+        # What a change had to leave out has been reported.
         self._name(self._servers, lambda _tool, _taken: None)
         self._hear()
 
     def rename_tools(self, server: Server) -> None:
-        """Take in the changed tools of a server; one whose name is taken is left out."""
+        """Apply the changed tools of a server; one whose name is in use is left out."""
 
         def leave_out(tool: Tool, taken: Tool) -> None:
             text = f"`{tool.name.name}` is left out: `{taken.name}` has its name"
@@ -208,16 +208,16 @@ class Registry:
         self._hear()
 
     def hold_to(self, hear: Callable[[], None], offers: Callable[[Tool], bool]) -> None:
-        """Call `hear` each time a server has changed its tools, and only tools it `offers` (P8)."""
+        """Call `hear` when a server has changed its tools, and only tools it `offers` (P8)."""
         self._hear, self._offers = hear, offers
 
     def may_call(self, server: Server, name: str) -> bool:
-        """Whether a tool, as its server has it now, may still be called."""
+        """Whether a tool, as its server defines it now, may still be called."""
         tool = self._by_name.get(ToolName(server.alias, name))
         return tool is None or self._offers(tool)
 
     async def _reached(self, alias: str) -> Server:
-        """A server that came up, or does soon."""
+        """A server that is connected, or will be soon."""
         server = self._servers.get(alias)
         where = f"mcp server `{alias}`"
         if server is None:
@@ -249,7 +249,7 @@ class Registry:
         by_name: dict[ToolName, Tool] = {}
         by_wire: dict[str, Tool] = {}
         for server in servers.values():
-            # What a server offers that is not up yet is not whole.
+            # The offers of a server that is not connected yet are incomplete.
             for one in server.definitions.values() if server.state == "ready" else ():
                 tool = tool_of(server.alias, one, self._limit, trusted=server.entry.trust)
                 if tool.wire in by_wire:
@@ -275,15 +275,15 @@ async def open_registry(
     secrets: Secrets | None = None,
     adapter: "CassetteAdapter | None" = None,
 ) -> AsyncGenerator[Registry]:
-    """Connect to all servers at the same time (M5); they are let go when the block ends.
+    """Connect to all servers at the same time (M5); they are closed when the block ends.
 
-    A server that does not come up is no error here: it is in `Registry.servers` with its reason.
-    `secrets` are masked in what is kept of a child's stderr. `adapter` is what a cassette puts
-    between us and the servers.
+    A server that cannot be connected is no error here: it is in `Registry.servers` with its reason.
+    `secrets` are masked in what is kept of a child's stderr. `adapter` connects the servers to a
+    cassette.
 
     Raises:
         UsageError: two tools share a name.
-        AishError: a replay missed what a server was asked.
+        AishError: a replay did not find a request to a server.
     """
     registry = Registry(max_tool_name, notice)
     problem: Exception | None = None
@@ -296,7 +296,7 @@ async def open_registry(
                 registry.add(server)
             registry.name_tools()
             yield registry
-        except Exception as error:  # ruff: ignore[blind-except] - it is raised below: a task group would wrap it
+        except Exception as error:  # ruff: ignore[blind-except] - raised below: a task group would wrap it
             problem = single(error)
         finally:
             with anyio.CancelScope(shield=True):
@@ -312,7 +312,7 @@ def server_of(
     registry: Registry,
     elicit: Elicit | None,
 ) -> Server:
-    """A server that tells the registry of its changes."""
+    """A server that notifies the registry of its changes."""
     return Server(
         connection,
         TransportFactory(connection, around),

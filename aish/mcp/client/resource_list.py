@@ -1,7 +1,7 @@
-"""Resources and prompts of a server, asked for (M12); imported where somebody asks.
+"""Requests for the resources and prompts of a server (M12); imported on demand.
 
-Here, unlike in a call of a tool, a failure is an `AishError`: a person or a file wants the thing.
-A server that refuses is told apart from one that does not answer (M8).
+Unlike in a tool call, a failure here is an `AishError`: a person or a file asked for the resource.
+A server that refuses is distinguished from one that does not answer (M8).
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -46,7 +46,7 @@ async def prompts_of(server: Server, notify: Notify) -> tuple[ServerPromptInfo, 
 
 
 async def read_resource(server: Server, uri: str) -> tuple[Part, ...]:
-    """What is in a resource.
+    """The contents of a resource.
 
     Raises:
         UnavailableError: no answer came.
@@ -71,11 +71,11 @@ async def get_prompt(
 
 
 async def _pages(server: Server, method: str, warn: Warn) -> Sequence[JsonObject]:
-    """The pages of a listing; a server that fails at it offers nothing, and this is told."""
+    """The pages of a listing; if the server fails, an empty list, and the failure is reported."""
     try:
         return await server.pages(method)
     except RpcError as error:
-        # Templates are often left out by those who have resources.
+        # Servers with resources often do not implement templates.
         if error.code != METHOD_NOT_FOUND:
             warn("list_failed", f"it refused `{method}`: {error.message}")
     except McpError as error:
@@ -89,7 +89,7 @@ def _warnings_of(server: Server, notify: Notify) -> Warn:
 
 @contextmanager
 def _told(server: Server, capability: str, what: str) -> Generator[None]:
-    """Make an error that leaves this room of each that does not."""
+    """Convert each error that leaves this module to an `AishError`."""
     where = f"mcp server `{server.alias}`"
     if not server.declares(capability):
         raise StepFailedError(f"it offers no {capability}", where=where)

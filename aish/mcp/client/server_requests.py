@@ -1,8 +1,8 @@
 """Requests and notifications of a server to its client (M11).
 
 Legacy servers send requests of their own, those of the stateless era put them into an
-`input_required` result; the answers are the same. In a replay, a notification that tools changed
-is played as soon as it may have been sent, though it led to what is recorded later: the list of
+`input_required` result; the answers are the same. In a replay, a notification that tools changed is
+delivered as soon as it may have been sent, though it led to what is recorded later: the list of
 tools that was requested again (C5).
 """
 
@@ -30,7 +30,7 @@ from aish.mcp.transports.transport import Headers
 
 @frozen
 class Call:
-    """What belongs to one request: who hears its progress, who samples for it, its headers."""
+    """What belongs to one request: its progress listener, its sampler, its headers."""
 
     on_progress: Callable[[Progress], None] | None = None
     sample: Sampler | None = None
@@ -44,7 +44,7 @@ ELICITING = frozenset({"tools/call", "resources/read", "prompts/get"})
 
 @slotted
 class InFlight:
-    """A request without its answer; `elicits` says that a person may be asked on the way to it."""
+    """A pending request; `elicits` says that the user may be asked while it runs."""
 
     call: Call
     elicits: bool = False
@@ -59,7 +59,7 @@ class InFlight:
             await self.answered.wait()
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more, nor for what the server asks on the way to it."""
+        """Cancel the wait for the answer, and for what the server asks meanwhile."""
         for scope in self.answering:
             scope.cancel()
 
@@ -75,8 +75,8 @@ DECLINED: JsonObject = {"action": "decline"}
 class Answers:
     """The answers of one server's entry.
 
-    Elicitation is declared even where nobody can be asked: a server that wants to ask before it
-    goes on hears a no, and does not go on without asking.
+    Elicitation is declared even if no user can be asked: a server that wants to ask before it
+    continues receives a refusal, and does not continue without asking.
     """
 
     alias: str
@@ -85,7 +85,7 @@ class Answers:
     elicit: Elicit | None = None
 
     def capabilities(self) -> JsonObject:
-        """What we declare to the server."""
+        """The capabilities that the client declares to the server."""
         declared: dict[str, Any] = {"elicitation": {}}
         if self.roots:
             declared["roots"] = {}
@@ -96,7 +96,7 @@ class Answers:
     async def answer_on_the_way(
         self, method: str, params: JsonObject, running: InFlight
     ) -> JsonObject:
-        """The result for what a server asks on the way to the answer to a request of ours.
+        """The result for a request that the server makes while it handles a request of the client.
 
         Raises:
             RpcError: the request is refused, or unknown.
@@ -106,12 +106,12 @@ class Answers:
             return DECLINED
         result = await self.answer(method, params, running.call.sample)
         if elicits and result.get("action") == "cancel":
-            # Whoever had enough is not asked again and again.
+            # A user who cancelled is not asked again.
             running.elicits = False
         return result
 
     async def answer(self, method: str, params: JsonObject, sample: Sampler | None) -> JsonObject:
-        """The result for one request; `sample` is that of the call under way.
+        """The result for one request; `sample` is the sampler of the current call.
 
         Raises:
             RpcError: the request is refused, or unknown.
@@ -135,7 +135,7 @@ class Answers:
         try:
             return await sample.sample(params)
         except AishError as error:
-            # The server gets an answer; the call it was made for goes on and fails in its own way.
+            # The server gets an answer; the call it was made for continues and fails on its own.
             raise RpcError(INTERNAL_ERROR, error.message) from error
 
 
@@ -146,7 +146,7 @@ TOOLS_CHANGED = "notifications/tools/list_changed"
 
 
 class Replay:
-    """What one server said, held back until `hear` may take it."""
+    """Replay of the messages of one server, held back until `hear` may receive them."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Replay:
         adapter.on_played(self._release)
 
     def holds_back(self, message: Asked | Noted) -> bool:
-        """Keep a message whose time has to come; whether it is one."""
+        """Hold back a message that is not due yet; returns whether it is one."""
         if not isinstance(message, Noted) or message.method != TOOLS_CHANGED:
             return False
         self._changes.append(message)
@@ -177,14 +177,14 @@ class Replay:
             self._release()
 
     def end(self) -> None:
-        """Nobody hears any more."""
+        """Stop delivering messages."""
         self._changes.clear()
 
     def _release(self) -> None:
         if not self._changes or not self._has_list:
             return
         number = self._adapter.next_list(self._origin)
-        # One word for each list, however often this is looked at before it is asked for.
+        # One notification for each list, however often this is checked before it is requested.
         if number is not None and number != self._released:
             self._released = number
             self._hear(self._changes.pop(0), None)

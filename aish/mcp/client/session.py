@@ -1,7 +1,7 @@
-"""A conversation with one server, whichever era it is of: requests in, results out.
+"""A session with one server of either era: sends requests, returns results.
 
-Retries `input_required`, and begins anew where a session or a process was lost. Knows tools only
-as JSON.
+Retries `input_required`, and starts a new session when a session or a process was lost. Knows tools
+only as JSON.
 """
 
 from collections.abc import Awaitable, Callable
@@ -51,7 +51,7 @@ LISTEN_SECONDS = 0.5
 
 @frozen
 class Terms:
-    """How a session is begun, and who hears of what happens in it.
+    """How a session is opened, and who is notified of its events.
 
     `origin` is the server's address up to its path, as a cassette names it.
     """
@@ -70,7 +70,7 @@ class Terms:
 
 
 class Session:
-    """One server's session; several requests may be under way at the same time."""
+    """One server's session; several requests may be pending at the same time."""
 
     def __init__(self, transport: Transport, terms: Terms, tasks: TaskGroup) -> None:
         self._terms = terms
@@ -91,7 +91,7 @@ class Session:
         return self._agreement
 
     async def open(self) -> None:
-        """Reach the server and agree on a revision.
+        """Connect to the server and agree on a revision.
 
         Raises:
             McpError: that did not work.
@@ -107,11 +107,11 @@ class Session:
         self._watch()
 
     async def close(self) -> None:
-        """Let go of the server."""
+        """Disconnect from the server."""
         await self._channel.close()
 
     async def request(self, method: str, params: JsonObject, call: Call = NO_CALL) -> JsonObject:
-        """The result of a request, its rounds of input included.
+        """The result of a request, including its rounds of input.
 
         Raises:
             McpError: the server refused it or could not be reached.
@@ -156,14 +156,14 @@ class Session:
             params = {"cursor": cursor}
 
     def _leave_out(self, method: str, most: str) -> None:
-        """Say once of a listing that it is not taken whole, however often it is asked for."""
+        """Report once per listing that it was truncated, however often it is requested."""
         if method not in self._left_out:
             self._left_out.add(method)
             text = f"it lists more than {most}: the rest is left out"
             self._terms.notice("too_many_pages", text)
 
     async def _inputs(self, result: JsonObject, running: InFlight) -> JsonObject:
-        """What a retry carries: the answers, and the server's own state exactly as it came."""
+        """What a retry sends: the answers, and the server's own state unchanged."""
         continuation: dict[str, JsonValue] = {}
         wanted = result.get("inputRequests")
         if wanted is not None:
@@ -185,7 +185,7 @@ class Session:
         try:
             return await self._ask(method, params, call)
         except (SessionLostError, NotSentError):
-            # The server did not take the request, so to send it again is not to do it twice.
+            # The server did not receive the request, so sending it again does not repeat it.
             self._lost = True
         except ServerEndedError:
             self._lost = True
@@ -195,7 +195,7 @@ class Session:
         return await self._ask(method, params, call)
 
     async def _ask(self, method: str, params: JsonObject, call: Call) -> JsonObject:
-        # Another call may have it restarted meanwhile: what ends then is not the new process.
+        # Another call may have restarted it meanwhile: the new process is not the one that ended.
         restarts = self._restarts
         try:
             return await self._channel.ask(method, params, self._agreement.dialect, call)
@@ -206,7 +206,7 @@ class Session:
             raise
 
     async def _begin_again(self) -> None:
-        """A new session or a new process, made once for all who wait for it."""
+        """Create a new session or process, once for all callers that wait for it."""
         async with self._beginning:
             if not self._lost:
                 return
@@ -236,7 +236,7 @@ class Session:
         self._terms.notice("server_restarted", "the server was lost and is reached again")
 
     async def listening(self) -> None:
-        """Wait, but not for long, until nothing the server says unasked can be missed."""
+        """Wait, but not for long, until no unsolicited message of the server can be missed."""
         if self._terms.adapter is not None and self._terms.adapter.replays:
             return
         with anyio.move_on_after(LISTEN_SECONDS):
@@ -250,8 +250,8 @@ class Session:
             self._heard.set()
 
     async def _listen(self, heard: anyio.Event) -> None:
-        # A server that cannot be listened to is asked when it is needed. What a replay misses is
-        # remembered by its tape.
+        # If the stream cannot be opened, the server is asked when needed. The adapter remembers
+        # what a replay did not find.
         with suppress(McpError, AishError):
             await self._channel.listen(self._agreement.dialect, heard)
         heard.set()
@@ -268,7 +268,7 @@ def _row_count(page: JsonObject) -> int:
 
 
 def _shortened(page: JsonObject, room: int) -> JsonObject:
-    """A page with as many rows as are wanted."""
+    """A page truncated to the number of rows that are wanted."""
     return {
         key: rows[:room] if key in LISTINGS and isinstance(rows, list) else rows
         for key, rows in page.items()

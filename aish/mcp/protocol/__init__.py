@@ -1,1 +1,1 @@
-"""MCP as bytes, messages and values of both eras: pure, for a client and a server."""
+"""MCP messages and values of both eras: pure, for a client and a server."""

@@ -1,8 +1,8 @@
-"""Results of servers as our own types: a door where `Any` comes in (M6, M7). No I/O.
+"""Results of servers as typed values: the place where `Any` is checked (M6, M7). No I/O.
 
-Lenient: what is malformed in one tool costs that tool, what is odd in one block of a result
-becomes a line of text. The name of a tool on the model's wire depends on the pair (alias, tool)
-and the limit only, never on which server answered first (M4).
+Lenient: a malformed tool is left out, an odd block of a result becomes a line of text. The name of
+a tool on the model's wire depends on the pair (alias, tool) and the limit only, never on which
+server answered first (M4).
 """
 
 import base64
@@ -50,7 +50,7 @@ NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 def mended(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema with `[]` replaced by `{}` where only an object makes sense."""
+    """The schema with `[]` replaced by `{}` where only an object is valid."""
     return _schema(schema, 0) if schema else NO_PARAMETERS
 
 
@@ -113,14 +113,14 @@ class Definition:
 
 @frozen
 class Reading:
-    """How far to believe a list: `ours` is a pack, `mirrors` a server of the stateless HTTP era."""
+    """How far to trust a list: `ours` is a pack, `mirrors` a server of the stateless HTTP era."""
 
     ours: bool = False
     mirrors: bool = False
 
 
 def read_tools(page: Any, reading: Reading, warn: Warn) -> list[Definition]:
-    """The tools of one page of `tools/list`; each malformed one is complained of and left out."""
+    """The tools of one page of `tools/list`; each malformed one is reported and left out."""
     listed = page.get("tools")
     if not isinstance(listed, list):
         if listed not in ({}, None):
@@ -139,7 +139,7 @@ def read_tools(page: Any, reading: Reading, warn: Warn) -> list[Definition]:
 
 def _definition(value: Any, reading: Reading) -> Definition:
     if not isinstance(value, dict):
-        raise ValueError("it is not an object")  # ruff: ignore[type-check-without-type-error] - all that is malformed is one kind
+        raise ValueError("it is not an object")  # ruff: ignore[type-check-without-type-error] - all malformed input is one kind of error
     name = value.get("name")
     if not isinstance(name, str) or not name:
         raise ValueError("it has no name")
@@ -198,7 +198,7 @@ def _annotations(value: dict[str, Any]) -> Annotations:
 
 
 def read_result(result: Any) -> ToolResult:
-    """A `CallToolResult` as it is, `isError` deciding its kind (M8)."""
+    """A `CallToolResult` unchanged; `isError` decides its kind (M8)."""
     lines: list[str] = []
     media: list[Media] = []
     blocks = result.get("content")
@@ -222,7 +222,7 @@ def denied(reason: str) -> ToolResult:
 
 
 def lost(reason: str) -> ToolResult:
-    """The result of a call that no answer came to."""
+    """The result of a call that received no answer."""
     return ToolResult("transport_error", f"[aish] tool transport error: {reason}")
 
 
@@ -234,7 +234,7 @@ def _as_text(structured: Any) -> str:
 
 
 def _block(block: Any) -> tuple[str | None, tuple[Media, ...]]:
-    """One content block: its text for the model, and its media, which the loop names itself."""
+    """One content block: its text for the model, and its media, which the loop names."""
     kind = block.get("type") if isinstance(block, dict) else None
     match kind:
         case "text":
@@ -282,9 +282,9 @@ def link_line(block: Mapping[str, Any]) -> str:
 
 @frozen
 class ToolList:
-    """Tools by name; `ambiguous` are names under which there are two that differ: none is offered.
+    """Tools by name; `ambiguous` names belong to two different tools, and are not offered.
 
-    Which of them a call would reach only the server knows.
+    Only the server knows which of them a call would reach.
     """
 
     definitions: Mapping[str, Definition]
@@ -294,7 +294,7 @@ class ToolList:
 def tool_list(
     pages: Iterable[JsonObject], reading: Reading, entry: ServerEntry, warn: Warn
 ) -> ToolList:
-    """What stands on the pages of `tools/list`."""
+    """The tools on all pages of `tools/list`."""
     found: dict[str, Definition] = {}
     repeated: set[str] = set()
     ambiguous: set[str] = set()
@@ -315,7 +315,7 @@ def tool_list(
 
 
 def _is_wanted(one: Definition, entry: ServerEntry) -> bool:
-    """Whether the entry wants a tool; left out by one name, it is left out by all."""
+    """Whether the entry selects a tool; excluded by one name, it is excluded by all."""
     wanted, names = entry.tools, filter(None, (one.name, one.older_of))
     return (not wanted or any(matches_word(glob, one.name) for glob in wanted)) and not any(
         matches_word(glob, name) for name in names for glob in entry.exclude
@@ -323,7 +323,7 @@ def _is_wanted(one: Definition, entry: ServerEntry) -> bool:
 
 
 def differences(before: Mapping[str, Definition], found: Mapping[str, Definition]) -> str:
-    """What changed in mid-session, in words."""
+    """Changes during a session, as text."""
     words = [f"added `{name}`" for name in found if name not in before]
     words += [f"removed `{name}`" for name in before if name not in found]
     words += [f"changed `{n}`" for n in found if n in before and found[n] != before[n]]
@@ -336,7 +336,7 @@ HASH_LENGTH = 8
 
 
 def wire_name(name: ToolName, limit: int) -> str:
-    """`alias__tool` where that is legal and fits, else a legal form with a stable hash suffix."""
+    """`alias__tool` if that is legal and fits, else a legal form with a stable hash suffix."""
     joined = str(name)
     if len(joined) <= limit and LEGAL.fullmatch(joined):
         return joined
@@ -363,7 +363,7 @@ def tool_of(alias: str, one: Definition, limit: int, *, trusted: bool) -> Tool:
 
 
 def clash(wire: str, first: ToolName, second: ToolName) -> UsageError:
-    """Two tools share a name: which, and what to do about it."""
+    """An error for two tools that share a name, with a hint."""
     return UsageError(
         f"`{first.server}` and `{second.server}` both offer a tool that is called `{wire}`"
         if first.server != second.server

@@ -1,7 +1,7 @@
-"""What servers say of resources and prompts, as our own types: a door where `Any` comes in (M12).
+"""Resources and prompts of servers as typed values: the place where `Any` is checked (M12).
 
-Lenient in lists, where what is malformed costs its own row. Strict in contents: what cannot be put
-before a model as it is meant is a `ValueError` that says why. No I/O.
+Lenient in lists, where a malformed row is left out. Strict in contents: what cannot be passed to a
+model as intended is a `ValueError` that says why. No I/O.
 """
 
 import base64
@@ -67,11 +67,11 @@ def read_contents(result: Any, uri: str) -> tuple[Part, ...]:
     """The parts of a resource that was read.
 
     Raises:
-        ValueError: they cannot be used; the sentence says why.
+        ValueError: they cannot be used; the message says why.
     """
     contents = result.get("contents")
     if not isinstance(contents, list):
-        raise ValueError("the answer has no list of contents")  # ruff: ignore[type-check-without-type-error] - all that is malformed is one kind
+        raise ValueError("the answer has no list of contents")  # ruff: ignore[type-check-without-type-error] - all malformed input is one kind of error
     _bounded(len(contents), MAX_PARTS, "parts")
     size = Size()
     return tuple(_part(one, uri, size) for one in contents)
@@ -81,7 +81,7 @@ def read_messages(result: Any) -> tuple[PromptMessage, ...]:
     """The messages of a prompt.
 
     Raises:
-        ValueError: they cannot be used; the sentence says why.
+        ValueError: they cannot be used; the message says why.
     """
     messages = result.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -93,7 +93,7 @@ def read_messages(result: Any) -> tuple[PromptMessage, ...]:
 
 @slotted
 class Size:
-    """How much there is in one answer."""
+    """The size of one answer."""
 
     text: int = 0
     media: int = 0
@@ -106,7 +106,7 @@ class Size:
         return text
 
     def add_media(self, data: bytes) -> bytes:
-        """Count a picture or a sound."""
+        """Count an image or audio."""
         self.media += len(data)
         if self.media > MAX_MEDIA:
             raise ValueError(f"there is more than {MAX_MEDIA // 1024 // 1024} MiB of media in it")
@@ -190,7 +190,7 @@ def _unfit(what: str, mime: str) -> str:
 
 
 def _is_text(mime: str) -> bool:
-    """Whether bytes of this type are text; of no type, they may be."""
+    """Whether bytes of this type are text; without a type, they may be."""
     kind = mime.partition(";")[0].strip().lower()
     return not kind or kind.startswith("text/") or kind in TEXTUAL or kind.endswith(SUFFIXES)
 
