@@ -116,7 +116,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "clean",
         "aish.cli.commands.runs_clean",
-        "Delete old runs: none that goes on, and nothing that is no run.",
+        "Delete old run folders, never that of a live run.",
         group="runs",
     ),
     Command(

@@ -32,8 +32,9 @@ def test_all_that_a_real_server_offers_is_used_from_a_session(
         _says(window, ":mcp tools all__e*", "all__echo  ask")
         _says(window, ":mcp tool all__echo", '"message"')
         resource = "demo://resource/dynamic/text/1"
-        _says(window, f":attach {resource}", f"{resource} goes out")
-        _says(window, ":attach all__args-prompt city=Basel", "all__args-prompt goes out")
+        sent = "is sent with the next line"
+        _says(window, f":attach {resource}", f"{resource} {sent}")
+        _says(window, ":attach all__args-prompt city=Basel", f"all__args-prompt {sent}")
         _says(window, ":attach all__args-prompt", "needs `city`")
         _says(window, "look at it", "look at it>")
         window.type('CALL all__echo {"message": "hi there"}\r')

@@ -97,7 +97,7 @@ class Driver:
 
     async def ask(self) -> None:
         with self.lines.question(), controlling_terminal() as terminal:
-            self.tell("answered", await terminal.ask("sure? "))
+            self.tell("answered", await terminal.ask("sure?"))
 
     async def obey(self, fifo: str) -> None:
         descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)

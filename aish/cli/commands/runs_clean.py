@@ -40,7 +40,7 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Delete old runs: none that goes on, and nothing that is not a run.
+    """Delete old run folders, never that of a live run.
 
     Ends with 1 if a run was chosen and could not be deleted.
 
