@@ -1,4 +1,4 @@
-"""`aish shell` from its options to its exit: the prompt first, the session while it is read."""
+"""`aish shell` from its options to its exit: shows the prompt first, then prepares the session."""
 
 import gc
 from contextlib import ExitStack
@@ -23,9 +23,9 @@ from aish.system.secrets.secrets import Secrets
 
 
 def run_shell(pipeline: Pipeline, options: RunOptions, wanted: SessionOptions) -> Exit:
-    """A session on `pipeline`, and those that `:resume` goes on with after it.
+    """Run a session on `pipeline`, and any session that `:resume` switches to after it.
 
-    With nobody there the end that weighs most is the end of it all.
+    In an unattended session the exit code is the most severe of all sessions.
 
     Raises:
         PipelineError: a variable that is needed is not set.
@@ -37,7 +37,8 @@ def run_shell(pipeline: Pipeline, options: RunOptions, wanted: SessionOptions) -
     while True:
         with ExitStack() as stack:
             prepared = prepare_session(plan, options, wanted, resume, stack, lines)
-            # What is there now stays for good; what the session makes is looked after again.
+            # Existing objects are kept for good; the garbage collector handles what the session
+            # creates.
             gc.freeze()
             gc.enable()
             end, resume = anyio.run(_session, prepared)
@@ -54,7 +55,7 @@ async def _session(prepared: PreparedSession) -> tuple[Exit, str | None]:
     )
     with interrupts.taken():
         end, resume = await _held(prepared, lines, interrupts)
-    # A signal means all of it, also one that came while this part was closing.
+    # A signal ends all sessions, also if it arrived while this one was closing.
     return end, resume if interrupts.code is None else None
 
 
@@ -66,7 +67,7 @@ async def _held(
 
         return await hold_session(prepared, lines, interrupts)
     async with background_task(lines.begin):
-        # In a thread, so that keys are echoed meanwhile.
+        # In a thread, so that keys are echoed during the import.
         await to_thread.run_sync(import_module, "aish.shell.bootstrap")
         from aish.shell.bootstrap import hold_session
 

@@ -1,6 +1,6 @@
-"""`:norris`: tools of trusted servers that are declared harmless are approved (S5).
+"""`:norris`: approves tools of trusted servers that are declared harmless (S5).
 
-The one exception to P5, made by nobody but the person, for this session.
+The only exception to P5; only the person can turn it on, and only for this session.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ RULE = "`:norris on`"
 
 @slotted
 class AutonomousMode:
-    """Whether it is on, and how many calls of those that it was `given` it may still let through.
+    """Whether the mode is on, and how many of the `given` calls it may still approve.
 
-    `tell` is how the person hears that it has ended by itself.
+    `tell` notifies the person that it has ended by itself.
     """
 
     left: int = 0
@@ -25,28 +25,28 @@ class AutonomousMode:
     tell: Callable[[str], None] = lambda _: None
 
     def begin(self, calls: int, tell: Callable[[str], None]) -> None:
-        """Turn it on for so many calls."""
+        """Turn it on for this number of calls."""
         self.left = self.given = calls
         self.tell = tell
 
     @property
     def on(self) -> bool:
-        """Whether it lets anything through."""
+        """Whether it approves any calls."""
         return self.left > 0
 
     def lets(self, tool: Tool) -> bool:
-        """Whether a call that no rule is about would run unasked now."""
+        """Whether a call that matches no rule would run without a question now."""
         notes = tool.annotations
-        # What says both is taken at its worst (X1).
+        # A tool that declares both is treated as the more dangerous (X1).
         harmless = notes.destructive is not True and (
             notes.read_only is True or notes.destructive is False
         )
         return self.on and tool.trusted and harmless
 
     def approves(self, tool: Tool) -> str | None:
-        """The rule by which a call may run that no rule of the file is about.
+        """The rule that allows a call that matches no rule of the file.
 
-        Each call that it lets through is counted.
+        Each approved call is counted.
         """
         if not self.lets(tool):
             return None

@@ -1,6 +1,6 @@
-"""From a loaded file to a session, and from its first event to its last: the composition root.
+"""Composition root of a session: from a loaded file through its first event to its last.
 
-Imported while the prompt is already there.
+Imported while the prompt is already shown.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -51,7 +51,7 @@ from aish.terminal.unattended import Unattended
 
 @frozen
 class Person:
-    """What asks the person; `Unattended`, and nothing else, where nobody is there."""
+    """Interface for questions to the person; only `Unattended` where nobody is present."""
 
     approver: Approver
     asking: Asking | None = None
@@ -60,9 +60,9 @@ class Person:
 
 @frozen
 class Services:
-    """What a session is given from outside; `environment.approver` asks a person who is there.
+    """What a session gets from its caller; `environment.approver` asks a person who is present.
 
-    `hold` is told of the session once it is there: completion and the prompt look at it.
+    `hold` gets the session once it exists, for completion and the prompt.
     """
 
     plan: Plan
@@ -81,7 +81,7 @@ class Services:
 
 
 async def run_session(services: Services) -> Exit:
-    """Take lines until the person leaves, the input ends, or a signal comes; then say how it ended.
+    """Handle lines until the person leaves, the input ends or a signal arrives; return the result.
 
     The stream of events begins with `run.started` and ends with `run.finished` (B12).
     """
@@ -104,7 +104,7 @@ async def run_session(services: Services) -> Exit:
         _finish(services, environment, following, state, begun)
         raise
     for session in () if services.attended else sessions:
-        # With nobody there who has seen it, what went wrong on the way decides.
+        # In an unattended session, errors of earlier lines decide the exit code.
         state = replace(state, records=tuple(session.records), others=tuple(session.errors))
     state = replace(state, signal=services.interrupts.code)
     return _finish(services, environment, following, state, begun)
@@ -170,7 +170,7 @@ async def _opened(
 
 
 def _begin(session: Session) -> None:
-    """Say what the session is made of, and begin its conversation."""
+    """Emit what the session consists of, and begin its conversation."""
     opened = session.open
     bare = replace(opened.environment, recorder=None)
     infos = opened.servers.dynamic_registry.registry.servers
@@ -182,7 +182,7 @@ def _begin(session: Session) -> None:
 
 
 def _runtime(runtime: AgentRuntime, plan: Plan) -> AgentRuntime:
-    """The file's own bounds; a denial is told to the model, who goes on (P3)."""
+    """The limits of the file; the model is told of a denial and continues (P3)."""
     on_denied = plan.pipeline.on_denied or "continue"
     return replace(runtime, limits=plan.pipeline.loop, on_denied=on_denied)
 
@@ -204,7 +204,7 @@ def _local(services: Services, box: Toolbox, said: Said, buffer: Buffer) -> Loca
 
 @frozen
 class _Settled:
-    """Tells once of a server that did not come up, or that is lost for good (M5)."""
+    """Reports once for each server that did not start or was lost for good (M5)."""
 
     emit: Emit
     lines: Lines
@@ -225,7 +225,7 @@ def _finish(
     begun: float,
 ) -> Exit:
     if not following.begun:
-        # It ended before it could begin; the first event comes first all the same (B12).
+        # It ended before it could begin; the first event is still emitted first (B12).
         environment.emit(
             run_started(services.plan, services.options, (), replace(environment, recorder=None))
         )
@@ -256,7 +256,7 @@ def _finish(
 async def hold_session(
     prepared: PreparedSession, lines: Lines, interrupts: Interrupts
 ) -> tuple[Exit, str | None]:
-    """The session, and the one that the person goes on with after it."""
+    """Build the session, or the one that the person resumes after it."""
     sessions: list[Session] = []
 
     def hold(session: Session) -> None:
@@ -298,7 +298,7 @@ def _services(prepared: PreparedSession, lines: Lines, interrupts: Interrupts) -
 
 
 def _recorder(prepared: PreparedSession) -> Recorder | None:
-    """What `:export` is made from later; a session that leaves nothing behind has none."""
+    """The recorder of data for `:export`; a session that keeps nothing on disk has none."""
     if prepared.folder.path is None:
         return None
     choice = CassetteChoice(next_recording(prepared.folder.path), "all", answers_only=True)
@@ -310,7 +310,7 @@ def _recorder(prepared: PreparedSession) -> Recorder | None:
 
 
 def _person(prepared: PreparedSession, lines: Lines) -> Person:
-    """What asks the person, if one is there; one question at a time, whoever asks."""
+    """The interface for questions to the person, if present; one question at a time."""
     if not prepared.output.attended:
         return Person(Unattended())
     secrets = prepared.plan.secrets

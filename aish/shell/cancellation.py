@@ -19,9 +19,9 @@ class _Borrower(Protocol):
 
 
 class Interrupts:
-    """What a signal does now. `attended` says that a person is there, who may press Ctrl-C.
+    """Decides what a signal does now. `attended`: a person is present who may press Ctrl-C.
 
-    With nobody there Ctrl-C ends the session, as it ends a run.
+    In an unattended session Ctrl-C ends the session, as it ends a run.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Interrupts:
 
     @contextmanager
     def taken(self) -> Generator[None]:
-        """Take the signals for as long as the block lasts."""
+        """Handle the signals for as long as the block lasts."""
         loop = asyncio.get_running_loop()
         handlers: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGINT: self.interrupt,
@@ -49,7 +49,7 @@ class Interrupts:
         }
         taken = []
         for number, handler in handlers.items():
-            # What whoever started us had ignored (`nohup`) stays so.
+            # A signal that the parent process ignores (`nohup`) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 with suppress(ValueError, RuntimeError, NotImplementedError):
                     add_signal_handler(loop, number, handler)
@@ -62,13 +62,13 @@ class Interrupts:
 
     @contextmanager
     def session(self) -> Generator[None]:
-        """The block that the end of the session ends, once; also one that came before it."""
+        """The block that is cancelled when the session ends, also if that was requested before."""
         with self._whole:
             yield
 
     @contextmanager
     def lent(self) -> Generator[None]:
-        """While a run is what signals end; one that ends the session does so after the run."""
+        """Let signals end a run; one that also ends the session does so after the run."""
         try:
             with lent_by(self._lend):
                 yield
@@ -95,7 +95,7 @@ class Interrupts:
 
     @contextmanager
     def running(self) -> Generator[anyio.CancelScope]:
-        """Let Ctrl-C end the block; `cancelled_caught` of the scope says that it did."""
+        """Let Ctrl-C cancel the block; `cancelled_caught` of the scope says whether it did."""
         with anyio.CancelScope() as scope:
             self._running, self.stopped, self._pressed = scope, False, False
             try:
@@ -104,7 +104,7 @@ class Interrupts:
                 self._running = None
 
     def interrupt(self) -> None:
-        """Ctrl-C: stop what is running. Once more, or where the session ends: leave at once."""
+        """Ctrl-C: stop what is running; a second one, or one while the session ends, exits."""
         if self.code is not None or not self._attended:
             self.end(ExitCode.INTERRUPTED)
         else:
@@ -112,7 +112,7 @@ class Interrupts:
             self._stop(again=again)
 
     def stop(self) -> None:
-        """Any key, where any key stops what runs: never more than the first Ctrl-C, nor one."""
+        """Stop what is running on a key press; this never counts as a Ctrl-C."""
         if self.code is None and not self.stopped:
             self._stop(again=False)
 
@@ -126,7 +126,7 @@ class Interrupts:
             self._leave(ExitCode.INTERRUPTED)
         else:
             self._running.cancel()
-        # What was typed ahead was meant for what is stopped now.
+        # Typed-ahead input was meant for what is being stopped.
         self._forget()
 
     def end(self, code: ExitCode) -> None:
@@ -136,9 +136,10 @@ class Interrupts:
         self._end(code)
 
     def hang_up(self) -> None:
-        """The terminal went away: end the session, and always in order.
+        """The terminal was closed: end the session, always in order.
 
-        A second time is nobody's wish: the kernel says it, and the shell in that terminal too.
+        A repeated SIGHUP is not a request to hurry: both the kernel and the shell in that terminal
+        send it.
         """
         if self.code is None:
             self._end(ExitCode.TERMINATED, again=False)

@@ -1,4 +1,4 @@
-"""What a command of a session is: a row of the table that help, completion and docs are made of."""
+"""A command of a session: a row of the table that help, completion and docs are generated from."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Literal
@@ -28,14 +28,14 @@ It raises an `AishError` where that cannot be done, and nothing has changed then
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The hint with the command of the nearest name; the colon, which all have, counts nothing."""
+    """The hint with the command of the most similar name; the colon, which all have, is ignored."""
     hint = did_you_mean(name, known)
     return hint and hint.replace("`", "`:", 1)
 
 
 @frozen
 class Form:
-    """A word that may follow a command's name: what it takes, and what it does."""
+    """A word that may follow a command's name, with its arguments and its effect."""
 
     name: str
     usage: str
@@ -47,9 +47,9 @@ class Form:
 
 @frozen
 class Command:
-    """`name` without its colon, `usage` the arguments, `summary` one line, `details` any more.
+    """`name` without its colon, `usage` the arguments, `summary` one line, `details` further text.
 
-    `also` are other names for it, which no list shows.
+    `also` are aliases, which no list shows.
     """
 
     name: str
@@ -67,10 +67,10 @@ class Command:
         return f":{self.name} {self.usage}".rstrip()
 
     async def take(self, session: Session, rest: str) -> None:
-        """Do what was typed.
+        """Execute what was typed.
 
         Raises:
-            AishError: that cannot be done, and nothing has changed.
+            AishError: the command failed, and nothing has changed.
         """
         if rest and not self.usage:
             hint = f"`:help {self.name}` describes it"
@@ -78,7 +78,7 @@ class Command:
         await self.run(session, rest)
 
     def usage_rows(self) -> tuple[tuple[str, str], ...]:
-        """Its forms as they are typed, and what each does."""
+        """Its forms as they are typed, and the effect of each."""
         return tuple(
             (f":{self.name} {form.name} {form.usage}".rstrip(), form.summary) for form in self.forms
         )

@@ -1,4 +1,4 @@
-"""One question and its answer, with as many tool rounds as that takes (L15), then its proposals."""
+"""One question and its answer, with all tool rounds that it needs (L15), then its proposals."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -36,7 +36,7 @@ _SHOWN_CALLS = 3
 
 @frozen
 class Answer:
-    """How an exchange ended; `text` is what the model said last, `cut` that it was cut off."""
+    """Result of an exchange; `text` is the model's last text, `cut` whether it was cut off."""
 
     status: StepStatus
     text: str = ""
@@ -46,9 +46,9 @@ class Answer:
 
 
 async def exchange(session: Session, text: str) -> Answer:
-    """Ask the model `text`, with all that waits to go out with it, and tell how that went.
+    """Send `text` with everything queued for it to the model, and report the result.
 
-    Ctrl-C ends the answer (`Interrupts.running` around this), and is no error.
+    Ctrl-C ends the answer (`Interrupts.running` around this), and is not an error.
     """
     place, clock = session.next_line(), session.open.environment.clock
     session.asked, session.stands = Asked(text), False
@@ -62,7 +62,7 @@ async def exchange(session: Session, text: str) -> Answer:
         _finish(session, place, question, answer, clock.monotonic() - begun)
         return answer
     except BaseException:
-        # Ctrl-C, or the end of the session; its scope decides which.
+        # Ctrl-C, or the end of the session; the cancelled scope decides which.
         _finish(session, place, question, Answer("failed"), clock.monotonic() - begun)
         raise
     _finish(session, place, question, answer, clock.monotonic() - begun)
@@ -70,7 +70,7 @@ async def exchange(session: Session, text: str) -> Answer:
 
 
 class _Question:
-    """A user turn on its way; it can be taken back as long as nothing was said to it."""
+    """A user turn being answered; it can be removed as long as the model has not answered."""
 
     def __init__(self, session: Session, text: str) -> None:
         self._session = session
@@ -109,7 +109,7 @@ class _Question:
         session.conversation().add(self._turn)
 
     def settle(self, said: str, why: str) -> bool:
-        """Make the conversation one that can be gone on with; whether the question stays in it."""
+        """Leave a conversation that can be continued; returns whether the question stays in it."""
         session, turns = self._session, self._session.history.turns
         if self._turn is None:
             return False
@@ -124,7 +124,7 @@ class _Question:
 
 
 async def _settled(session: Session, place: Place) -> None:
-    """Wait for servers that still connect: a question goes out with all the tools there are."""
+    """Wait for servers that still connect, so that the question is sent with all tools."""
     dynamic_registry = session.open.servers.dynamic_registry
     with anyio.move_on_after(_SOON):
         await dynamic_registry.settled()
@@ -138,7 +138,7 @@ async def _settled(session: Session, place: Place) -> None:
 
 
 def _require(session: Session) -> None:
-    """Nothing is asked while a server is missing that the file calls required (M5)."""
+    """Refuse questions while a server that the file requires is missing (M5)."""
     opened = session.open
     server = missing_server(opened.plan, opened.servers.dynamic_registry.registry.servers)
     if server is not None:
@@ -161,7 +161,7 @@ def _answered(outcome: Outcome) -> Answer:
 
 
 def _stopped(turns: Sequence[Turn]) -> Failure:
-    """An answer that Ctrl-C ended: what became of calls that were open then, if any were."""
+    """The result of an answer that Ctrl-C ended, with the state of calls that were open."""
     *before, _ours = turns
     calls = [turn for turn in takewhile(_is_call, reversed(before)) if isinstance(turn, ToolTurn)]
     unsent = [one.tool for one in reversed(calls) if one.content == NOT_RUN_INTERRUPTED]
@@ -181,7 +181,7 @@ def _is_call(turn: Turn) -> bool:
 def _finish(
     session: Session, place: Place, question: _Question, answer: Answer, seconds: float
 ) -> None:
-    # What was shown stays, also where a limit has ended it.
+    # Text that was shown is kept, also if a limit has ended the answer.
     said = session.following.said.rstrip() if answer.status in _CUT_SHORT else ""
     failure, error = answer.failure, answer.error
     if error is not None:
@@ -190,7 +190,7 @@ def _finish(
     stays = question.settle(said, why)
     if failure is None and answer.status != "ok":
         failure = _stopped(session.history.turns) if stays else _TAKEN_BACK
-    # What the journal calls answered can be exported.
+    # Only what the journal records as answered can be exported.
     settle(session.open.environment.recorder)
     finish(session, place, answer.status, answer.text or said or None, seconds, failure)
     code = error.exit_code if error is not None else EXIT_OF_STATUS[answer.status]
@@ -199,10 +199,10 @@ def _finish(
 
 
 async def ask(session: Session, text: str) -> Answer:
-    """Ask `text`; the `CMD:` lines of the answer are proposed when it is whole."""
+    """Ask `text`; the `CMD:` lines of the answer are proposed once it is complete."""
     answer = await exchange(session, text)
     if answer.status == "ok" and session.open.plan.pipeline.shell.cmd_lines:
-        # The last line of an answer that was cut off may be half a command.
+        # The last line of an answer that was cut off may be an incomplete command.
         whole = answer.text.rpartition("\n")[0] if answer.cut else answer.text
         for ran in await session.open.local.propose(whole):
             session.note_command(ran.record, typed=False)

@@ -34,7 +34,7 @@ async def _add(session: Session, list_: Literal["auto_approve", "deny"], glob: s
 
 
 def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str]:
-    """What the rule is about, and where another one is stronger."""
+    """What the rule applies to, and where another rule has precedence."""
     policy = session.open.box.runtime.gate.policy
     matched = [tool for tool in tools if rule.covers(tool.name)]
     about_commands = rule.covers(LOCAL_COMMAND)

@@ -57,7 +57,7 @@ def _list(session: Session) -> None:
 
 def _words(rest: str) -> list[str]:
     if _path(rest).is_file():
-        # As completion writes it: a name may have blanks in it.
+        # As completion writes it: a name may contain blanks.
         return [rest]
     try:
         words = shlex.split(rest)
@@ -92,7 +92,7 @@ async def _found(session: Session, name: str, arguments: Sequence[str]) -> Attac
 
 
 async def _file(session: Session, name: str, path: Path) -> Attached:
-    """What a person names may be anywhere; the guard is for what a pipeline file names."""
+    """The path that a person names may be anywhere; only paths in a pipeline file are confined."""
     folder = _folder(path, session.open.plan.pipeline.file.parent)
     beneath = str(path.relative_to(folder))
     wanted = Attachment(f"./{beneath}" if is_uri(beneath) else beneath)
@@ -109,7 +109,7 @@ async def _file(session: Session, name: str, path: Path) -> Attached:
 
 
 def _folder(path: Path, project: Path) -> Path:
-    """The project's, for a file in it: so a step says it, and what is exported sends the same."""
+    """The project folder for a file in it, as in steps, so that an exported file sends the same."""
     whole = project.resolve()
     return whole if path.is_relative_to(whole) and path.resolve() == path else path.parent
 
@@ -170,7 +170,7 @@ def _prompts_of(alias: str, names: Iterable[str]) -> str:
 
 
 def _check(prompt: ServerPromptInfo, given: Mapping[str, str]) -> None:
-    """What is wrong is told here, in our words: servers say it in many ways, or not at all."""
+    """Check the arguments here, in our own words: the messages of servers differ or are missing."""
     name = for_line(f"{prompt.server}__{prompt.name}")
     known = [for_line(one.name) for one in prompt.arguments]
     takes = f"it takes {', '.join(f'`{one}`' for one in known)}" if known else "it takes none"
@@ -187,7 +187,7 @@ def _check(prompt: ServerPromptInfo, given: Mapping[str, str]) -> None:
 
 
 def _as_text(messages: Sequence[PromptMessage], *, sees_images: bool) -> Attached:
-    """The messages as one text; who says each, where it is not the user alone."""
+    """The messages as one text; with the role of each, unless all are the user's."""
     alone = all(message.role == "user" for message in messages)
     texts = [one.text if alone else f"[{one.role}]\n{one.text}" for one in messages]
     media = tuple(one for message in messages for one in message.media)

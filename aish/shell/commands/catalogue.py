@@ -1,4 +1,4 @@
-"""Every command, one row each: what `:help`, completion and the docs are made of (S5)."""
+"""All commands, one row each: `:help`, completion and the docs are generated from them (S5)."""
 
 from collections.abc import Mapping
 
@@ -47,10 +47,10 @@ _LIST = "`:help` lists the commands; a line that begins with a blank goes to the
 
 
 def command_of(name: str) -> Command:
-    """The command of a name.
+    """The command with this name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such command.
     """
     found = _BY_NAME.get(name)
     if found is None:

@@ -1,4 +1,4 @@
-"""`:context`, `:clear` and `:compact`: how long the conversation is, and making it short."""
+"""`:context`, `:clear` and `:compact`: show the length of the conversation, and shorten it."""
 
 from aish.agent.compaction import (
     Parted,
@@ -24,7 +24,7 @@ _LONGEST_SUMMARY = 8 * 1024
 
 
 def tokens_in_use(session: Session) -> int:
-    """About how many tokens the next request has before its question."""
+    """Estimated tokens of the next request without its question."""
     estimator = TokenEstimator()
     estimator.add(session.history.turns)
     return estimator.tokens(weigh_rest(session.tools(), None))

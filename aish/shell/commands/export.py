@@ -11,7 +11,7 @@ from aish.shell.session import Session
 
 
 async def _export(session: Session, rest: str) -> None:
-    # Rooms of recording and testing, which few sessions need.
+    # Imports for recording and testing, which few sessions need.
     from aish.shell.export.write import export
 
     if not rest:

@@ -1,4 +1,4 @@
-"""`:help`, whose list is the catalogue, and `:quit`."""
+"""`:help`, which lists the catalogue, and `:quit`."""
 
 from aish.core.errors import UsageError
 from aish.shell.command import Command, nearest

@@ -1,4 +1,4 @@
-"""`:mcp`: the servers of the session and their tools; they come and go here (S5)."""
+"""`:mcp`: lists, connects and disconnects servers of the session, and shows their tools (S5)."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def _mcp(session: Session, rest: str) -> None:
     if form is None or form.run is None:
         known = tuple(dict.fromkeys(form.name for form in FORMS))
         near = did_you_mean(word, known)
-        # What all begin with makes none of them any nearer.
+        # A common prefix makes no name more similar.
         hint = near and near.replace("`", "`:mcp ", 1)
         hint = hint or ", ".join(f"`:mcp {one}`" for one in known)
         raise UsageError(f"unknown command `:mcp {word}`", hint=hint)
@@ -72,7 +72,7 @@ def _row(server: ServerInfo, mask: Mask) -> tuple[str, ...]:
     count = str(server.tools) if server.state == "ready" else "-"
     why, *said = (server.error or "").split("\n")
     if said:
-        # The last words of a child say most; what was before them is in its log.
+        # The last line of a child's stderr says most; the earlier ones are in its log.
         why = f"{why} {shorten(mask(said[-1]), _SHORT)}"
     state = f"{server.state}: {why}" if why else server.state
     return server.alias, server.transport, server.address, count, state
@@ -100,7 +100,7 @@ async def _tools(session: Session, rest: str) -> None:
 
 
 def _view(session: Session, tool: Tool) -> ToolView:
-    """What would become of a call; `:norris` lets run what no rule is about."""
+    """How the rules would decide about a call; `:norris` allows calls that match no rule."""
     found = view(session.open.box.runtime.gate.policy, tool)
     if found.verdict == "ask" and not found.rule and session.autonomous.lets(tool):
         return ToolView(tool, "auto", RULE, conditional=found.conditional)
@@ -123,13 +123,13 @@ async def _tool(session: Session, rest: str) -> None:
     await known_tools(session)
     tool = _named(session, words[0])
     schema = json.dumps(tool.input_schema, ensure_ascii=False, indent=2)
-    # What the server says stands further in than what we say.
+    # Text of the server is indented further than our own.
     theirs = (f"  {line}" for line in f"{tool.description.strip()}\n{schema}".split("\n") if line)
     session.open.out.show("\n".join((*_head(session, tool), *theirs)))
 
 
 def _head(session: Session, tool: Tool) -> Iterator[str]:
-    """What we say of a tool, before its server does."""
+    """Our own lines about a tool, before the server's description."""
     found = _view(session, tool)
     rule = f" ({found.rule})" if found.rule else ""
     yield for_line(f"{tool.name}  {_mark(found)}{rule}")
@@ -175,7 +175,7 @@ async def _connect(session: Session, rest: str) -> None:
         entry = known[words[0]]
     else:
         alias = names[0] if names else None
-        # What the rules say of a server that is missing is not said of one that has its name.
+        # A new server does not take the alias of a missing one, and so not its rules either.
         others = taken if alias else {*taken, *known}
         entry = server_of_url(words[0], alias, others, options.get("auth_env"))
         _require_own(session, entry)
@@ -193,7 +193,7 @@ async def _start(session: Session, names: list[str], command: str) -> None:
 
 
 async def _come(session: Session, entry: ServerEntry) -> None:
-    """Connect to a server, and say so; a command that a person types is decided on by the gate."""
+    """Connect to a server, and report it; the gate decides about a command that a person types."""
     known = known_servers(session)
     if entry.command and not is_of_file(session, entry):
         tell = await session.open.local.permit(entry.command)
@@ -206,14 +206,14 @@ async def _come(session: Session, entry: ServerEntry) -> None:
     else:
         info = await _patiently(session, entry)
     if known.get(info.alias, entry) != entry:
-        # The one that had failed is not this one.
+        # The earlier server with this alias was a different one.
         _forget(session, info.alias)
     offered = counted(info.tools, "tool")
     session.open.out.show(for_line(f"{info.alias} is connected: {offered}, {info.address}"))
 
 
 async def _patiently(session: Session, entry: ServerEntry) -> ServerInfo:
-    """As `connect`; that it takes long, or was given up, is told."""
+    """Like `connect`, but reports that it takes long, or was cancelled."""
     text = f"waiting for {entry.alias} to connect; Ctrl-C gives up"
     notice = Notice(NOWHERE, "info", "connecting", text)
     waiting = asyncio.get_running_loop().call_later(_SOON, session.emit, notice)
@@ -227,7 +227,7 @@ async def _patiently(session: Session, entry: ServerEntry) -> ServerInfo:
 
 
 def _require_own(session: Session, entry: ServerEntry) -> None:
-    """The rules and the lock of the file are about its own servers, wherever these are."""
+    """The rules and the lock of the file apply to its own servers, wherever these run."""
     declared = {one.entry.alias: one.entry for one in session.open.plan.servers}
     own = declared.get(entry.alias)
     if own is not None and (own.url, own.command) != (entry.url, entry.command):
@@ -253,7 +253,7 @@ async def _disconnect(session: Session, rest: str) -> None:
 
 
 def _forget(session: Session, alias: str) -> None:
-    """What was approved of one server is not approved of another that takes its alias."""
+    """Approvals for one server do not apply to another that takes its alias."""
     over = session.open.box.runtime.gate.forget(alias)
     if over:
         rules = counted(over, "rule")

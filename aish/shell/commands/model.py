@@ -27,7 +27,7 @@ async def _model(session: Session, rest: str) -> None:
             opened.out.show(f"{opened.plan.pipeline.file} has no models")
         return
     alias = known_model(rest, opened.plan)
-    # Opened now: what it lacks is known before anything is asked.
+    # Opened now, so that a missing requirement is reported before anything is asked.
     await opened.models.get(alias)
     session.choose(alias)
     opened.out.show(f"the model is now {alias}")
@@ -43,7 +43,7 @@ def _row(session: Session, alias: str, entry: ModelEntry) -> tuple[str, ...]:
 
 
 def _at(entry: ModelEntry, url: str, environ: Mapping[str, str]) -> ModelEntry:
-    """As it would be opened."""
+    """The entry as it would be opened, with its URL expanded."""
     return replace(entry, base_url=expand(url, environ)) if url else entry
 
 

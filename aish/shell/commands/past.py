@@ -1,4 +1,4 @@
-"""`:save`, `:sessions`, `:resume`, `:cost` and `:log`: what was said and what it came to."""
+"""`:save`, `:sessions`, `:resume`, `:cost` and `:log`: past sessions, costs and the journal."""
 
 import errno
 import os
@@ -34,10 +34,10 @@ async def _save(session: Session, rest: str) -> None:
 
 
 def _is_ours(path: Path, title: str) -> bool:
-    """Whether nothing is there, or what this session saved before."""
+    """Whether the path is free, or holds what this session saved before."""
     first = f"{title}\n".encode()
     try:
-        # Nobody waits for what comes out of a pipe, and a link is somebody else's.
+        # Do not block on a pipe without a writer, and do not follow a link, which may be another's.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
@@ -92,7 +92,7 @@ async def _log(session: Session, rest: str) -> None:
 async def _resume(session: Session, rest: str) -> None:
     if not rest:
         raise UsageError("`:resume ID` is the form", hint="`:sessions` lists them")
-    # All of it is read now: what cannot be gone on with is told here, and nothing has changed.
+    # Read in full now: an error is reported here, and nothing has changed.
     from aish.shell.resume import find_earlier
 
     opened = session.open

@@ -49,7 +49,7 @@ def _path(name: str) -> Path:
 
 
 async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
-    """Run a pipeline; it has its own folder, servers and rules, and this session's denials."""
+    """Run a pipeline; it has its own folder, servers and rules, and the denials of this session."""
     opened = session.open
     pipeline = _with_denials(load_checked(file, ()), session)
     require_steps(pipeline)
@@ -83,7 +83,7 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
 
 @frozen
 class _Counting:
-    """Has the session journal what a run in it uses: that counts for both (B8)."""
+    """Has the session journal the usage of its runs, which counts for both (B8)."""
 
     emit: Emit
     tell: Emit
@@ -103,7 +103,7 @@ class _Counting:
 
 
 def _with_denials(pipeline: Pipeline, session: Session) -> Pipeline:
-    """What a session denies is denied in its pipelines too, and in theirs."""
+    """Apply the denials of a session to its pipelines and their sub-pipelines."""
     denied = tuple(rule.entry for rule in session.open.box.runtime.gate.policy.deny)
     rules = pipeline.rules
     return replace(pipeline, rules=replace(rules, deny=rules.deny + denied))

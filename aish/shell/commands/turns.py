@@ -1,4 +1,4 @@
-"""`:retry`, `:undo` and `:edit`: the last question once more, not at all, or another way."""
+"""`:retry`, `:undo` and `:edit`: repeat, remove or change the last question."""
 
 from aish.agent.compaction import last_question
 from aish.core.errors import UsageError
@@ -28,7 +28,7 @@ def _nothing(session: Session) -> UsageError:
 
 
 def _take_back(session: Session, why: str) -> None:
-    """Leave the last question and all that followed it out, if it is still there."""
+    """Remove the last question and all that followed it, if it is still in the conversation."""
     asked = session.asked
     if not session.stands:
         return
