@@ -1,1 +1,1 @@
-"""YAML in, a frozen typed `Pipeline` out, all problems at once."""
+"""Reads YAML into a frozen, typed `Pipeline`, and reports all problems at once."""

@@ -1,7 +1,7 @@
-"""The tree of a whole file into a `Pipeline` (design 10.1: configuration ends at the loader).
+"""Decodes the tree of a whole file into a `Pipeline` (design 10.1).
 
-One function for each section of a file. Shapes are known to fit the schema here; what no schema
-can say of one value is said with its place.
+One function for each section of a file. Values are known to fit the schema here; what no schema can
+check is reported with its position.
 """
 
 import json
@@ -81,7 +81,7 @@ CONTEXTS = frozenset({"inputs", "env", "steps", "stdin", "index"})
 
 
 def decode_flow(table: Table, *, at_top: bool = False) -> Flow:
-    """What every kind of step may have; the `limits` at the top of a file are the run's."""
+    """The fields that all kinds of steps share; the top-level `limits` are the run's."""
     return Flow(
         when=table.text("when"),
         foreach=_foreach(table),
@@ -105,7 +105,7 @@ def decode_limits(limits: Table) -> Limits:
 
 
 def decode_context(table: Table, default: Context) -> Context:
-    """The bounds of a conversation in `table`, over those around it."""
+    """The bounds of a conversation in `table`, else those of the enclosing level."""
     context = table.part("context")
     return Context(
         max_tokens=context.whole("max_tokens", default.max_tokens or 0) or None,
@@ -170,7 +170,7 @@ ANNOTATIONS = "annotations"
 
 
 def decode_annotations(top: Table) -> tuple[Annotation, ...]:
-    """What stands under `annotations`: an expression, or a list."""
+    """The value of `annotations`: an expression, or a list."""
     expression = top.text(ANNOTATIONS)
     if expression is not None:
         return (Annotation(ANNOTATIONS, expression),)
@@ -201,7 +201,7 @@ _WANTED = {
     "schema": "schema",
     "snapshot": "file",
 }
-# What the templates of expectations call something else.
+# Names that the templates of expectations use for other values.
 _TAKEN = frozenset(
     [
         "inputs",
@@ -319,7 +319,7 @@ def _expectation(table: Table, documents: Documents) -> Expectation | None:
 def _about_a_value(kind: ExpectKind, table: Table, documents: Documents) -> Expectation:
     inner, key, path = table, str(kind), None
     form = table.child(kind)
-    # A JSON Schema that stands here itself may have any keys, but not these two and no other.
+    # A JSON Schema given inline may have any keys, but not only these two.
     if form is not None and (kind != "schema" or set(form.node.entries) == _LONG_FORM):
         inner, key, path = form, _WANTED[kind], form.text("path")
     if kind == "snapshot":
@@ -488,7 +488,7 @@ def _of_server(parts: Table) -> ServerPrompt:
 
 
 def decode_rules(mcp: Table) -> RuleLists:
-    """All lists; a rule of a mapping that says `false` belongs to `ask`."""
+    """All lists; a rule whose value is `false` belongs to `ask`."""
     turned = [
         entry
         for key in ("auto_approve", "ask", "deny", "stage")
@@ -568,7 +568,7 @@ _BELONGS = {
 
 
 def decode_servers(servers: Table) -> dict[str, ServerEntry]:
-    """Every entry by its alias."""
+    """Every server by its alias."""
     return {alias: _server_entry(alias, table) for alias, table in servers.tables()}
 
 
@@ -657,7 +657,7 @@ def decode_shell(shell: Table) -> Shell:
 
 
 def _run(shell: Table) -> tuple[str, ...]:
-    """The words before a command line; a program alone is given `-c`."""
+    """The argv before a command line; a program alone is given `-c`."""
     if not shell.has("run"):
         return PLATFORM_SHELL
     program = shell.text("run")
@@ -716,7 +716,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
 @frozen
 class StepsReader:
-    """What the steps of a file have in common."""
+    """What all steps of a file share."""
 
     prompts: Mapping[str, Prompt | ServerPrompt]
     knows_prompts: bool
@@ -726,7 +726,7 @@ class StepsReader:
     context: Context
 
     def steps(self, top: Table) -> tuple[Step, ...]:
-        """All steps; one that stands at the top is called `main`."""
+        """All steps; a single step at the top level is called `main`."""
         kinds = _kinds(top)
         if top.has("steps") or top.is_broken("steps"):
             for key in (*kinds, "id", *_STEP_ONLY):
@@ -744,7 +744,7 @@ class StepsReader:
         return (self._step(top),)
 
     def _step(self, table: Table) -> Step:
-        """The step; where it is not told what it does, one of any kind in its place."""
+        """One step; a step of no valid kind is replaced by a placeholder."""
         kinds = _kinds(table)
         if len(kinds) > 1:
             named = backticked(kinds, by=" and ")
@@ -845,13 +845,13 @@ class StepsReader:
 
 
 def _from_here(path: Path) -> Path:
-    """A file as a person would type it, which messages name it by: relative where it is beneath."""
+    """A path as messages show it: relative to the working directory if it is below it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def loop_limits(table: Table, default: LoopLimits) -> LoopLimits:
-    """The bounds that stand in `table`, over those around it."""
+    """The loop bounds in `table`, else those of `default`."""
     return LoopLimits(
         max_tool_depth=table.whole("max_tool_depth", default.max_tool_depth),
         max_calls_per_turn=table.whole("max_calls_per_turn", default.max_calls_per_turn),
@@ -863,12 +863,12 @@ Denied = TypeVar("Denied", OnDenied, OnDenied | None)
 
 
 def on_denied(table: Table, default: Denied) -> Denied:
-    """What a denial means here."""
+    """The value of `on_denied`."""
     return cast("Denied", table.text("on_denied") or default)
 
 
 def _attachments(table: Table) -> Iterator[Attachment]:
-    """What is attached: one text, or a list of texts and of `{server: …, uri: …}`."""
+    """The attachments: one text, or a list of texts and of `{server: …, uri: …}`."""
     alone = table.text("attach")
     if alone is not None:
         yield Attachment(alone)
@@ -881,7 +881,7 @@ def _attachments(table: Table) -> Iterator[Attachment]:
 
 
 def _kinds(table: Table) -> list[str]:
-    """What a step says that it does, be it broken."""
+    """The kinds that a step names, even if their values are broken."""
     return [key for key in KINDS if table.has(key) or table.is_broken(key)]
 
 
@@ -902,7 +902,7 @@ def _id(table: Table) -> str:
 def decode(
     root: MappingNode, path: Path, overrides: Sequence[str], problems: list[Problem]
 ) -> Pipeline:
-    """The pipeline of a tree that fits the schema; what else is wrong goes to `problems`."""
+    """The pipeline of a tree that fits the schema; other errors are added to `problems`."""
     top = Table(root, "", problems)
     mcp = top.part("mcp")
     documents = Documents()

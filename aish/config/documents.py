@@ -1,7 +1,7 @@
-"""The files that a pipeline is made of, read when it is loaded (F8, F10).
+"""Reads the files of a pipeline when it is loaded (F8, F10).
 
-`extends` merges files into one tree in which each value keeps its place; prompts and schemas may
-be files of their own. Every way in which a file cannot be read as text is a problem with a place.
+`extends` merges files into one tree in which each value keeps its position; prompts and schemas may
+be separate files. A file that cannot be read as text is a problem with a position.
 """
 
 import os
@@ -34,7 +34,7 @@ REFERENCED_LIMIT = 4 * 1024 * 1024
 
 
 class UnreadableError(Exception):
-    """A file that is not text of a fit size; `problem` says why."""
+    """A file that is not text of an allowed size; `problem` says why."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -62,7 +62,7 @@ def read_text(path: Path, limit: int = PIPELINE_LIMIT) -> str:
 
 
 def reason(error: UnreadableError) -> str:
-    """Why, as the end of a sentence that begins with the file."""
+    """The reason, as the end of a sentence that begins with the file."""
     message = error.problem.message
     return "is not there" if message == "no such file" else message
 
@@ -79,7 +79,7 @@ def _bytes(path: Path, limit: int) -> bytes:
 
 
 def as_text(data: bytes, file: str, limit: int = PIPELINE_LIMIT) -> str:
-    """Bytes as text, a BOM left out.
+    """Bytes as text, without a BOM.
 
     Raises:
         UnreadableError: they are too many, binary, or not UTF-8.
@@ -123,14 +123,14 @@ MAX_FILES = 64
 
 @slotted
 class Gathered:
-    """The merged tree of a file and its bases, and everything that was wrong on the way."""
+    """The merged tree of a file and its bases, and all problems found."""
 
     root: MappingNode | None
     problems: list[Problem] = field(default_factory=list)
 
 
 def read_with_bases(path: Path) -> Gathered:
-    """The tree of `path`, its bases merged in."""
+    """The tree of `path`, merged with its bases."""
     reader = _Reader()
     try:
         root = reader.read(path, ())
@@ -140,7 +140,7 @@ def read_with_bases(path: Path) -> Gathered:
 
 
 def parse_mapping(text: str, file: str) -> tuple[MappingNode | None, list[Problem]]:
-    """The mapping that a text holds, as far as it can be read, and what is wrong with it."""
+    """The mapping in a text, as far as it can be read, and the problems found."""
     parsed = parse_yaml(text, file)
     root = parsed.root
     if isinstance(root, MappingNode):
@@ -156,7 +156,7 @@ def parse_mapping(text: str, file: str) -> tuple[MappingNode | None, list[Proble
 
 @slotted
 class _Reader:
-    """Reads each file once, however many name it."""
+    """Reads each file once, however often it is named."""
 
     problems: list[Problem] = field(default_factory=list)
     known: dict[str, MappingNode | None] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class _Reader:
         """The tree of a file with its bases.
 
         Raises:
-            UnreadableError: there is no text at `path`.
+            UnreadableError: `path` cannot be read as text.
         """
         key = _identity(path)
         if key in self.known:
@@ -191,7 +191,7 @@ class _Reader:
         own.keys.pop("extends", None)
         whole = own if whole is None else merged(whole, own)
         if not complete:
-            # Whatever is missing may stand in the base that could not be read.
+            # A missing value may be in the base that could not be read.
             whole.put(UNREADABLE, BrokenNode(root.position, None), root.position)
         return whole
 
@@ -250,7 +250,7 @@ def merged(below: MappingNode, over: MappingNode) -> MappingNode:
 
 
 def _identity(path: Path) -> str:
-    """The same for all names of one file."""
+    """An identity that all names of one file share."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):
@@ -262,7 +262,7 @@ MAX_DEPTH = 64
 
 @slotted
 class Documents:
-    """Reads each file when it is asked for and remembers what was in it, for the digest."""
+    """Reads each file on demand and remembers its contents for the digest."""
 
     hashes: dict[str, str] = field(default_factory=dict)
 
@@ -279,7 +279,7 @@ class Documents:
         return text
 
     def schema(self, table: Table, key: str) -> JsonObject:
-        """The JSON Schema that stands at an entry or in the file it names."""
+        """The JSON Schema given at an entry, or in the file it names."""
         name = table.text(key)
         if name is None:
             return table.mapping(key)
@@ -308,7 +308,7 @@ def as_object(text: str, name: str) -> JsonObject:
 
 
 def parse_document(text: str, name: str) -> JsonValue:
-    """JSON where it looks like JSON, which may be indented by tabs; else YAML, a mapping.
+    """Text that looks like JSON (also indented by tabs) as JSON, else as a YAML mapping.
 
     Raises:
         ValueError: it is neither.
@@ -330,10 +330,10 @@ def parse_document(text: str, name: str) -> JsonValue:
 
 
 def parse_json(text: str) -> JsonValue:
-    """JSON as the standard has it: no key twice, no `NaN`, no number too large, and not too deep.
+    """Strict JSON: no duplicate keys, no `NaN`, bounded numbers and depth.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not such JSON.
     """
     try:
         value = strict_json(text)

@@ -1,9 +1,9 @@
 """Typed access to a mapping of the file that is known to fit the schema.
 
-`decode` works with this: each getter has the default of the design, and what only a closer look
-shows becomes a problem with its place. Durations and sizes are as people write them, `1h30m` and
-`32KiB` (F13); `${VAR}` and `${VAR:-default}` stand where a file may use them (F7): what the
-environment holds is given, and as in a shell, `:-` also replaces an empty value.
+Used by `decode`: each getter has the default of the design, and errors that the schema cannot find
+become problems with a position. Durations and sizes are written as `1h30m` and `32KiB` (F13);
+`${VAR}` and `${VAR:-default}` are allowed in some fields (F7): the value comes from the
+environment, and as in a shell, `:-` also replaces an empty value.
 """
 
 import re
@@ -111,7 +111,7 @@ def size(text: str) -> int:
     """Bytes of `32KiB`, `2MB`, `512B`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a size.
     """
     found = _SIZE.match(text)
     if found is None:
@@ -124,23 +124,23 @@ def size(text: str) -> int:
 
 @frozen
 class Table:
-    """A mapping at `path`; the problems of all tables of a file are gathered in one list."""
+    """A mapping at `path`; the problems of all tables of a file are collected in one list."""
 
     node: MappingNode
     path: str
     problems: list[Problem]
 
     def raw(self, key: str) -> Node | None:
-        """The node of an entry; `None` where it is left out or null."""
+        """The node of an entry; `None` if it is missing or null."""
         node = self.node.entries.get(key)
         return None if isinstance(node, ScalarNode) and node.value is None else node
 
     def has(self, key: str) -> bool:
-        """Whether an entry is there and not null."""
+        """Whether an entry is present and not null."""
         return self.raw(key) is not None
 
     def is_broken(self, key: str) -> bool:
-        """Whether something that could not be read stands at an entry."""
+        """Whether an entry could not be read."""
         return isinstance(self.node.entries.get(key), BrokenNode)
 
     def place(self, key: str) -> str:
@@ -148,15 +148,15 @@ class Table:
         return join(self.path, key)
 
     def position(self, key: str) -> Position:
-        """Where an entry stands: its value if that is on the line of its key."""
+        """The position of an entry: its value if that is on the line of its key."""
         there, named = self.node.entries[key].position, self.node.keys[key]
         return there if (there.file, there.line) == (named.file, named.line) else named
 
     def problem(self, key: str | None, message: str, hint: str | None = None) -> None:
-        """Something is wrong with an entry, or with the mapping itself.
+        """Report a problem with an entry, or with the mapping itself.
 
-        What a mapping lacks is not said where it has a misspelt or a broken key: that is what it
-        lacks. Nor is anything said of what is broken.
+        Missing entries are not reported if the mapping has a misspelt or broken key, which is
+        probably the missing one. Broken entries are not reported again.
         """
         if self.is_broken(key) if key is not None else self._may_lack_nothing():
             return
@@ -169,17 +169,17 @@ class Table:
         return broken or any(_is_unknown_in(self.path, found) for found in self.problems)
 
     def data(self, key: str) -> JsonValue:
-        """An entry as it is."""
+        """The data of an entry."""
         node = self.raw(key)
         return None if node is None else to_data(node)
 
     def mapping(self, key: str) -> dict[str, JsonValue]:
-        """A mapping as it is; empty if left out."""
+        """A mapping's data; empty if missing."""
         value = self.data(key)
         return dict(value) if isinstance(value, Mapping) else {}
 
     def text(self, key: str) -> str | None:
-        """A text, or `None` if left out."""
+        """A text, or `None` if missing."""
         node = self.raw(key)
         return node.value if isinstance(node, ScalarNode) and isinstance(node.value, str) else None
 
@@ -212,7 +212,7 @@ class Table:
             return default
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; one text alone is a list of one."""
+        """A list of texts; a single text is a list of one."""
         value = self.data(key)
         if isinstance(value, str):
             return (value,)
@@ -223,14 +223,14 @@ class Table:
         return {name: str(value) for name, value in self.mapping(key).items()}
 
     def child(self, key: str) -> "Table | None":
-        """A mapping within, or `None` if left out."""
+        """A nested mapping, or `None` if missing."""
         node = self.raw(key)
         if not isinstance(node, MappingNode):
             return None
         return Table(node, self.place(key), self.problems)
 
     def part(self, key: str) -> "Table":
-        """A mapping within, empty if left out."""
+        """A nested mapping, empty if missing."""
         return self.child(key) or Table(
             MappingNode(self.node.position), self.place(key), self.problems
         )
@@ -242,12 +242,12 @@ class Table:
             if table is not None:
                 yield key, table
             elif isinstance(node, BrokenNode) and key != UNREADABLE:
-                # Its name is known all the same.
+                # Its name is known nevertheless.
                 inner = MappingNode(node.position, {UNREADABLE: node}, {UNREADABLE: node.position})
                 yield key, Table(inner, self.place(key), self.problems)
 
     def names(self) -> Iterator[str]:
-        """The keys of a mapping of the author's own names."""
+        """The keys of a mapping whose names are chosen by the author."""
         return (key for key in self.node.entries if key != UNREADABLE)
 
     def items(self, key: str) -> Iterator[tuple[str, Node]]:
@@ -258,12 +258,12 @@ class Table:
                 yield at(self.place(key), index), item
 
     def folder_of(self, key: str) -> Path:
-        """The folder of the file in which an entry stands: what its relative path starts from."""
+        """The folder of the file that contains an entry: the base of its relative path."""
         node = self.node.entries[key]
         return Path(node.position.file).parent
 
     def absolute(self, key: str) -> Path | None:
-        """A path, made absolute; `None` if left out."""
+        """A path, made absolute; `None` if missing."""
         text = self.text(key)
         return None if text is None else _absolute(self.folder_of(key), text)
 
@@ -276,7 +276,7 @@ class Table:
         )
 
     def check_references(self, key: str) -> None:
-        """Complain of each `${` in an entry that is not a reference to a variable (F7)."""
+        """Report each `${` in an entry that is not a reference to a variable (F7)."""
         node = self.raw(key)
         if node is not None:
             self._check_references(node, self.place(key))
@@ -305,5 +305,5 @@ def _is_unknown_in(path: str, problem: Problem) -> bool:
 
 
 def _absolute(folder: Path, text: str) -> Path:
-    # Not resolved: a link in the path is the author's, and is shown as written.
+    # Not resolved: symbolic links in the path are the author's, and are shown as written.
     return Path.cwd() / folder / text

@@ -1,4 +1,4 @@
-"""The file against its schema, each problem with its place and in words for people (F10)."""
+"""Validates the file against its schema; problems have positions and clear messages (F10)."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,13 +26,13 @@ from aish.system.schema.check import SchemaProblem, check, show
 
 @frozen
 class SchemaPlace:
-    """One place in a schema: follows references and the form that is meant for mappings."""
+    """One location in a schema: follows references and the form that is meant for mappings."""
 
     root: JsonValue
     schema: JsonValue
 
     def along(self, path: Iterable[str | int]) -> "SchemaPlace":
-        """The place that a path leads to."""
+        """The location that a path leads to."""
         place = self
         for part in path:
             place = place.item() if isinstance(part, int) else place.entry(part)
@@ -56,12 +56,12 @@ class SchemaPlace:
         return schema if isinstance(schema, Mapping) else {}
 
     def names(self) -> tuple[str, ...]:
-        """The keys there can be."""
+        """The known keys."""
         properties = self.resolved().get("properties")
         return tuple(properties) if isinstance(properties, Mapping) else ()
 
     def takes(self, key: str, *, last: bool) -> bool:
-        """Whether a new entry `key` makes sense here."""
+        """Whether a new entry `key` is allowed here."""
         if key in self.names():
             return True
         # A new model or server made of one value would be a misspelt one.
@@ -69,7 +69,7 @@ class SchemaPlace:
         return others is True or (last and isinstance(others, Mapping))
 
     def entry(self, key: str) -> "SchemaPlace":
-        """What is said of an entry."""
+        """The schema of an entry."""
         schema = self.resolved()
         properties = schema.get("properties")
         if isinstance(properties, Mapping) and key in properties:
@@ -78,7 +78,7 @@ class SchemaPlace:
         return SchemaPlace(self.root, others if isinstance(others, Mapping) else {})
 
     def item(self) -> "SchemaPlace":
-        """What is said of an item."""
+        """The schema of an item."""
         return SchemaPlace(self.root, self.resolved().get("items", {}))
 
 
@@ -108,18 +108,18 @@ def pipeline_schema() -> JsonObject:
 
 
 def is_unknown_key(problem: Problem) -> bool:
-    """Whether it is about a key that the schema does not have."""
+    """Whether the error is about a key that the schema does not have."""
     return problem.message.startswith("unknown key ")
 
 
 def shape_problems(root: MappingNode) -> list[Problem]:
-    """Everything in which the file is not as the schema says.
+    """Every mismatch between the file and the schema.
 
     What does not fit, or is missing, is a `BrokenNode` in the tree from now on.
     """
     wrong = check(pipeline_schema(), to_data(root), is_ours=True)
     found = [one for one in wrong if not _is_known(root, one.path)]
-    # What a pattern says of a text includes how long it may be.
+    # A pattern for a text also limits its length.
     patterns = {one.path for one in found if one.keyword == "pattern"}
     found = [one for one in found if one.keyword != "maxLength" or one.path not in patterns]
     problems = [_worded(one, root) for one in found]
@@ -130,7 +130,7 @@ def shape_problems(root: MappingNode) -> list[Problem]:
 
 
 def _is_known(root: MappingNode, path: Sequence[str | int]) -> bool:
-    """Whether what stands at a path is broken already, or may be in what could not be read."""
+    """Whether the value at a path is broken already, or may be in an unreadable part."""
     node: Node | None = root
     for part in path:
         if isinstance(node, MappingNode):
@@ -145,7 +145,7 @@ def _is_known(root: MappingNode, path: Sequence[str | int]) -> bool:
 
 
 def _break(root: MappingNode, path: Sequence[str | int]) -> None:
-    """Put a broken node where a path leads; nothing is done within what is broken."""
+    """Put a broken node at a path; nothing changes inside a broken node."""
     node: Node = root
     for index, part in enumerate(path):
         last = index == len(path) - 1
@@ -208,7 +208,7 @@ def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | No
 
 
 def _given(node: Node | None, found: SchemaProblem) -> str:
-    """What does not match a pattern: the value, or the name of its key."""
+    """The text that does not match a pattern: the value, or the name of its key."""
     if isinstance(node, ScalarNode) and found.message.startswith(show(node.value) + " "):
         return str(node.value)
     return str(found.path[-1])
@@ -216,7 +216,7 @@ def _given(node: Node | None, found: SchemaProblem) -> str:
 
 @cache
 def _titles() -> Mapping[str, str]:
-    """What a pattern of the schema means, by how problems show it."""
+    """What the patterns of the schema mean, by their text in problems."""
     return {
         show(entry["pattern"]): str(entry["title"])
         for entry in _mappings(pipeline_schema())
@@ -225,7 +225,7 @@ def _titles() -> Mapping[str, str]:
 
 
 def _mappings(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Every mapping within a schema, itself first."""
+    """Every mapping within a schema, starting with itself."""
     if isinstance(schema, Mapping):
         yield schema
     inner = schema.values() if isinstance(schema, Mapping) else schema
@@ -243,7 +243,7 @@ def _unknown_hint(found: SchemaProblem) -> str | None:
 
 
 def _find(root: MappingNode, path: Sequence[str | int]) -> tuple[Node | None, Position, str]:
-    """The node at `path`, where its key stands, and the path in words."""
+    """The node at `path`, the position of its key, and the path as text."""
     node: Node | None = root
     position, words = root.position, ""
     for part in path:

@@ -26,8 +26,8 @@ def collect_inputs(
 ) -> dict[str, JsonValue]:
     """Every input of the pipeline with its value, in the order of the file.
 
-    A value given with `-i` wins over one of `--inputs`, that over one that the same run was given
-    `earlier`, and that over the default.
+    A value given with `-i` takes precedence over one of `--inputs`, then over one given `earlier`
+    to the same run, then over the default.
 
     Raises:
         UsageError: one is missing, unknown, or does not fit its schema; all of them in one message.
@@ -94,7 +94,7 @@ def fits(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
 
 
 def as_typed(text: str, schema: JsonObject) -> JsonValue:
-    """A text of the command line as what the schema wants: a number, a list, or the text."""
+    """A command-line text converted to the schema's type: a number, a list, or the text."""
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(choices, Sequence) and text in choices:
         return text
@@ -113,7 +113,7 @@ def as_typed(text: str, schema: JsonObject) -> JsonValue:
 
 
 def takes_text(schema: JsonObject) -> bool:
-    """Whether a text may be the value, by what the schema says of types and choices."""
+    """Whether the schema's types and choices allow a text as the value."""
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(choices, Sequence):
         return "" in choices

@@ -1,7 +1,7 @@
-"""Items put into a list of a YAML file, every other byte left as it is (S8).
+"""Inserts items into a list of a YAML file, leaving every other byte unchanged (S8).
 
-Only text is made here. The caller sees whether it says what it should: a file may be laid out in
-ways that this does not foresee.
+Only produces the text. The caller verifies the result: a file may have a layout that is not
+supported here.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def with_items(text: str, path: tuple[str, str], block: Sequence[str], flow: Seq
     `block` are the items as lines of a block list without indentation, `flow` each as one line.
 
     Raises:
-        UsageError: there is something else than a list, or no place for one.
+        UsageError: there is a value other than a list, or no place for one.
     """
     root = _composed(text)
     outer, inner = path
@@ -48,7 +48,7 @@ def with_items(text: str, path: tuple[str, str], block: Sequence[str], flow: Seq
 def _with_key(
     text: str, mapping: Any, keys: tuple[str, ...], block: Sequence[str], flow: Sequence[str]
 ) -> str:
-    """The mapping with the list under a new key, or under two, one in the other."""
+    """The mapping with the list under a new key, or under two nested ones."""
     if mapping.flow_style:
         made = f"{keys[-1]}: [{', '.join(flow)}]"
         if len(keys) > 1:
@@ -69,7 +69,7 @@ def _in_flow(text: str, node: Any, made: str) -> str:
 
 
 def _after_line(text: str, place: int, lines: Sequence[str]) -> str:
-    """With lines below the one in which `place` is."""
+    """The text with lines inserted below the line of `place`."""
     newline = "\r\n" if "\r\n" in text else "\n"
     end = text.find("\n", place)
     before, after = (text + newline, "") if end < 0 else (text[: end + 1], text[end + 1 :])
@@ -77,7 +77,7 @@ def _after_line(text: str, place: int, lines: Sequence[str]) -> str:
 
 
 def _end(text: str, node: Any) -> int:
-    """Where the last thing in a value ends; blank lines and comments after it are not its own."""
+    """The end of a value, without the blank lines and comments after it."""
     while node.id != "scalar" and not node.flow_style and node.value:
         node = _last(node)
     end = int(node.end_mark.index)

@@ -1,4 +1,4 @@
-"""From a path to a `Pipeline`, or to everything that is wrong with the file (F10).
+"""Loads a `Pipeline` from a path, or reports all problems of the file (F10).
 
 `--set a.b.c=VALUE` replaces one value of the file (F9).
 """
@@ -34,7 +34,7 @@ OPTION = "--set"
 
 @frozen
 class Override:
-    """One value and where it goes."""
+    """One value and its path in the file."""
 
     steps: tuple[str | int, ...]
     value: Node
@@ -57,9 +57,9 @@ def parse_override(text: str, number: int) -> Override | Problem:
 
 
 def overridden(root: MappingNode, override: Override, schema: JsonValue) -> MappingNode | Problem:
-    """The tree with the value where its path leads; a path that leads nowhere is a problem.
+    """The tree with the value at its path; an invalid path is a problem.
 
-    What the file does not have yet is made where the schema has a key of that name, or takes any.
+    A missing parent is created if the schema has a key of that name, or allows any.
     """
     try:
         whole = _replaced(root, override, 0, SchemaPlace(schema, schema))
@@ -70,7 +70,7 @@ def overridden(root: MappingNode, override: Override, schema: JsonValue) -> Mapp
 
 
 class _NowhereError(Exception):
-    """The path does not lead anywhere."""
+    """The path does not exist."""
 
     def __init__(self, override: Override, depth: int, message: str, hint: str | None) -> None:
         super().__init__(message)
@@ -79,7 +79,7 @@ class _NowhereError(Exception):
 
 
 def _replaced(node: Node, override: Override, depth: int, shape: SchemaPlace) -> Node:
-    """A copy of what the path passes through: an alias may have put a node in two places."""
+    """A copy of the nodes along the path: an alias may have put a node in two places."""
     if depth == len(override.steps):
         return override.value
     step = override.steps[depth]
@@ -105,7 +105,7 @@ def _replaced(node: Node, override: Override, depth: int, shape: SchemaPlace) ->
 
 
 def spelled(steps: Sequence[str | int]) -> str:
-    """A path as messages have it."""
+    """The bounds of a conversation in `table`, else those of the enclosing level."""
     path = ""
     for step in steps:
         path = at(path, step) if isinstance(step, int) else join(path, step)
@@ -113,7 +113,7 @@ def spelled(steps: Sequence[str | int]) -> str:
 
 
 def _steps(name: str) -> tuple[str | int, ...]:
-    """The parts of a path; empty where it is none."""
+    """The parts of a path; empty if it is not a valid path."""
     steps: list[str | int] = []
     place = 0
     while place < len(name):
@@ -141,7 +141,7 @@ def _index(node: ListNode, step: str | int) -> int | None:
 
 
 def _moved(node: Node, position: Position) -> Node:
-    """The same value, standing on the command line."""
+    """The same value, with the command line as its position."""
     match node:
         case ScalarNode():
             return ScalarNode(position, node.value)
@@ -154,10 +154,10 @@ def _moved(node: Node, position: Position) -> Node:
 
 @frozen
 class Reading:
-    """What could be read of a file.
+    """The readable part of a file.
 
-    `pipeline` is there although there are problems, for what else can be found: what is broken is
-    left out of it, and named in its `broken`.
+    `pipeline` is set despite problems, so that further ones can be found: broken values are left
+    out of it, and listed in its `broken`.
     """
 
     pipeline: Pipeline | None
@@ -165,12 +165,12 @@ class Reading:
 
 
 def load_pipeline(path: Path, *, overrides: Sequence[str] = ()) -> Pipeline:
-    """The pipeline of a file, its bases and overrides merged in.
+    """The pipeline of a file, merged with its bases and overrides.
 
-    Nothing is resolved and nothing is contacted.
+    Nothing is resolved and no server is contacted.
 
     Raises:
-        PipelineError: all that is wrong with it, in the order of the file.
+        PipelineError: all its problems, in the order of the file.
     """
     reading = read_pipeline(path, overrides=overrides)
     if reading.pipeline is None or reading.problems:
@@ -179,7 +179,7 @@ def load_pipeline(path: Path, *, overrides: Sequence[str] = ()) -> Pipeline:
 
 
 def read_pipeline(path: Path, *, overrides: Sequence[str] = ()) -> Reading:
-    """As much of a file as can be read, with its problems."""
+    """The readable part of a file, with its problems."""
     gathered = read_with_bases(path)
     problems = gathered.problems
     if gathered.root is None:
@@ -191,7 +191,7 @@ def read_pipeline(path: Path, *, overrides: Sequence[str] = ()) -> Reading:
 
 
 def lookup_position(pipeline: Pipeline, path: str) -> Position:
-    """Where `path` stands, or the nearest thing around it that stands anywhere."""
+    """The position of `path`, or of its nearest parent that has one."""
     return nearest_position(pipeline.positions, path, str(pipeline.file))
 
 

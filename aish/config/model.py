@@ -35,7 +35,7 @@ ExpectKind = Literal[
 
 @frozen
 class ToolMatch:
-    """Calls that an expectation is about: a glob `alias__tool`, and arguments (`with` in the file).
+    """A pattern for calls: a glob `alias__tool`, and arguments (`with` in the file).
 
     These are compared as those of a rule's `when`.
     """
@@ -69,8 +69,8 @@ class Expectation:
 class CassetteSettings:
     """`cassette`, at the top or in a test: a path alone, or this; `path` is absolute (C4, C5, C8).
 
-    `strict` of `None` means what the command has as its default. `name` is the path as the file
-    has it, a template where it is that of a test with `foreach`.
+    `strict` of `None` means the command's default. `name` is the path as written in the file, a
+    template in a test with `foreach`.
     """
 
     path: Path
@@ -82,10 +82,10 @@ class CassetteSettings:
 
 @frozen
 class CaseRows:
-    """`foreach` of a test: a file whose rows are cases, relative to `folder`.
+    """`foreach` of a test: a file with one case per row, relative to `folder`.
 
     Templates call the row `name` (`as` in the file); `key` is an expression for a row's name.
-    `delimiter` stands between the values of a CSV file.
+    `delimiter` separates the values of a CSV file.
     """
 
     file: str
@@ -100,7 +100,7 @@ class Case:
     """One item of `tests` (C12). `where` is its place in the file: `tests[0]`.
 
     `inputs` are those the file gives, without defaults. A `cassette` of `None` means the file's.
-    With `rows` it stands for many cases, and its texts are templates; `names` are what those of a
+    With `rows` it represents many cases, and its texts are templates; `names` are what those of a
     case that was made of a row see.
     """
 
@@ -195,10 +195,10 @@ class ServerEntry:
     """`mcp.servers.ALIAS`. Exactly one of `url`, `command` and `pack` is set.
 
     `command` is the whole argv (`args` already appended). `env` maps names to values; a value of
-    `None` means "pass on the variable of that name". `root` and `cwd` are absolute. `roots` are
-    the folders told to a server that asks (M11). `tools` and `exclude` are globs over the
-    server's own tool names; an empty `tools` means all. `required` of `None` leaves it to who opens
-    the server: a run wants it, a session goes on without it (M5).
+    `None` means "pass on the variable of that name". `root` and `cwd` are absolute. `roots` are the
+    folders told to a server that asks (M11). `tools` and `exclude` are globs over the server's own
+    tool names; an empty `tools` means all. `required` of `None` selects the default: required in a
+    run, optional in a session (M5).
     """
 
     alias: str
@@ -227,7 +227,7 @@ PLATFORM_SHELL = ("/bin/sh", "-c")
 
 @frozen
 class Shell:
-    """What a session does with local commands.
+    """The settings of a session for local commands.
 
     `auto_approve` are rules about the words of a command line that a model proposes, `cmd_lines`
     says whether such proposals are looked for. `run` are the words before a command line.
@@ -265,7 +265,7 @@ class Limits:
 
 @frozen
 class Context:
-    """How long a conversation may grow (L19); `keep` counts rounds, `max_tokens` one request's."""
+    """The maximum size of a conversation (L19); `keep` is in rounds, `max_tokens` per request."""
 
     max_tokens: int | None = None
     keep: int = 4
@@ -282,7 +282,7 @@ class MaxFailures:
 
 @frozen
 class Foreach:
-    """What a step runs over (F5); exactly one of `expression`, `file` and `glob` is set.
+    """The items that a step runs over (F5); exactly one of `expression`, `file` and `glob` is set.
 
     `file` is a template, and relative to `folder`, as `glob` is. `name` is what templates call
     the item (`as`), `key` an expression for its name.
@@ -331,7 +331,7 @@ class Prompt:
 
 @frozen
 class ServerPrompt:
-    """A prompt that a server keeps (M12); the values of `arguments` are template sources."""
+    """A prompt from a server (M12); the values of `arguments` are template sources."""
 
     server: str
     name: str
@@ -340,9 +340,9 @@ class ServerPrompt:
 
 @frozen
 class Attachment:
-    """What stands before a prompt's own text: a file or a server's resource (M12).
+    """An attachment before a prompt's own text: a file or a server's resource (M12).
 
-    `ref` is the template of a path, or of a URI; with `server` it is a URI of that server.
+    `ref` is the template of a path, or with `server` the URI of a resource of that server.
     """
 
     ref: str
@@ -353,7 +353,7 @@ class Attachment:
 class Output:
     """`output` of a prompt step: `schema` already read and known to be a schema.
 
-    `attempts` is how often an answer may be asked for, the first time included (B9).
+    `attempts` is the maximum number of requests for an answer, the first one included (B9).
     """
 
     schema: JsonObject
@@ -364,7 +364,7 @@ class Output:
 class PromptStep:
     """A model with the tool loop. `tools` are globs `alias__tool`; `None` means all.
 
-    `continues` names the prompt step whose conversation goes on here.
+    `continues` names the prompt step whose conversation is continued.
     """
 
     id: str
@@ -442,8 +442,8 @@ FIELDS = ("path", "line", "end_line", "level", "message")
 class Annotation:
     """One annotation, or one for each item of `foreach`, an expression, called `name`.
 
-    The fields are template sources, or what stands there as a number. An annotation without any
-    takes each item as it is: a mapping with these keys. `where` is its place in the file.
+    The fields are template sources, or numbers. An annotation without any uses each item as it is:
+    a mapping with these keys. `where` is its place in the file.
     """
 
     where: str

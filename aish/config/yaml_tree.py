@@ -1,6 +1,6 @@
-"""YAML 1.2 into a tree of plain values with positions, by the parser's events alone (F10).
+"""Parses YAML 1.2 into a tree of plain values with positions, from parser events (F10).
 
-The core schema of plain scalars and nothing else; what the scanner says is put in words for people.
+Only the core schema of plain scalars; errors of the scanner become clear messages.
 """
 
 import json
@@ -27,15 +27,15 @@ class ScalarNode:
 
 
 class BrokenNode(ScalarNode):
-    """Stands where something could not be read, or is missing; its problem is known.
+    """A placeholder for a value that could not be read, or is missing; its problem is reported.
 
-    What is looked at reads null there. What would follow from that is not to be said.
+    It is read as null. Problems that follow from it are not reported.
     """
 
 
 @slotted
 class ListNode:
-    """A list; filled while it is read, left alone afterwards."""
+    """A list; filled while it is read, unchanged afterwards."""
 
     position: Position
     items: list["Node"] = field(default_factory=list)
@@ -43,7 +43,7 @@ class ListNode:
 
 @slotted
 class MappingNode:
-    """A mapping; `keys` says where each key stands."""
+    """A mapping; `keys` holds the position of each key."""
 
     position: Position
     entries: dict[str, "Node"] = field(default_factory=dict)
@@ -95,7 +95,7 @@ def is_whole(node: MappingNode) -> bool:
 
 
 def broken_paths(node: Node, path: str = "") -> Iterator[str]:
-    """The paths of all that is broken."""
+    """The paths of all broken nodes."""
     match node:
         case BrokenNode():
             yield path
@@ -110,7 +110,7 @@ def broken_paths(node: Node, path: str = "") -> Iterator[str]:
 
 
 def positions_of(root: MappingNode) -> dict[str, Position]:
-    """Where each key and each item stands, by its path."""
+    """The position of each key and each item, by its path."""
     return dict(_positions(root, ""))
 
 
@@ -131,13 +131,13 @@ def _positions(node: Node, path: str) -> Iterator[tuple[str, Position]]:
 
 
 def _shown(value: Node, key: Position) -> Position:
-    """A value where it is on its key's line, else the key: what a person looks for."""
+    """The position of a value on its key's line, else of the key."""
     there = value.position
     return there if there.file == key.file and there.line == key.line else key
 
 
 def nearest_position(positions: Mapping[str, Position], path: str, file: str) -> Position:
-    """Where `path` stands, or the nearest thing around it that stands anywhere."""
+    """The position of `path`, or of its nearest parent that has one."""
     while path:
         if path in positions:
             return positions[path]
@@ -146,7 +146,7 @@ def nearest_position(positions: Mapping[str, Position], path: str, file: str) ->
 
 
 def in_file_order(problems: Iterable[Problem], first: str = "") -> tuple[Problem, ...]:
-    """Problems as they stand in their files, `first` before the other files; none twice."""
+    """Problems in the order of their files, `first` before the other files, without duplicates."""
     found = list(dict.fromkeys(problems))
     files = dict.fromkeys((first, *(problem.position.file for problem in found)))
     number = {file: index for index, file in enumerate(files)}
@@ -212,7 +212,7 @@ _QUOTE = 'put quotes around the whole value: `key: "{{ … }}"`'
 _UNQUOTED = "an unquoted `"
 _CLOSE = lazy_pattern(r"[}%]\}")
 _BAD_START = lazy_pattern(r"found character '?(.+?)'? that cannot start any token")
-# Beginnings of the scanner's own words, and ours.
+# Beginnings of the scanner's own messages, and their replacements.
 _WORDS: tuple[tuple[str, str, str | None], ...] = (
     (
         "mapping values are not allowed here",
@@ -246,12 +246,12 @@ def syntax_problem(error: Exception, text: str, file: str) -> Problem:
 
 
 def template_problem(position: Position, opening: str = "{{") -> Problem:
-    """A template that stands in the file without quotes."""
+    """The problem of a template that is not quoted."""
     return Problem(position, "", f"{_UNQUOTED}{opening}`: YAML reads a mapping here", _QUOTE)
 
 
 def without_template(text: str, problem: Problem) -> str | None:
-    """The text with null where a template without quotes stands; `None` where none is to blame."""
+    """The text with null for an unquoted template; `None` if no template is the cause."""
     if not problem.message.startswith(_UNQUOTED):
         return None
     lines = text.splitlines(keepends=True)
@@ -263,18 +263,18 @@ def without_template(text: str, problem: Problem) -> str | None:
     close = _CLOSE.search(rest)
     after = ending if close is None else rest[close.end() :]
     if before.rstrip()[-1:] not in {"", ":", "-", "[", ",", "{", "?"}:
-        return None  # within a longer text, of which it is not known where it ends
+        return None  # within a longer text, whose end is not known
     lines[line] = f"{before}~{after}"
     return "".join(lines)
 
 
 def tab_problem(position: Position) -> Problem:
-    """A tab between the parts of the file; tabs inside quoted or block text are fine."""
+    """A tab between the parts of the file; tabs inside quoted or block text are allowed."""
     return Problem(position, "", "a tab: YAML is indented with spaces", hint="use spaces")
 
 
 def _unquoted_template(line: str, column: int) -> tuple[int, str] | None:
-    """A template that opens on this line, not after the place where reading failed."""
+    """An unquoted template that begins on this line, not after the place of the error."""
     found = _TEMPLATE.search(line.split(" #", maxsplit=1)[0])
     if found is None or found.start() > column or found[0] == "{#":
         return None
@@ -289,7 +289,7 @@ def _tab_before_text(line: str) -> int | None:
 
 
 def _place(error: Any, text: str) -> tuple[int, int]:
-    """Line and column from 0; a reader's error has an offset, others may have nothing."""
+    """Line and column from 0; a reader's error has an offset, others may have no position."""
     opened = "unexpected end of stream" in str(getattr(error, "problem", ""))
     marks = [getattr(error, "context_mark", None), getattr(error, "problem_mark", None)]
     mark = next((m for m in (marks if opened else reversed(marks)) if m is not None), None)
@@ -328,9 +328,9 @@ MAX_REPAIRS = 20
 
 @frozen
 class Parsed:
-    """What came of a text; `root` is `None` where nothing could be made of it.
+    """The result of parsing; `root` is `None` if nothing could be read.
 
-    Where single values are wrong, they are `BrokenNode`s in it.
+    Single invalid values are `BrokenNode`s in it.
     """
 
     root: Node | None
@@ -338,7 +338,7 @@ class Parsed:
 
 
 def parse_yaml(text: str, file: str) -> Parsed:
-    """The one document of `text`; never raises for what is in it."""
+    """The one document of `text`; never raises for invalid text."""
     templates: dict[Position, Problem] = {}
     while True:
         builder = _Builder(text, file, has_tabs="\t" in text, repaired=frozenset(templates))
@@ -347,13 +347,13 @@ def parse_yaml(text: str, file: str) -> Parsed:
                 builder.take(event)
         except _StopReading:
             builder.root = None
-        except Exception as error:  # ruff: ignore[blind-except] - the YAML library fails in odd ways on odd text
+        except Exception as error:  # ruff: ignore[blind-except] - the YAML library raises unexpected errors on invalid text
             problem = syntax_problem(error, text, file)
             repaired = None
             if len(templates) < MAX_REPAIRS and problem.position not in templates:
                 repaired = without_template(text, problem)
             if repaired is not None:
-                # The commonest mistake of all: the rest of the file can be read without it.
+                # The most common mistake: the rest of the file can be read without it.
                 templates[problem.position], text = problem, repaired
                 continue
             builder.fail(problem)
@@ -368,7 +368,7 @@ def _events(text: str) -> Iterator[Any]:
 
 
 class _StopReading(Exception):  # ruff: ignore[error-suffix-on-exception-name] - a signal, never seen outside
-    """More of this file would only cost time."""
+    """Reading more of this file would only cost time."""
 
 
 @slotted
@@ -387,7 +387,7 @@ class _Open:
 
 @slotted
 class _Builder:
-    """Events to nodes."""
+    """Builds nodes from parser events."""
 
     text: str
     file: str
@@ -404,7 +404,7 @@ class _Builder:
     aliased: int = 0
 
     def take(self, event: Any) -> None:
-        """One event of the parser."""
+        """Handle one event of the parser."""
         kind = type(event).__name__
         if kind == "ScalarEvent":
             self._scalar(event)
@@ -420,14 +420,14 @@ class _Builder:
             self._document(event)
 
     def fail(self, problem: Problem) -> None:
-        """The parser gave up; a template without quotes on that line explains why."""
+        """Report a parser error; an unquoted template on that line explains it."""
         known = (*self.repaired, *(one.position for one in self.problems))
         if problem.position.line not in {position.line for position in known}:
             self.problems.append(problem)
         self.root = None
 
     def parsed(self, templates: tuple[Problem, ...]) -> Parsed:
-        """What there is in the end; `templates` are problems that were found before."""
+        """The result; `templates` are problems that were found before."""
         if not (self.problems or templates) and self.has_tabs:
             self._find_tabs()
         return Parsed(self.root, (*templates, *self.problems))
@@ -519,7 +519,7 @@ class _Builder:
         broken = self._has_tag(event)
         index = event.start_mark.index
         if self.stack and self.stack[-1].skip:
-            pass  # what is thrown away has been complained of as a whole
+            pass  # the discarded value has been reported as a whole
         elif self.text[index - 1 : index + 1] == "{{" and isinstance(node, MappingNode):
             outer = Position(self.file, node.position.line, node.position.column - 1)
             self.problems.append(template_problem(outer))
@@ -527,7 +527,7 @@ class _Builder:
         elif self._wants_key():
             self._problem(event, "a key has to be text")
         if self._wants_key():
-            # The collection is read to its end in the place of a key, and thrown away.
+            # The collection is a key: it is read to its end and discarded.
             self.stack[-1].key_position = node.position
             self.stack[-1].key = None
             self.stack.append(_Open(node, None, self.nodes, skip=True))
@@ -584,7 +584,7 @@ class _Builder:
         self._place(node, height)
 
     def _place(self, node: Node, height: int) -> None:
-        """Put a finished node where it belongs."""
+        """Add a finished node to its parent."""
         if not self.stack:
             self.root = node
             return
@@ -598,7 +598,7 @@ class _Builder:
         top.key, top.key_position, top.skip = None, None, False
 
     def _find_tabs(self) -> None:
-        """The library takes some tabs, such as those that indent flow collections."""
+        """Find tabs that the library accepts, such as those that indent flow collections."""
         from bisect import bisect_right
 
         starts = [start for start, _ in self.spans]
@@ -616,7 +616,7 @@ class _Builder:
 
 
 def _unreadable(top: _Open) -> None:
-    """The open mapping has a key that is none: its value is thrown away."""
+    """The open mapping has an invalid key: its value is discarded."""
     assert isinstance(top.node, MappingNode)
     assert top.key_position is not None
     top.node.put(UNREADABLE, BrokenNode(top.key_position, None), top.key_position)

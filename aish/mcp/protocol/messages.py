@@ -1,9 +1,9 @@
 """JSON-RPC: bytes in, messages out, lenient in what it takes; failures of a server (M8).
 
-No I/O. What is tolerated: an id echoed as a string or a float, `error: null` beside a result, an
-empty result as `[]` or `null`, an error that is text, a missing `jsonrpc`, NaN, batches of
-2025-03-26. Lines end at LF, and none is longer than a cap (M10, X6). `Server` turns failures into
-results, and into the reason why a server did not come up.
+No I/O. Tolerated: an id echoed as a string or a float, `error: null` beside a result, an empty
+result as `[]` or `null`, an error that is text, a missing `jsonrpc`, NaN, batches of 2025-03-26.
+Lines end at LF, and none is longer than a cap (M10, X6). `Server` turns failures into results, and
+into the reason why a server failed to start.
 """
 
 import json
@@ -47,22 +47,22 @@ class TransportError(McpError):
 
 
 class ServerEndedError(TransportError):
-    """The server process is gone; it may be started again."""
+    """The server process has ended; it may be started again."""
 
 
 class NotSentError(ServerEndedError):
-    """The server was gone before it had the whole message: to send it again is safe."""
+    """The server ended before it received the whole message: sending it again is safe."""
 
 
 class ToolChangedError(McpError):
-    """A tool is not any more what it was when the call of it was decided on: nothing was sent."""
+    """A tool changed after its call was approved: nothing was sent."""
 
     def __init__(self, server: str, name: str) -> None:
         super().__init__(f"{server}__{name} changed before it could be called")
 
 
 class LeftError(TransportError):
-    """In replay: whoever waited for this answer gave up, as the recording has it."""
+    """In replay: the caller stopped waiting for this answer, as in the recording."""
 
     def __init__(self) -> None:
         super().__init__("nobody waited for the answer")
@@ -79,7 +79,7 @@ class HttpStatusError(TransportError):
 
 
 class SessionLostError(HttpStatusError):
-    """404 to a request with a session id: the server forgot us, a new session is due."""
+    """404 to a request with a session id: the server has no such session, a new one is needed."""
 
 
 MAX_BATCH = 1000
@@ -108,7 +108,7 @@ class Answer:
 
 @frozen
 class Asked:
-    """A request from the server; its `id` goes back as it came."""
+    """A request from the server; its `id` is sent back unchanged."""
 
     id: str | int
     method: str
@@ -132,12 +132,12 @@ def encode(message: JsonObject) -> bytes:
 
 
 def request(number: int, method: str, params: JsonObject) -> bytes:
-    """A request of ours."""
+    """A request from the client."""
     return encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
 def notification(method: str, params: JsonObject | None = None) -> bytes:
-    """A notification of ours."""
+    """A notification from the client."""
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if params is not None:
         message["params"] = params
@@ -159,7 +159,7 @@ def decode(raw: bytes | str) -> tuple[Incoming, ...]:
     """The messages in one line, body or event: one, or those of a batch.
 
     Raises:
-        NotAMessageError: it is something else.
+        NotAMessageError: the bytes are not JSON-RPC.
     """
     try:
         value = _bounded(raw) if len(raw) > _LARGE else _DECODER.decode(_text(raw))
@@ -175,12 +175,12 @@ def _text(raw: bytes | str) -> str:
 
 
 def _bounded(raw: bytes | str) -> Any:
-    """The value of a large message: of the rows of a listing one more than are looked at.
+    """The value of a large message: of the rows of a listing, one more than the limit.
 
-    That one tells that there are more, which are read one by one and not kept.
+    The extra row shows that there are more; these are parsed one by one and not kept.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not valid JSON.
     """
     text = _text(raw)
     start = _past_space(text, 0)
@@ -214,7 +214,7 @@ def _row_list(key: str, text: str, start: int) -> tuple[Any, int]:
 def _object(
     text: str, start: int, value_of: Callable[[str, str, int], tuple[Any, int]]
 ) -> tuple[dict[str, Any], int]:
-    """The object that begins at `start`, its values read by `value_of`, and where it ends."""
+    """The object that begins at `start`, its values read by `value_of`, and its end position."""
     found: dict[str, Any] = {}
     at = _past_space(text, start + 1)
     while text[at : at + 1] != "}":
@@ -235,7 +235,7 @@ def _past_space(text: str, at: int) -> int:
 
 
 def _past_comma(text: str, at: int, closing: str) -> int:
-    """Where the next member begins, or the closing bracket stands."""
+    """The position of the next member, or of the closing bracket."""
     at = _past_space(text, at)
     if text[at : at + 1] == closing:
         return at
@@ -248,7 +248,7 @@ def _past_comma(text: str, at: int, closing: str) -> int:
 
 
 def json_object(value: object) -> JsonObject:
-    """An object as it is; anything else, Lua's `[]` and `null` above all, as an empty one."""
+    """An object unchanged; anything else, such as Lua's `[]` or `null`, as an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -282,7 +282,7 @@ def _answer(number: str | None, value: dict[str, Any]) -> Answer:
 
 
 def read_error(value: Any) -> RpcError:
-    """A JSON-RPC error object, or what stands in its place."""
+    """A JSON-RPC error object, or the value given in its place."""
     if not isinstance(value, dict):
         return RpcError(INTERNAL_ERROR, value if isinstance(value, str) else json.dumps(value))
     code = value.get("code")
@@ -308,9 +308,9 @@ _DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 def find_answer(messages: Sequence[Incoming], number: int) -> Answer | None:
-    """The answer to our request among messages that came as its HTTP answer.
+    """The answer to the client's request among the messages of its HTTP response.
 
-    An error without an id is taken for it too: JSON-RPC says so where the id was not readable.
+    An error without an id is accepted as the answer too: JSON-RPC says so for unreadable ids.
     """
     for message in messages:
         if isinstance(message, Answer):
@@ -334,7 +334,7 @@ class Lines:
         self.dropped = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that a piece completes, without their ends; empty ones are none."""
+        """The lines that a piece completes, without their line ends; empty lines are skipped."""
         *whole, rest = chunk.split(b"\n")
         found = []
         for line in whole:
@@ -349,7 +349,7 @@ class Lines:
         return found
 
     def _keep(self, part: bytes) -> None:
-        """Remember a piece of a line, as long as the line is not too long."""
+        """Keep a piece of a line unless the line is too long."""
         self._size += len(part)
         if self._size > self._limit:
             self._parts = []

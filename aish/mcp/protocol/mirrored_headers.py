@@ -68,7 +68,7 @@ def _reachable(
 
 
 def _count(value: JsonValue, depth: int, *, names: bool = False) -> int:
-    """How often the annotation stands anywhere; `names` says that keys are names of properties."""
+    """How often the annotation occurs; `names` says that keys are names of properties."""
     if depth > MAX_DEPTH:
         return 0
     if isinstance(value, Mapping):
@@ -83,7 +83,7 @@ def _count(value: JsonValue, depth: int, *, names: bool = False) -> int:
 
 
 def header_value(text: str) -> str:
-    """Text as it may stand in a header; base64 in its marks where it may not stand plainly."""
+    """Text as a valid header value; encoded as marked base64 if it is not valid as it is."""
     sentinel = text.startswith("=?base64?") and text.endswith("?=")
     if (not text or PLAIN.fullmatch(text)) and not sentinel:
         return text
@@ -93,7 +93,7 @@ def header_value(text: str) -> str:
 def parameter_headers(
     wanted: Sequence[Mirrored], arguments: JsonObject
 ) -> Iterator[tuple[str, str]]:
-    """`Mcp-Param-*` for the arguments of one call; what is absent or null has none."""
+    """`Mcp-Param-*` for the arguments of one call; absent and null arguments have none."""
     for one in wanted:
         value: JsonValue = arguments
         for key in one.path:
@@ -114,7 +114,7 @@ def _as_text(value: JsonValue) -> str | None:
 
 
 def is_header_value(text: str) -> bool:
-    """Whether what a server named may go back to it in a header as it is."""
+    """Whether a name from a server may be sent back to it in a header unchanged."""
     return 0 < len(text) <= MAX_ECHOED and VISIBLE.fullmatch(text) is not None
 
 

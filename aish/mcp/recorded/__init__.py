@@ -1,1 +1,1 @@
-"""What passes between a client and a server, recorded and replayed."""
+"""Recording and replay of the messages between a client and a server."""

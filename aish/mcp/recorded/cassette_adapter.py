@@ -1,12 +1,12 @@
-"""A run's tape as the adapter of this room; imported only by runs that have one (C2).
+"""The cassette adapter of MCP; imported only by runs that have a cassette (C2).
 
 Records and replays what is not HTTP: child processes, packs, and 2024's HTTP+SSE (C1, C2).
 
-An interaction is one message of ours and what came on it, a line each: what the server said
-meanwhile, the answer, and what it said then, until we spoke again. The real transport is opened
-once something goes live, so never in replay.
+An interaction is one message of the client and all that followed it, a line each: what the server
+sent meanwhile, the answer, and what it sent then, until the next message of the client. The real
+transport is opened at the first live message, so never in replay.
 
-What passes a transport that is not HTTP, as a cassette holds it: lines of JSON, and failures.
+Messages over transports other than HTTP, as a cassette holds them: JSON lines, and failures.
 """
 
 import json
@@ -56,13 +56,13 @@ def readable(message: object) -> bytes:
 
 
 def said(message: Asked | Noted) -> JsonObject:
-    """What a server says unasked, as it sent it."""
+    """An unsolicited message of the server, as it was sent."""
     number = {"id": message.id} if isinstance(message, Asked) else {}
     return {"jsonrpc": "2.0", **number, "method": message.method, "params": message.params}
 
 
 def answered(answer: Answer, number: int) -> JsonObject:
-    """The answer to our request with this number."""
+    """The answer to the client's request with this number."""
     if answer.error is None:
         return {"jsonrpc": "2.0", "id": number, "result": answer.result}
     error: dict[str, Any] = {"code": answer.error.code, "message": answer.error.message}
@@ -72,13 +72,13 @@ def answered(answer: Answer, number: int) -> JsonObject:
 
 
 def in_words(error: McpError) -> str:
-    """A failure, as `Response.broken` holds it."""
+    """A failure as text for `Response.broken`."""
     kind = HttpStatusError if isinstance(error, HttpStatusError) else type(error)
     return f"{kind.__name__}: {error.message}"
 
 
 def failure_of(words: str) -> TransportError:
-    """The failure that was recorded; of the plain kind where it was recorded by somebody else."""
+    """The failure that was recorded; a plain one if another program recorded it."""
     name, _, message = words.partition(": ")
     if name == HttpStatusError.__name__ and (found := _STATUS.fullmatch(message)):
         return HttpStatusError(int(found[1]), found[2])
@@ -87,7 +87,7 @@ def failure_of(words: str) -> TransportError:
 
 
 def _plain(value: object) -> object:
-    """What a pack may have put into its answer instead of the plain types of JSON."""
+    """Converts values that a pack may use in an answer to the plain types of JSON."""
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, Sequence) else str(value)
@@ -100,14 +100,14 @@ PATIENCE = 2.0
 
 @slotted
 class _Running:
-    """A request without its answer, while it is recorded."""
+    """A pending request while it is recorded."""
 
     take: Exchange
     method: str
 
 
 class RecordedTransport:
-    """A transport behind a tape; several exchanges may be under way at the same time."""
+    """A recorded transport; several exchanges may be pending at the same time."""
 
     over_http = False
     has_session = False
@@ -137,12 +137,12 @@ class RecordedTransport:
         self._newest = 0
 
     async def open(self, inbox: Inbox) -> None:
-        """Get ready; the server is reached with the first message that goes live."""
+        """Prepare; the server is connected at the first message that goes live."""
         self._inbox = inbox
         self._is_open = False
 
     async def exchange(self, outgoing: Outgoing) -> Answer:
-        """The answer to a request, recorded or played."""
+        """The answer to a request, recorded or replayed."""
         body = messages.request(outgoing.number, outgoing.method, outgoing.params)
         request = self._request(body)
         peeked = peek(request)
@@ -158,14 +158,14 @@ class RecordedTransport:
         return await self._record(take, outgoing)
 
     async def send(self, body: bytes, headers: Headers = ()) -> None:
-        """Send a notification, or an answer of ours, recorded or played."""
+        """Send a notification or an answer to the server, recorded or replayed."""
         request = self._request(body)
         peeked = peek(request)
         if peeked.method == "notifications/cancelled":
             if self._inner is not None and self._is_open:
                 await self._inner.send(body, headers)
             return
-        # Who asked live waits for an answer, whatever the cassette holds.
+        # A live request waits for an answer, whatever the cassette holds.
         if peeked.method or peeked.id not in self._asked_live:
             held = self._held(request, peeked)
             if held is not None:
@@ -181,7 +181,7 @@ class RecordedTransport:
             take.end()
 
     async def close(self) -> None:
-        """Let go of the server."""
+        """Disconnect from the server."""
         try:
             if self._inner is not None:
                 await self._inner.close()
@@ -189,7 +189,7 @@ class RecordedTransport:
             self._end_last()
 
     def noise(self, line: str) -> None:
-        """Keep what the server said that is not a message, and tell of it."""
+        """Keep output of the server that is not a message, and report it."""
         self._keep(line.replace("\n", " ").encode("utf-8", "replace"), None)
         self._on_noise(line)
 
@@ -228,7 +228,8 @@ class RecordedTransport:
             answer = await (await self._reach()).exchange(outgoing)
         except BaseException as error:
             if self._newest > take.number:
-                # A server that ends takes with it what was asked meanwhile, and must again.
+                # A server that ends ends the requests made meanwhile, and must do so again in
+                # replay.
                 take.chunk(b"\n", after=self._newest)
             _break(take, error)
             raise
@@ -241,13 +242,13 @@ class RecordedTransport:
         return answer
 
     def _end_last(self) -> None:
-        """What the server says from here on belongs to another exchange."""
+        """End the last exchange: later messages of the server belong to another one."""
         last, self._last = self._last, None
         if last is not None:
             last.end()
 
     def _hear(self, message: Asked | Noted, number: int | None) -> None:
-        """Take what the server says live, unasked."""
+        """Handle an unsolicited live message."""
         owner = self._owner(message) if number is None else number
         if isinstance(message, Asked):
             self._asked_live.add(message.id)
@@ -272,7 +273,7 @@ class RecordedTransport:
         return calls[-1] if calls else None
 
     async def _play(self, held: Response, number: int) -> Answer:
-        """The recorded answer, after what was said before it."""
+        """The recorded answer, after the messages recorded before it."""
         began = anyio.current_time()
         lines = _lines(held)
         for index, (line, seconds) in enumerate(lines):
@@ -325,7 +326,7 @@ def _lines(held: Response) -> list[tuple[bytes, float]]:
 
 
 def _break(take: Exchange | None, error: BaseException) -> None:
-    """End an exchange that failed, or that we left."""
+    """End an exchange that failed or was cancelled."""
     if take is not None:
         take.end(broken=in_words(error) if isinstance(error, McpError) else LEFT)
 
@@ -336,14 +337,14 @@ def _raise_failure(held: Response) -> None:
 
 
 def _nobody(message: Asked | Noted, number: int | None) -> None:
-    """Before `open` there is nobody to hear."""
+    """Ignore messages before `open`."""
 
 
 _STDERR = "STDERR"
 
 
 class RunCassetteAdapter:
-    """A tape as the adapter of this room."""
+    """The cassette adapter of a run."""
 
     def __init__(self, recorder: CassetteRecorder) -> None:
         self._recorder = recorder
@@ -355,15 +356,15 @@ class RunCassetteAdapter:
 
     @property
     def hurries(self) -> bool:
-        """Whether what took its time in the recording takes none now."""
+        """Whether recorded delays are skipped."""
         return not self._recorder.rules.paced and self._recorder.way("mcp") in {"replay", "extend"}
 
     def on_played(self, told: Callable[[], None]) -> None:
-        """Have `told` called after each exchange that is replayed."""
+        """Register `told` to be called after each exchange that is replayed."""
         self._recorder.on_played.append(told)
 
     def next_list(self, origin: str) -> int | None:
-        """The number of what comes next in the recording, if it is a list of a server's tools."""
+        """The number of the next recorded exchange, if it is a server's tool list."""
         found = self._recorder.next_unused()
         if found is None:
             return None
@@ -376,7 +377,7 @@ class RunCassetteAdapter:
 
     @property
     def open_http(self) -> OpenHttp:
-        """What puts the httpx transport of a server behind the adapter."""
+        """Wraps the httpx transport of a server for the cassette."""
         return lambda make: cassette_transport(self._recorder, "mcp", make)
 
     def wrap(
@@ -386,11 +387,11 @@ class RunCassetteAdapter:
         tasks: TaskGroup,
         on_noise: Callable[[str], None],
     ) -> "RecordedTransport":
-        """A transport that is not HTTP, behind the adapter; `make` gives the real one."""
+        """A transport other than HTTP, wrapped by the adapter; `make` creates the real one."""
         return RecordedTransport(self._recorder, uri, make, tasks, on_noise)
 
     def last_words(self, uri: str, said: str) -> str:
-        """What a server that failed said on stderr: now, or in the recording."""
+        """What a failed server wrote to stderr: now, or in the recording."""
         request = Request(_STDERR, uri)
         if self._recorder.holds(request) and self._recorder.way("mcp") in {"replay", "extend"}:
             found = self._recorder.recorded("mcp", request, fresh=True)

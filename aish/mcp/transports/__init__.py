@@ -1,1 +1,1 @@
-"""The ways to reach a server: HTTP, a child process, packs in this process."""
+"""Transports to a server: HTTP, a child process, packs in this process."""

@@ -1,4 +1,4 @@
-"""The seam between this room and a cassette: `tape_border` where a run has one."""
+"""The interface between MCP and a cassette, implemented by `cassette_adapter`."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,14 +10,14 @@ from aish.mcp.transports.transport import Transport
 
 
 class CassetteAdapter(HttpAdapter, Protocol):
-    """What every message to and from a server passes."""
+    """Intercepts every message to and from a server."""
 
     def next_list(self, origin: str) -> int | None:
-        """The number of what comes next in the recording, if it is the list of a server's tools."""
+        """The number of the next recorded exchange, if it is a server's tool list."""
         ...
 
     def on_played(self, told: Callable[[], None]) -> None:
-        """Have `told` called after each exchange that is replayed."""
+        """Register `told` to be called after each exchange that is replayed."""
         ...
 
     def wrap(
@@ -27,17 +27,17 @@ class CassetteAdapter(HttpAdapter, Protocol):
         tasks: TaskGroup,
         on_noise: Callable[[str], None],
     ) -> "AdaptedTransport":
-        """A transport that is not HTTP, behind the adapter; `make` gives the real one."""
+        """A transport other than HTTP, wrapped by the adapter; `make` creates the real one."""
         ...
 
     def last_words(self, uri: str, said: str) -> str:
-        """What a server that failed said on stderr: now, or in the recording."""
+        """What a failed server wrote to stderr: now, or in the recording."""
         ...
 
 
 class AdaptedTransport(Transport, Protocol):
-    """A transport behind a adapter."""
+    """A transport wrapped by an adapter."""
 
     def noise(self, line: str) -> None:
-        """Hear of what the server said that is not a message."""
+        """Receive output of the server that is not a message."""
         ...

@@ -1,4 +1,4 @@
-"""From a server's entry to the transport that reaches it, imported where a server needs it."""
+"""Creates the transport for a server's entry; imported when a server needs it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ TAIL_LINES = 10
 class ServerEnvironment:
     """What all servers of a run share.
 
-    `logs` is the folder for what children say on stderr; `adapter` stands where a run has a
+    `logs` is the folder for the stderr of child processes; `adapter` is set if a run has a
     cassette.
     """
 
@@ -42,7 +42,7 @@ class ServerEnvironment:
 
 
 class TransportFactory:
-    """Makes the transports of one server, and knows what to say when they fail."""
+    """Creates the transports of one server, and explains their failures."""
 
     def __init__(self, connection: ServerConnection, around: ServerEnvironment) -> None:
         self._connection = connection
@@ -57,22 +57,22 @@ class TransportFactory:
 
     @property
     def address(self) -> str:
-        """Where it is reached, for people: without credentials."""
+        """The server's address for display, without credentials."""
         address, secrets = self._connection.address, self._around.secrets
         return address if secrets is None else secrets.mask(address)
 
     @property
     def probe_seconds(self) -> float | None:
-        """How long a child may leave the first question unanswered, before `initialize`.
+        """How long a child may leave the first request unanswered, before `initialize`.
 
-        Half of its time to connect: what then remains is for a server of the handshake era that
-        ignores what it does not know. Over HTTP such a question is always answered.
+        Half of its time to connect: the rest is for a server of the handshake era that ignores
+        unknown requests. Over HTTP such a request is always answered.
         """
         return self._connection.entry.timeout.connect / 2 if self.transport == "stdio" else None
 
     @property
     def adapter(self) -> "CassetteAdapter | None":
-        """What stands between us and the server in a run that has a cassette."""
+        """The adapter between client and server in a run that has a cassette."""
         return self._around.adapter
 
     @property
@@ -87,7 +87,7 @@ class TransportFactory:
         """The transport to try first.
 
         Raises:
-            TransportError: the entry's url or headers are not legal.
+            TransportError: the entry's url or headers are not valid.
         """
         if self.transport == "http":
             self._door = self._open_door(self._around.adapter)
@@ -99,10 +99,10 @@ class TransportFactory:
         return self._behind(self._around.adapter, self.origin, self._local)
 
     async def older(self) -> Transport:
-        """2024's transport, over the same door.
+        """2024's transport, over the same HTTP origin.
 
         Raises:
-            TransportError: the server is not reached over HTTP.
+            TransportError: the server's transport is not HTTP.
         """
         door = self._door
         if door is None:
@@ -113,7 +113,7 @@ class TransportFactory:
             return HttpEvents(door, self._around.tasks)
         await door.close()
         self._door = None
-        # Its answers come on another stream than their requests: to HTTP they are no exchange.
+        # Answers and requests use different streams: for HTTP they are not exchanges.
         return self._behind(
             self._around.adapter,
             self.origin,
@@ -142,7 +142,7 @@ class TransportFactory:
         return found
 
     def _local(self, on_noise: Noise) -> Transport:
-        """The pack, or the child."""
+        """The transport to the pack or the child process."""
         if self._connection.pack is not None:
             from aish.mcp.transports.inprocess import InProcess
 
@@ -160,24 +160,24 @@ class TransportFactory:
         return self._stdio
 
     def reading(self, *, modern: bool) -> Reading:
-        """How far to believe the server's list of tools."""
+        """How far to trust the server's list of tools."""
         return Reading(ours=self.transport == "pack", mirrors=modern and self.transport == "http")
 
     def notice(self, code: str, text: str) -> None:
-        """Tell the person something about this server."""
+        """Show the user a notice about this server."""
         self._around.notify(self._connection.entry.alias, code, text)
 
     def explain(self, reason: str) -> str:
-        """A reason, with the end of what a child said on stderr (M5)."""
+        """A reason, with the tail of a child's stderr (M5)."""
         tail = self._stdio.stderr_tail if self._stdio is not None else ""
         if self._around.adapter is not None and self.transport == "stdio":
             tail = self._around.adapter.last_words(self.origin, tail)
         return _with_tail(reason, tail)
 
     def explain_loss(self, reason: str) -> str:
-        """The same of a server that had come up.
+        """The same for a server that had been connected.
 
-        No cassette keeps it: in a replay such a server fails call by call.
+        It is not recorded: in a replay such a server fails call by call.
         """
         return _with_tail(reason, "" if self._stdio is None else self._stdio.stderr_tail)
 

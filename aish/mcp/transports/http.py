@@ -1,4 +1,4 @@
-"""The httpx of this room: one server's origin, requests in, statuses and bytes out.
+"""HTTP access to one server's origin through httpx: requests in, statuses and bytes out.
 
 httpx's transport is used without its client: no cookies, no `.netrc`, no proxies from the
 environment, no redirects but those followed here, within one origin (M3, X5). Knows no JSON-RPC.
@@ -37,26 +37,26 @@ OpenHttp = Callable[[MakeHttp], httpx.AsyncBaseTransport]
 
 
 class HttpAdapter(Protocol):
-    """What a `Border` says to who opens connections."""
+    """The part of an adapter that opens HTTP connections."""
 
     @property
     def replays(self) -> bool:
-        """Whether nothing goes live: no server is reached (C6)."""
+        """Whether nothing goes live: no server is connected (C6)."""
         ...
 
     @property
     def hurries(self) -> bool:
-        """Whether what took its time in the recording takes none now."""
+        """Whether recorded delays are skipped."""
         ...
 
     @property
     def open_http(self) -> OpenHttp:
-        """What puts the httpx transport of a server behind the adapter."""
+        """Wraps the httpx transport of a server for the cassette."""
         ...
 
 
 class Reply:
-    """An HTTP answer, its body not read yet."""
+    """An HTTP response whose body is not read yet."""
 
     def __init__(self, response: httpx.Response, mask: Mask) -> None:
         self._response = response
@@ -105,31 +105,31 @@ class Reply:
         return b"".join(parts)
 
     async def drain(self) -> None:
-        """Read what is left, if it comes at once, so that the connection can be used again."""
+        """Read the rest if it is available at once, so that the connection can be reused."""
         with anyio.move_on_after(DRAIN_SECONDS), suppress(TransportError):
             await self.read(MAX_ERROR_BODY)
 
     async def read_start(self) -> str:
-        """The beginning of an error's body, whatever it is made of, without secrets.
+        """Read the beginning of an error's body, of any type, with secrets masked.
 
-        Masked before anybody cuts it: a replay, which reads no secrets, cuts it at the same place.
+        Masked before it is cut: a replay, which reads no secrets, cuts it at the same place.
         """
         start = b""
-        # What came before a connection broke is still worth showing.
+        # What arrived before a connection broke is still worth showing.
         with suppress(TransportError):
             while len(start) < MAX_ERROR_BODY and (chunk := await self.next_chunk()) is not None:
                 start += chunk[: MAX_ERROR_BODY - len(start)]
         return self._mask(start.decode("utf-8", "replace"))
 
     def beginning(self, body: bytes) -> str:
-        """As much as a message shows of a body that was read, without secrets."""
+        """The part of a body that a message shows, with secrets masked."""
         return self._mask(body[:MAX_ERROR_BODY].decode("utf-8", "replace"))[:_SHOWN]
 
 
 class HttpOrigin:
     """One MCP endpoint, its connections kept alive.
 
-    With `taking` its exchanges go through a cassette. `mask` takes secrets out of what errors show.
+    With `taking` its exchanges go through a cassette. `mask` removes secrets from errors.
     """
 
     def __init__(
@@ -168,10 +168,10 @@ class HttpOrigin:
         return f"{self.url.scheme}://{self.url.netloc.decode()}"
 
     def within(self, location: str) -> str:
-        """A location the server named, absolute.
+        """A location given by the server, as an absolute URL.
 
         Raises:
-            TransportError: it is another origin, or no address.
+            TransportError: it is another origin, or not a valid URL.
         """
         try:
             target = self.url.join(location)
@@ -227,7 +227,7 @@ class HttpOrigin:
             raise _lost(error) from error
 
     def _extensions(self, method: str) -> dict[str, object]:
-        # A stream to hear on is left by whoever listens; for an answer somebody waits.
+        # Listening streams are closed by their reader; a caller waits for an answer.
         left = {"left": _left} if self.hurries and method == "POST" else {}
         return {"timeout": self._timeouts, **left}
 
@@ -248,7 +248,7 @@ def _items(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """Headers as pairs.
 
     Raises:
-        TransportError: one has a character that HTTP does not allow.
+        TransportError: one has a character that is not valid in HTTP.
     """
     for name, value in headers.items():
         if not (name + value).isascii() or not (name + value).isprintable():
@@ -273,7 +273,7 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-async def _left() -> NoReturn:  # ruff: ignore[unused-async] - awaited by the tape's transport
+async def _left() -> NoReturn:  # ruff: ignore[unused-async] - awaited by the recorder's transport
     raise LeftError
 
 

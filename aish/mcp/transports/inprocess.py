@@ -1,6 +1,6 @@
-"""Packs behind the same seam as any server, without bytes or a process (K1, M2).
+"""Packs behind the same interface as other servers, without bytes or a process (K1, M2).
 
-The twin in memory of the other transports: it ships, and costs next to nothing.
+The in-memory transport: part of the product, at next to no cost.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -33,20 +33,20 @@ class InProcess:
         self._pack = pack
 
     async def open(self, inbox: Inbox) -> None:
-        """Nothing to do; a pack says nothing unasked."""
+        """Does nothing; a pack sends no unsolicited messages."""
 
     async def exchange(self, outgoing: Outgoing) -> Answer:
-        """Answer a request at once."""
+        """Handle a request directly."""
         try:
             return Answer(str(outgoing.number), await self._result(outgoing))
         except RpcError as error:
             return Answer(str(outgoing.number), {}, error)
 
     async def send(self, body: bytes, headers: Headers = ()) -> None:
-        """Notifications mean nothing to a pack: cancellation reaches it as cancellation."""
+        """Ignored by packs: cancellation is passed to them as task cancellation."""
 
     async def close(self) -> None:
-        """Nothing to do; who opened the pack shuts it down."""
+        """Does nothing; the code that opened the pack closes it."""
 
     async def _result(self, outgoing: Outgoing) -> JsonObject:
         match outgoing.method:
@@ -70,7 +70,7 @@ class InProcess:
 
 
 def _listed(tool: "PackTool") -> JsonObject:
-    """A tool as `tools/list` has it, with marks that only a pack of ours may set."""
+    """A tool in the form of `tools/list`, with marks that only built-in packs may set."""
     listed: dict[str, Any] = {
         "name": tool.name,
         "description": tool.description,

@@ -1,4 +1,4 @@
-"""Requests under way on one channel, matched to their answers by id (stdio, 2024's HTTP+SSE)."""
+"""Pending requests of one channel, matched to answers by id (stdio, 2024's HTTP+SSE)."""
 
 import anyio
 
@@ -17,17 +17,17 @@ class _Slot:
 
 
 class Pending:
-    """The requests that have no answer yet; several wait at the same time."""
+    """The requests without an answer; several may wait at the same time."""
 
     def __init__(self) -> None:
         self._slots: dict[str, _Slot] = {}
 
     def open(self, number: int) -> None:
-        """Expect an answer; called before the request is written, so that none is missed."""
+        """Register a request; called before it is written, so that no answer is missed."""
         self._slots[str(number)] = _Slot()
 
     def forget(self, number: int) -> None:
-        """Expect it no longer; an answer that comes later is dropped."""
+        """Unregister a request; an answer that arrives later is dropped."""
         self._slots.pop(str(number), None)
 
     async def wait(self, number: int) -> Answer:
@@ -43,14 +43,14 @@ class Pending:
         return slot.answer
 
     def settle(self, answer: Answer) -> None:
-        """Hand an answer to whoever waits for it, if anybody does; of several the first counts."""
+        """Deliver an answer to its request, if one waits; of several answers the first counts."""
         slot = self._slots.get(answer.id or "")
         if slot is not None and slot.answer is None:
             slot.answer = answer
             slot.event.set()
 
     def fail(self, failure: TransportError) -> None:
-        """Tell everybody who waits that no answer will come."""
+        """Fail all pending requests."""
         for slot in self._slots.values():
             slot.failure = failure
             slot.event.set()

@@ -1,6 +1,6 @@
-"""What is needed to reach one MCP server, everything about it already resolved.
+"""The resolved settings for connecting to one MCP server.
 
-How long one waits for a server's answer (M9).
+Also the time limit for a server's answer (M9).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -64,16 +64,16 @@ Answer = TypeVar("Answer")
 
 
 async def in_time(seconds: float, answer: Awaitable[Answer]) -> Answer:
-    """An answer that comes within `seconds`.
+    """An answer that arrives within `seconds`.
 
     Raises:
-        TransportError: it does not.
+        TransportError: it does not arrive.
     """
     try:
         with anyio.move_on_after(seconds):
             return await answer
     except LeftError:
         if anyio.current_effective_deadline() < anyio.current_time() + seconds:
-            # A limit of the run ended the waiting, and does so again.
+            # A limit of the run ended the wait, and does so again.
             await anyio.sleep_forever()
     raise TransportError(f"no answer within {seconds:g} s")

@@ -1,4 +1,4 @@
-"""2024-11-05's HTTP+SSE: one stream of events for all that comes, POSTs for all that goes.
+"""2024-11-05's HTTP+SSE: one event stream for incoming messages, POSTs for outgoing ones.
 
 Used only after a POST to the server's url was answered with 404 or 405 (M2).
 """
@@ -39,7 +39,7 @@ class HttpEvents:
         self._failure: TransportError = ServerEndedError("the stream of events ended")
 
     async def open(self, inbox: Inbox) -> None:
-        """Open the stream and wait for the address that messages go to."""
+        """Open the stream and wait for the address for outgoing messages."""
         self._scope.cancel()
         self._scope, self._ready = anyio.CancelScope(), anyio.Event()
         self._address = None
@@ -49,7 +49,7 @@ class HttpEvents:
             raise self._failure
 
     async def exchange(self, outgoing: Outgoing) -> Answer:
-        """POST a request; its answer comes on the stream."""
+        """POST a request; its answer arrives on the stream."""
         if self._address is None:
             raise NotSentError(self._failure.message)
         self._pending.open(outgoing.number)
@@ -99,7 +99,7 @@ class HttpEvents:
         try:
             found = messages.decode(data)
         except NotAMessageError:
-            return  # an event that is not JSON-RPC says nothing to us
+            return  # an event that is not JSON-RPC is ignored
         for message in found:
             if isinstance(message, Answer):
                 self._pending.settle(message)

@@ -62,11 +62,11 @@ class Stdio:
 
     @property
     def stderr_tail(self) -> str:
-        """The end of what the child, or the last one there was, said on stderr."""
+        """The tail of the stderr of the current or the last child."""
         return self._said if self._child is None else self._child.stderr_tail
 
     async def open(self, inbox: Inbox) -> None:
-        """Start the child; one that still runs is stopped first."""
+        """Start the child; one that is still running is stopped first."""
         await self.close()
         entry = self._connection.entry
         try:
@@ -87,7 +87,7 @@ class Stdio:
         self._tasks.start_soon(_outlive, child, ended)
 
     async def exchange(self, outgoing: Outgoing) -> Answer:
-        """Write a request; its answer comes on stdout."""
+        """Write a request; its answer arrives on stdout."""
         self._pending.open(outgoing.number)
         try:
             await self.send(messages.request(outgoing.number, outgoing.method, outgoing.params))
@@ -96,7 +96,7 @@ class Stdio:
             self._pending.forget(outgoing.number)
 
     async def send(self, body: bytes, headers: Headers = ()) -> None:  # ruff: ignore[unused-method-argument] - for HTTP
-        """Write one message; messages never mix."""
+        """Write one message; messages are never interleaved."""
         async with self._writing:
             child = self._child
             if child is None:
@@ -106,19 +106,19 @@ class Stdio:
             except BrokenPipeError as error:
                 raise NotSentError(await _why_deaf(child)) from error
             except anyio.get_cancelled_exc_class():
-                # Half a line may be written: nothing that follows could be understood.
+                # The line may be incomplete: all that follows would be unreadable.
                 self._tasks.start_soon(child.stop, 0)
                 raise
 
     async def close(self) -> None:
-        """End the child and all that it started."""
+        """Stop the child and all processes that it started."""
         child = self._child
         if child is not None:
             await child.stop(GRACE_SECONDS)
             self._lost(child, "the server is closed")
 
     async def _read(self, child: Child, inbox: Inbox, ended: anyio.Event) -> None:
-        """Hand on what a child says, until it says no more."""
+        """Process the child's output until it ends."""
         lines = Lines()
         while chunk := await child.read():
             for line in lines.feed(chunk):
@@ -132,7 +132,7 @@ class Stdio:
         self._lost(child, f"the server ended with {_how(code)}")
 
     def _lost(self, child: Child, reason: str) -> None:
-        """Note that a child is gone, the first time this is said of it."""
+        """Record the first loss of a child."""
         if self._child is child:
             self._said = child.stderr_tail
             self._child = None
@@ -152,21 +152,21 @@ class Stdio:
                 inbox(message, None)
 
     def _noise(self, line: bytes) -> None:
-        """Tolerate what is no message, and say so once."""
+        """Tolerate output that is not a message, and report it once."""
         if self._quiet:
             self._quiet = False
             self._on_noise(line[:NOISE_SHOWN].decode("utf-8", "replace"))
 
 
 async def _why_deaf(child: Child) -> str:
-    """Why a child reads no more: most often it is about to end, and how it ended says more."""
+    """Why a child no longer reads: usually it is about to end, and its exit status says more."""
     with anyio.move_on_after(LAST_WORDS_SECONDS):
         return f"the server ended with {_how(await child.wait())}"
     return "the server no longer reads its stdin"
 
 
 async def _outlive(child: Child, ended: anyio.Event) -> None:
-    """Wait for a child's end; its own children must not keep its stdout open any longer."""
+    """Wait until the child ends; its children must not keep its stdout open any longer."""
     await child.wait()
     with anyio.move_on_after(LAST_WORDS_SECONDS):
         await ended.wait()

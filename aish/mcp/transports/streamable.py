@@ -39,14 +39,14 @@ MAX_RETRY = 30.0
 
 
 class Cursor:
-    """Where a stream of events stands, to go on from there (2025-11-25)."""
+    """The position in an event stream, used to resume it (2025-11-25)."""
 
     def __init__(self) -> None:
         self.last: str | None = None
         self.retry = DEFAULT_RETRY
 
     def see(self, event: SseEvent) -> None:
-        """Remember the id and the pause an event brings."""
+        """Store the id and the retry delay of an event."""
         if event.id and is_header_value(event.id):
             self.last = event.id
         if event.retry is not None:
@@ -92,14 +92,14 @@ class StreamableHttp:
         return found or await self._resume(outgoing, cursor)
 
     async def send(self, body: bytes, headers: Headers = ()) -> None:
-        """POST a notification or an answer; a server need not say anything to it."""
+        """POST a notification or an answer; the server need not send a body."""
         async with self.door.open("POST", (*headers, *self._session), body) as reply:
             if reply.status >= FAILED:
                 raise await self._refusal(reply)
             await reply.drain()
 
     async def listen(self, heard: anyio.Event, headers: Headers = ()) -> None:
-        """GET the stream of what the server says unasked, for as long as it offers one."""
+        """GET the stream of unsolicited messages, for as long as the server offers one."""
         cursor = Cursor()
         self._silent = 0
         while self._silent < MAX_RECONNECTS:
@@ -110,7 +110,7 @@ class StreamableHttp:
             await anyio.sleep(max(cursor.retry, DEFAULT_RETRY))
 
     async def _listen_once(self, cursor: Cursor, heard: anyio.Event, headers: Headers) -> bool:
-        """Hear one stream to its end; whether there was one."""
+        """Read one stream to its end; returns whether there was one."""
         async with self.door.open("GET", self._get_headers(headers, cursor)) as reply:
             heard.set()
             if reply.status >= FAILED or not reply.is_events:
@@ -127,7 +127,7 @@ class StreamableHttp:
         """End the session, if there is one, and the connections."""
         try:
             if self._session:
-                # A server that does not hear of it forgets the session by itself.
+                # A server that is not notified drops the session by itself.
                 with anyio.move_on_after(1), suppress(TransportError):
                     async with self.door.open("DELETE", self._session):
                         pass
@@ -145,7 +145,7 @@ class StreamableHttp:
         return HttpStatusError(reply.status, text, _rpc_error(text))
 
     async def _pick(self, reply: Reply, number: int) -> Answer:
-        """Our answer in a JSON body, which may be a batch with other messages."""
+        """The client's answer in a JSON body, which may be a batch with other messages."""
         raw = await reply.read()
         try:
             found = messages.decode(raw)
@@ -161,7 +161,7 @@ class StreamableHttp:
         return answer
 
     async def _from_events(self, reply: Reply, number: int, cursor: Cursor) -> Answer | None:
-        """Our answer in a stream of events, `None` where the stream ended before it."""
+        """The client's answer in an event stream, `None` if the stream ended before it."""
         is_resumed = cursor.last is not None
         events = Events(reply)
         while (event := await events.next()) is not None:
@@ -175,25 +175,25 @@ class StreamableHttp:
     def _pass_on(
         self, event: SseEvent, number: int | None, *, is_resumed: bool = False
     ) -> Answer | None:
-        """Hand on what an event holds; returns our answer if that is in it."""
+        """Handle the messages in an event; returns the client's answer if it is among them."""
         if not event.data or event.event not in {None, "message"}:
             return None
         try:
             found = messages.decode(event.data)
         except NotAMessageError:
-            return None  # an event that is not JSON-RPC says nothing to us
+            return None  # an event that is not JSON-RPC is ignored
         for message in found:
             if not isinstance(message, Answer):
                 self._inbox(message, number)
         if number is None:
             return None
-        # A stream that is taken up again names no request: its ids are those of the recording.
+        # A resumed stream names no request: its ids are those of the recording.
         if is_resumed and self.door.replays:
             return next((one for one in found if isinstance(one, Answer)), None)
         return messages.find_answer(found, number)
 
     async def _resume(self, outgoing: Outgoing, cursor: Cursor) -> Answer:
-        """Ask for the rest of a stream that broke off, as its server said we may."""
+        """Request the rest of an interrupted stream, as the server allowed."""
         for _ in range(MAX_RECONNECTS):
             if cursor.last is None:
                 break
@@ -214,7 +214,7 @@ class StreamableHttp:
 
 
 class Events:
-    """The events of a reply, one after the other."""
+    """The events of a reply, in order."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
@@ -226,7 +226,7 @@ class Events:
         """The next event, `None` at the end of the stream.
 
         Raises:
-            TransportError: the connection was lost, or what it brings is too large.
+            TransportError: the connection was lost, or the content is too large.
         """
         while not self._waiting and not self._ended:
             chunk = await self._reply.next_chunk()
@@ -240,7 +240,7 @@ class Events:
 
 
 def _rpc_error(text: str) -> RpcError | None:
-    """The JSON-RPC error in an HTTP error's body: only a whole envelope is one (M8)."""
+    """The JSON-RPC error in an HTTP error's body: only a whole envelope counts (M8)."""
     try:
         found = messages.decode(text)
     except NotAMessageError:
@@ -250,4 +250,4 @@ def _rpc_error(text: str) -> RpcError | None:
 
 
 def _nobody(message: Asked | messages.Noted, number: int | None) -> None:
-    """Before `open` there is nobody to hear."""
+    """Ignore messages before `open`."""

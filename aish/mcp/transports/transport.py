@@ -1,6 +1,6 @@
-"""The seam between a session and the ways to reach a server.
+"""The interface between a session and its transports.
 
-Real ones: `streamable`, `events`, `stdio`; the twin in memory that ships is `inprocess`.
+Implementations: `streamable`, `sse_2024`, `stdio`, and `inprocess` for packs in memory.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Inbox = Callable[[Asked | Noted, int | None], None]
 
 @frozen
 class Outgoing:
-    """A request of ours; `headers` are for HTTP, others leave them."""
+    """A request of the client; `headers` are for HTTP, other transports ignore them."""
 
     number: int
     method: str
@@ -28,18 +28,18 @@ class Outgoing:
 
 
 class Transport(Protocol):
-    """Carries messages to one server; several exchanges may be under way at the same time."""
+    """Carries messages to one server; several exchanges may be pending at the same time."""
 
     @property
     def over_http(self) -> bool:
-        """Whether headers matter, and closing an answer cancels its request."""
+        """Whether headers matter, and closing a response cancels its request."""
         ...
 
     async def open(self, inbox: Inbox) -> None:
-        """Get ready to exchange; called again after the server was lost.
+        """Prepare for exchanges; called again after the server was lost.
 
         Raises:
-            TransportError: the server is out of reach.
+            TransportError: the server cannot be reached.
         """
         ...
 
@@ -47,27 +47,27 @@ class Transport(Protocol):
         """Send a request and wait for its answer.
 
         Raises:
-            TransportError: no answer came.
+            TransportError: no answer arrived.
         """
         ...
 
     async def send(self, body: bytes, headers: Headers = ()) -> None:
-        """Send a notification, or an answer of ours.
+        """Send a notification or an answer to the server.
 
         Raises:
-            TransportError: it was not taken.
+            TransportError: it was not accepted.
         """
         ...
 
     @property
     def has_session(self) -> bool:
-        """Whether the server keeps a session, and may speak unasked on a stream of its own."""
+        """Whether the server keeps a session, and may use a stream for unsolicited messages."""
         ...
 
     async def listen(self, heard: anyio.Event, headers: Headers = ()) -> None:
-        """Hear what the server says unasked, where that needs a stream of its own.
+        """Receive unsolicited messages, if that needs a separate stream.
 
-        `heard` is set once nothing that is said can be missed any more.
+        `heard` is set once no message can be missed any more.
 
         Raises:
             TransportError: the stream was lost.
@@ -75,10 +75,10 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of the server."""
+        """Disconnect from the server."""
         ...
 
 
 async def hears_already(heard: anyio.Event, headers: Headers = ()) -> None:  # ruff: ignore[unused-function-argument, unused-async] - `Transport.listen`
-    """`listen` of a transport whose one channel brings all there is."""
+    """`listen` of a transport whose only channel carries all messages."""
     heard.set()
