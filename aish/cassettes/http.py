@@ -1,9 +1,9 @@
-"""The transport that records and replays HTTP (C2, C3): put in where a client is built.
+"""The transport that records and replays HTTP (C2, C3), used in place of the client's own.
 
-While recording, bytes reach the caller as they arrive; in replay nothing is opened, and the chunks
-come as they were cut. What is asked for, and what goes live, is the tape's decision.
+While recording, bytes reach the caller as they arrive; in replay no connection is opened, and the
+chunks arrive as recorded. The recorder decides which requests go live.
 
-Failures of connections as words in a cassette, and back as the same failures.
+Connection failures as text in a cassette, and the reverse.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -42,12 +42,12 @@ _KNOWN = {kind.__name__: kind for kind in _KINDS}
 
 
 def in_words(error: httpx.HTTPError) -> str:
-    """The failure as it stands in a cassette, such as `ConnectError: no route`."""
+    """The failure as written in a cassette, such as `ConnectError: no route`."""
     return f"{type(error).__name__}: {error}"
 
 
 def failure_of(words: str) -> httpx.TransportError:
-    """The failure that the words are of; a broken connection where nothing else is said."""
+    """The failure described by the text; a broken connection by default."""
     name, _, text = words.partition(": ")
     kind = _KNOWN.get(name)
     return httpx.ReadError(words) if kind is None else kind(text)
@@ -70,13 +70,13 @@ _JSON = (("content-type", "application/json"),)
 def cassette_transport(
     recorder: CassetteRecorder, kind: Kind, make: MakeTransport, *, origin: str | None = None
 ) -> httpx.AsyncBaseTransport:
-    """A transport that plays from a tape, records to it, or both.
+    """A transport that replays from a cassette, records to it, or both.
 
-    `make` opens the real one, once something goes live. `origin` stands in what is recorded in
-    place of scheme, host and port, where these differ from run to run. Where a reader left before
-    the end, a replay never ends, unless the request has an extension `left` to be awaited instead.
-    Where a deadline passed, of which its extension `deadline` tells, `pass_deadline` has it pass.
-    What goes live is told by `chunks_apart` that each chunk of the answer is noted by itself.
+    `make` opens the real one, once a request goes live. `origin` is recorded in place of scheme,
+    host and port, if these differ between runs. If a reader left before the end, a replay never
+    ends, unless the request has an extension `left` to be awaited instead. If a deadline passed,
+    which its extension `deadline` names, `pass_deadline` makes it pass. `chunks_apart` tells live
+    requests that each chunk of the response is recorded separately.
     """
     return _CassetteTransport(recorder, kind, make, origin)
 
@@ -94,22 +94,22 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
         self._open: list[Exchange] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Answer from the tape, or from the real transport."""
+        """Respond from the cassette, or from the real transport."""
         asked = _as_recorded(request, await request.aread(), self._origin)
         said = peek(asked) if self._kind == "mcp" else None
         found = self._recorded(asked, said)
         if found is None:
             return await self._go_live(request, asked, said)
-        # What a server says unasked on another stream, now that this is asked, is heard first.
+        # Unsolicited messages on another stream that this request triggers are played first.
         await checkpoint()
         is_listening = said is not None and said.is_listening
         response = await _Player(found, self._recorder, request, is_listening=is_listening).play()
-        # How often a model was asked again depended on what else went on then.
+        # How often a model request was retried depended on what else ran then.
         response.extensions["recorded_again"] = lambda: self._recorder.holds(asked)
         return response
 
     async def aclose(self) -> None:
-        """Close what went live."""
+        """Close the real transport."""
         live, self._live = self._live, None
         if live is not None:
             await live.aclose()
@@ -131,7 +131,7 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
             raise
 
     def _is_fresh(self, said: Said) -> bool:
-        """Whether it goes live wherever anything does; an answer does if it was asked for live."""
+        """Whether it goes live whenever anything does; a response does if its request was live."""
         self._open = [take for take in self._open if not take.ended]
         return said.is_fresh or (said.is_reply and bool(self._open))
 
@@ -145,7 +145,7 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
             return await self._live.handle_async_request(request)
         request.extensions["chunks_apart"] = True
         cue = self._cue_of(take, said)
-        # Until its head has come it is an exchange without an answer.
+        # Until its head has arrived it is an exchange without a response.
         take.head(NO_ANSWER, NO_ANSWER_REASON, ())
         try:
             response = await self._live.handle_async_request(request)
@@ -161,10 +161,10 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
         return response
 
     def _cue_of(self, take: Exchange, said: Said | None) -> Cue:
-        """What has to be asked before the next piece of an answer can be played (`Chunk.after`).
+        """The request that must precede the next chunk of a response (`Chunk.after`).
 
-        Before what a server says unasked: whatever was asked last. Before the rest of an answer:
-        what we answered meanwhile to the server, which waits for that.
+        For unsolicited messages: the latest request. For the rest of a response: our reply to the
+        server, which waits for it.
         """
         if said is None:
             return lambda: 0
@@ -177,7 +177,7 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
 
 
 class _Teed(httpx.AsyncByteStream):
-    """A live body; each chunk is noted and handed on at once."""
+    """A live body; each chunk is recorded and passed on at once."""
 
     def __init__(
         self, stream: httpx.AsyncByteStream, take: Exchange, cue: Cue, request: httpx.Request
@@ -198,7 +198,7 @@ class _Teed(httpx.AsyncByteStream):
         self._take.end()
 
     async def aclose(self) -> None:
-        """Hang up; what was not read to its end was left."""
+        """Close the connection; a body not read to its end was left."""
         try:
             await self._stream.aclose()
         finally:
@@ -206,7 +206,7 @@ class _Teed(httpx.AsyncByteStream):
 
 
 class _Player:
-    """Plays one recorded answer."""
+    """Plays one recorded response."""
 
     def __init__(
         self,
@@ -226,11 +226,11 @@ class _Player:
         self._is_listening = is_listening
 
     async def play(self) -> httpx.Response:
-        """The answer's head; its body comes while it is read."""
+        """The response's head; its body follows while it is read."""
         found = self._found
         if found.is_headless:
             if self._is_left and self._is_listening:
-                # A stream that nothing was heard on: its listener need not wait for a head.
+                # A stream on which nothing was received: its listener need not wait for a head.
                 found = _NO_STREAM
             elif self._is_left:
                 await self._leave()
@@ -250,12 +250,12 @@ class _Player:
         )
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it was cut, at once or at its pace, and then its end."""
+        """The body in its recorded chunks, at once or at its pace, and then its end."""
         began = anyio.current_time()
         after = [chunk.after for chunk in self._found.chunks] or [0]
         for (data, seconds), number in zip(self._found.pieces(), after, strict=False):
             if number:
-                # A listener is there as long as the run; an answer has to come in the end.
+                # A listener lasts as long as the run; a response has to arrive in the end.
                 with anyio.move_on_after(None if self._is_listening else PATIENCE):
                     await self._recorder.reached(number)
             if self._paced:
@@ -267,7 +267,7 @@ class _Player:
             raise failure_of(self._broken)
 
     async def _leave(self) -> None:
-        """Never end, and have what ended it in the recording happen, where that can be had now."""
+        """Never end, and repeat what ended it in the recording, if that is possible now."""
         pass_deadline = self._request.extensions.get("pass_deadline")
         if self._broken.startswith(_DEADLINE) and pass_deadline and not self._paced:
             pass_deadline(self._broken.removeprefix(_DEADLINE))
@@ -292,13 +292,13 @@ def _how_left(request: httpx.Request) -> str:
 
 
 def _is_done(body: bytes) -> bool:
-    """Whether a model has said everything, so that it does not matter who hung up first."""
+    """Whether a model's answer is complete, so that it does not matter who closed first."""
     return _DONE in body[-_TAIL:]
 
 
 def _as_recorded(request: httpx.Request, body: bytes, origin: str | None) -> Request:
     url = request.url
-    # Not `str(url)`: that has the password of an address in it.
+    # Not `str(url)`: that includes the password of an address.
     shown = origin or f"{url.scheme}://{url.netloc.decode()}"
     headers = _pairs(request.headers)
     if origin is not None:

@@ -1,1 +1,1 @@
-"""What a cassette holds, and its file: vcrpy's format."""
+"""The content of a cassette, and its file: vcrpy's format."""

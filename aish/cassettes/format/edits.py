@@ -1,6 +1,6 @@
-"""Changes to a body that was cut into chunks: the text changes, the cuts move along (C3, C8).
+"""Changes to a body in chunks: the text changes, the chunk boundaries move along (C3, C8).
 
-Places are counted in characters of the body's text. Bytes that are no UTF-8 survive unchanged.
+Positions are counted in characters of the body's text. Bytes that are not UTF-8 are preserved.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from aish.core.frozen import frozen
 
 @frozen
 class Edit:
-    """The characters from `start` to `end` become `text`."""
+    """The characters from `start` to `end` are replaced by `text`."""
 
     start: int
     end: int
@@ -21,7 +21,7 @@ class Edit:
 
 
 def text_of(body: bytes) -> str:
-    """The body as text; what is no UTF-8 stands as lone surrogates."""
+    """The body as text; bytes that are not UTF-8 become lone surrogates."""
     return body.decode("utf-8", "surrogateescape")
 
 
@@ -31,14 +31,14 @@ def bytes_of(text: str) -> bytes:
 
 
 def edited(body: bytes, edits: Iterable[Edit]) -> bytes:
-    """The body with all edits made; they come in order and do not overlap."""
+    """The body with all edits applied; they are in order and do not overlap."""
     return _spliced(text_of(body), list(edits))[0]
 
 
 def edited_response(response: Response, edits: Iterable[Edit]) -> Response:
-    """The response with all edits made in its body.
+    """The response with all edits applied to its body.
 
-    What was cut in the middle of an edit comes whole, with the chunk that it began in.
+    A replacement that spans several chunks is put whole into the first of them.
     """
     made = list(edits)
     if not made:

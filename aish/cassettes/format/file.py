@@ -1,6 +1,6 @@
-"""Cassettes on disk: where they stand, and read with care (C9, C11).
+"""Cassettes on disk: where they are stored, and how they are read safely (C9, C11).
 
-Reading needs YAML, whose import takes time: only who reads or writes one pays for it.
+Reading needs YAML, whose import takes time: only code that reads or writes imports it.
 """
 
 import os
@@ -20,22 +20,22 @@ LARGEST = 256 * 1024 * 1024
 
 
 def partial(path: Path) -> Path:
-    """Where a recording stands until it is complete."""
+    """The path of a recording until it is complete."""
     return path.with_name(f"{path.name}{UNFINISHED}")
 
 
 def failed(path: Path) -> Path:
-    """Where the recording of a failure stands, so that the older cassette stays."""
+    """The path of a failed recording, so that the older cassette is kept."""
     return path.with_name(f"{path.name}{FAILED}")
 
 
 def require_cassette(path: Path) -> None:
-    """What is about to be replaced has to be a cassette, or empty; its beginning tells.
+    """Check that a file to be replaced is a cassette, or empty; its beginning is checked.
 
-    A typing error must not cost anybody a pipeline.
+    A typing error must not overwrite a pipeline.
 
     Raises:
-        CassetteFileError: it is a plain file, and something else.
+        CassetteFileError: it is a regular file with other content.
     """
     if not path.is_file():
         return
@@ -49,7 +49,7 @@ def require_cassette(path: Path) -> None:
 
 
 def shown(path: Path) -> str:
-    """A path as a person would type it here: beneath this folder, and without ways back."""
+    """A path as a user would type it here: relative to this folder if beneath it, without `..`."""
     whole, here = Path(os.path.normpath(Path.cwd() / path)), Path.cwd()
     if os.path.realpath(whole) != os.path.realpath(path):
         return str(path)  # `..` behind a link leads elsewhere
@@ -59,7 +59,7 @@ def shown(path: Path) -> str:
 
 
 def load(path: Path, *, unfinished: bool = False, renewal: str | None = None) -> Cassette:
-    """A complete cassette, or one that plain vcrpy recorded; to be looked at, `unfinished` too.
+    """A complete cassette, or one recorded by plain vcrpy; for display, `unfinished` too.
 
     `renewal` is the command that records it.
 
@@ -67,7 +67,7 @@ def load(path: Path, *, unfinished: bool = False, renewal: str | None = None) ->
         CassetteFileError: it is missing, incomplete, of another version, or no cassette at all.
     """
     if path.name.endswith(UNFINISHED) and not unfinished:
-        # Also where it looks complete: it was never put in its place (C9).
+        # Even if it looks complete: it was never renamed to its final path (C9).
         said = "the recording was interrupted and is not complete"
         raise CassetteFileError(said, where=shown(path), hint="record it again")
     return parse(content_of(path, renewal), shown(path), unfinished=unfinished)

@@ -1,10 +1,10 @@
-"""What a cassette's file means, field by field (C1, C11); its YAML is `tree`'s.
+"""The fields of a cassette's file (C1, C11).
 
-YAML as strings, lists and tables: read quickly, and only what a cassette needs (C11, X10).
+YAML as strings, lists and tables: parsed quickly, and only what a cassette needs (C11, X10).
 
-Nothing is guessed: a scalar is text, whatever it looks like, and the reader of a field says what
-it means. Only `null` is nothing and `!!binary` is bytes; any other tag is refused. Built from
-libyaml's events, which take no recursion, an eighth of the time of a usual load.
+Nothing is guessed: a scalar is text, whatever it looks like, and the reader of a field interprets
+it. Only `null` is nothing and `!!binary` is bytes; any other tag is rejected. Built from libyaml's
+events without recursion, in an eighth of the time of a usual load.
 """
 
 import base64
@@ -55,7 +55,7 @@ def read_tree(data: bytes, name: str) -> tuple[Tree, bool]:
     """The one document in `data`, and whether it ends with an explicit `...`.
 
     Raises:
-        CassetteFileError: it is no YAML, or of a kind that no cassette needs; `name` is the file.
+        CassetteFileError: it is not YAML, or of an unsupported kind; `name` is the file.
     """
     parser = _LOADER(data)
     builder = _Builder(name)
@@ -73,7 +73,7 @@ def read_tree(data: bytes, name: str) -> tuple[Tree, bool]:
 
 
 class _Builder:
-    """Puts events together; `path` holds the containers that are open, with the pending keys."""
+    """Assembles events; `path` holds the open containers, with the pending keys."""
 
     def __init__(self, name: str) -> None:
         self.root: Tree = None
@@ -87,7 +87,7 @@ class _Builder:
         self._by_alias = 0
 
     def feed(self, event: events.Event) -> None:
-        """Take the next event."""
+        """Process the next event."""
         kind = type(event)
         if kind is events.ScalarEvent:
             plain = event.tag is None and event.anchor is None and event.value not in _NULLS
@@ -122,10 +122,10 @@ class _Builder:
         made = self._open.pop()
         self._keys.pop()
         anchor, weighed = self._pending.pop()
-        # Only now: nothing may hold itself.
+        # Only now: nothing may contain itself.
         if anchor is not None:
             self._anchors[anchor] = made
-            # Its length, with what its own aliases stand for; at least 1.
+            # Its length, including its expanded aliases; at least 1.
             self._weights[anchor] = event.end_mark.index + self._by_alias - weighed + 1
         self._put(made, event)
 
@@ -213,7 +213,7 @@ def read_cassette(data: bytes, name: str, *, unfinished: bool) -> Cassette:
 
 
 def _head(metadata: Tree, name: str, *, unfinished: bool) -> Head | None:
-    """What aish wrote; nothing where another program did."""
+    """The head written by aish; nothing if another program wrote the file."""
     if not isinstance(metadata, Table) or "complete" not in metadata:
         return None
     version = metadata.get("version")
@@ -240,7 +240,7 @@ def _other_version(found: Tree, known: int, name: str) -> CassetteFileError:
 
 
 def _chunk(size: str, time: str) -> Chunk:
-    """The piece `size@time`, or `size@seconds>number`.
+    """The chunk `size@time`, or `size@seconds>number`.
 
     Raises:
         ValueError: it is none.
@@ -250,7 +250,7 @@ def _chunk(size: str, time: str) -> Chunk:
 
 
 class _Row:
-    """Reads one interaction, and says where it is wrong."""
+    """Reads one interaction, and names the position of an error."""
 
     def __init__(self, row: Tree, number: int, name: str) -> None:
         self._row = row

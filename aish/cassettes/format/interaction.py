@@ -1,8 +1,8 @@
-"""What a cassette holds: exchanges in the order of the run, and the head (C1, C3, C9).
+"""The content of a cassette: exchanges in the order of the run, and the head (C1, C3, C9).
 
-Bodies are bytes here; whether a file holds them as text or as base64 is the file's business. An
-exchange that is not HTTP has a uri such as `mcp+stdio://<alias>` and a status of 200. `Exchange`
-is one while it is recorded; numbers say which interaction waits for which, in another cassette.
+Bodies are bytes here; the file format decides between text and base64. An exchange that is not HTTP
+has a uri such as `mcp+stdio://<alias>` and a status of 200. `Exchange` is one while it is recorded;
+interactions that wait for others refer to them by number, which is adjusted for another cassette.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ Headers = tuple[tuple[str, str], ...]
 
 @frozen
 class Request:
-    """What was sent."""
+    """The request of an exchange."""
 
     method: str
     uri: str
@@ -31,10 +31,10 @@ class Request:
 
 @frozen
 class Chunk:
-    """One piece of a streamed body: its length in bytes, and when it came after the request.
+    """One chunk of a streamed body: its length in bytes, and its time since the request.
 
-    `after` is the number of an interaction that had been asked by then and has to be asked before
-    this piece is played, for what a server says unasked; 0 where that does not matter.
+    `after` is the number of an interaction whose request must have been sent before this chunk is
+    played, for unsolicited server messages; 0 if that does not matter.
     """
 
     size: int
@@ -44,7 +44,7 @@ class Chunk:
 
 @frozen
 class Response:
-    """What came back; `broken` says how the exchange broke off, if it did."""
+    """The response of an exchange; `broken` says how it broke off, if it did."""
 
     status: int = 200
     reason: str = "OK"
@@ -55,12 +55,12 @@ class Response:
 
     @property
     def is_headless(self) -> bool:
-        """Whether the exchange broke off before the head of an answer came."""
+        """Whether the exchange broke off before the head of a response arrived."""
         known = (self.status, self.reason) == (NO_ANSWER, NO_ANSWER_REASON)
         return known and self.broken is not None
 
     def pieces(self) -> tuple[tuple[bytes, float], ...]:
-        """The body as it came: each piece with its time; in one piece where no cuts are known."""
+        """The chunks of the body, each with its time; a single one if no chunks are known."""
         if not self.chunks:
             return ((self.body, 0.0),) if self.body else ()
         pieces = []
@@ -73,7 +73,7 @@ class Response:
 
 @frozen
 class Interaction:
-    """A request and its answer."""
+    """A request and its response."""
 
     request: Request
     response: Response
@@ -81,7 +81,7 @@ class Interaction:
 
 @frozen
 class Head:
-    """What a recording says about itself; everything in it that is not repeatable by itself."""
+    """The metadata of a recording, which contains all that is not repeatable by itself."""
 
     complete: bool
     run: str
@@ -92,7 +92,7 @@ class Head:
 
 @frozen
 class Cassette:
-    """A file's content; `head` is None where another program recorded it."""
+    """A file's content; `head` is None if another program recorded it."""
 
     head: Head | None
     interactions: tuple[Interaction, ...]
@@ -105,14 +105,14 @@ class CassetteFileError(UsageError):
 
 
 class CassetteMissError(AishError):
-    """Replay met a request that the cassette does not hold (C5); the message has the diff."""
+    """In replay, a request is not in the cassette (C5); the message has the diff."""
 
     exit_code = ExitCode.CASSETTE
     code = "cassette_miss"
 
 
 class Exchange:
-    """One exchange while it is recorded; ending it twice is no harm.
+    """One exchange while it is recorded; ending it twice is harmless.
 
     `number` is its place in the order of the run, counted from 1.
     """
@@ -137,22 +137,22 @@ class Exchange:
 
     @property
     def ended(self) -> bool:
-        """Whether the answer is over."""
+        """Whether the response has ended."""
         return self._ended
 
     def chunk(self, data: bytes, after: int = 0) -> None:
-        """A piece of the answer has come; `after` as in `Chunk`."""
+        """A chunk of the response has arrived; `after` as in `Chunk`."""
         if data and not self._ended:
             self._parts.append(data)
             self._chunks.append(Chunk(len(data), max(0.0, self._now() - self._began), after))
 
     def head(self, status: int, reason: str, headers: Headers) -> None:
-        """The head of the answer has come."""
+        """The head of the response has arrived."""
         response = Response(status, reason, headers)
         self.interaction = Interaction(self.interaction.request, response)
 
     def end(self, *, broken: str | None = None) -> None:
-        """The answer is over; `broken` says how it broke off, if it did."""
+        """The response has ended; `broken` says how it broke off, if it did."""
         if self._ended:
             return
         self.interaction = self.so_far(broken)
@@ -160,7 +160,7 @@ class Exchange:
         self._on_end(self)
 
     def so_far(self, broken: str | None = None) -> Interaction:
-        """The exchange as it would be if its answer were over now."""
+        """The exchange as if its response had ended now."""
         if self._ended:
             return self.interaction
         head = self.interaction.response
@@ -170,7 +170,7 @@ class Exchange:
 
 
 def in_order(kept: Sequence[Interaction | Exchange | None]) -> tuple[Interaction, ...]:
-    """What there is, in order, with numbers of interactions as they are now."""
+    """All interactions in order, with references adjusted to their current numbers."""
     there = [place for place, one in enumerate(kept) if one is not None]
     numbers = {place + 1: number for number, place in enumerate(there, 1)}
     found = (
@@ -182,7 +182,7 @@ def in_order(kept: Sequence[Interaction | Exchange | None]) -> tuple[Interaction
 
 
 def numbered(one: Interaction, numbers: Mapping[int, int]) -> Interaction:
-    """The interaction in another cassette, where those that it waits for have other `numbers`."""
+    """The interaction in another cassette, with references replaced by the other `numbers`."""
     if not any(chunk.after for chunk in one.response.chunks):
         return one
     chunks = tuple(

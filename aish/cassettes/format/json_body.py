@@ -1,4 +1,4 @@
-"""The body of an exchange as JSON, where it is some that can be walked."""
+"""The body of an exchange as JSON, if it is JSON that can be traversed."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ _DEEPEST = 200
 
 
 def json_or_text(text: str) -> JsonValue:
-    """The value that a text is, or the text itself where it is no JSON, or nested too deeply."""
+    """The value of a JSON text, or the text itself if it is not JSON, or nested too deeply."""
     try:
         value: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
@@ -19,13 +19,13 @@ def json_or_text(text: str) -> JsonValue:
 
 
 def json_object(text: str) -> JsonObject | None:
-    """The object that a text is, if it is one."""
+    """The object in a JSON text, if it is one."""
     value = json_or_text(text) if text.lstrip()[:1] == "{" else None
     return value if isinstance(value, Mapping) else None
 
 
 def json_messages(text: str) -> Iterator[JsonObject]:
-    """The objects in a body: one, a list of them, one in each line, or one in each event."""
+    """The objects in a body: one, a list of them, one per line, or one per event."""
     whole = json_or_text(text)
     if isinstance(whole, Mapping):
         yield whole
@@ -38,7 +38,7 @@ def json_messages(text: str) -> Iterator[JsonObject]:
 
 
 def at(value: JsonValue, *path: str | int) -> JsonValue:
-    """What stands at a path within a value; nothing where something is missing."""
+    """The value at a path within a value; nothing if a part of it is missing."""
     for step in path:
         if isinstance(step, str) and isinstance(value, Mapping):
             value = value.get(step)
@@ -50,12 +50,12 @@ def at(value: JsonValue, *path: str | int) -> JsonValue:
 
 
 def items(value: JsonValue) -> Sequence[JsonValue]:
-    """The items of a list; none of anything else."""
+    """The items of a list; none for anything else."""
     return value if isinstance(value, list) else ()
 
 
 def word(value: JsonValue) -> str:
-    """A text as it is, anything else as JSON, nothing as nothing."""
+    """Text unchanged, anything else as JSON, nothing for nothing."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""Where the values of a JSON text stand, so that one of them changes and every other byte stays.
+"""The positions of values in a JSON text, so that one can change without any other byte.
 
-The text was parsed before: here nothing is checked. It may be the data of a server-sent event, with
-`data:` before each of its lines, and it may break off.
+The text was parsed before: nothing is validated here. It may be the data of a server-sent event,
+with `data:` before each of its lines, and it may be incomplete.
 """
 
 import json
@@ -16,7 +16,7 @@ _TOKEN = re.compile(
     r'"(?P<text>(?:[^"\\]|\\.)*+)(?P<closed>"?)|[{}\[\],:]|[\r\n](?:data: ?)?|[^\s{}\[\],:"]+',
     re.DOTALL,
 )
-# As `json` reads it: two escapes that are halves of a pair are one character.
+# As `json` reads it: two escapes that are halves of a surrogate pair are one character.
 _ESCAPE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\."
 )
@@ -24,7 +24,7 @@ _ESCAPE = re.compile(
 
 @frozen
 class Scalar:
-    """A number, `true`, `false` or `null`; of a string what is between its quotes."""
+    """A number, `true`, `false` or `null`; of a string the part between its quotes."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ Cut = tuple[int, int, str]
 
 
 def located(text: str, start: int, end: int) -> Located:
-    """The value that stands from `start` to `end`; of a key that stands twice the last one."""
+    """The value from `start` to `end`; of a duplicate key the last one."""
     root: list[Located] = []
     open_: list[list[Located] | dict[str, Located]] = [root]
     keys: list[str | None] = [None]
@@ -91,7 +91,7 @@ def at(value: Located, *path: str | int) -> Scalar | None:
 
 
 def text_edits(text: str, scalar: Scalar, cuts: Iterable[Cut]) -> Iterator[Edit]:
-    """The edits that make the cuts in a string where it stands; they come in order."""
+    """The edits that apply the cuts to a string in the text, in order."""
     place_of = None
     for begin, stop, new in cuts:
         place_of = place_of or _places(text[scalar.start : scalar.end])
@@ -100,8 +100,8 @@ def text_edits(text: str, scalar: Scalar, cuts: Iterable[Cut]) -> Iterator[Edit]
 
 
 def _places(raw: str) -> Callable[[int], int]:
-    """Where a character of a string's value is spelled, or where the last one ends."""
-    # Behind each escape both count on alike.
+    """The text position of a character of a string's value, or of the end of the last one."""
+    # After each escape both positions advance equally.
     values, spellings = [0], [0]
     for escape in _ESCAPE.finditer(raw):
         values.append(escape.start() - spellings[-1] + values[-1] + 1)

@@ -1,4 +1,4 @@
-"""A cassette as the text of a file: vcrpy's format, laid out for review (C1, C10)."""
+"""A cassette as the text of a file: vcrpy's format, formatted for review (C1, C10)."""
 
 import re
 from collections.abc import Iterable
@@ -66,7 +66,7 @@ def whole(head: Head, interactions: Iterable[Interaction]) -> str:
 
 
 def document(tree: object) -> str:
-    """A file that was read as YAML and changed, laid out as all are."""
+    """A file that was read as YAML and changed, formatted as all are."""
     return _dump(tree)
 
 
@@ -95,13 +95,13 @@ def _body(body: bytes) -> str | bytes:
 def _dump(value: object) -> str:
     text = yaml.dump(value, Dumper=_dumper(), allow_unicode=True, sort_keys=False, width=_WIDTH)
     assert isinstance(text, str)
-    # The emitter ends the document after a text that ends with empty lines; here it goes on.
+    # The emitter ends the document after a text that ends with empty lines; here it continues.
     return text[: -len(END)] if text.endswith(f"\n{END}") else text
 
 
 @cache
 def _plain() -> re.Pattern[str]:
-    """Made when it is needed first: that takes milliseconds."""
+    """Created on first use: that takes milliseconds."""
     return re.compile(_PLAIN)
 
 

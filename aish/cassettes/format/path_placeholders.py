@@ -1,8 +1,8 @@
-"""Folders that differ from machine to machine, by the names they have in a cassette (C4).
+"""Placeholders in a cassette for folders that differ between machines (C4).
 
-A path stands in a body as it is, in JSON once or twice (a tool call's arguments are JSON within
-JSON), or in a `file://` address. With a quote, a backslash, a blank or a letter beyond ASCII in it
-these are not the same.
+A path occurs in a body as plain text, in JSON, escaped once or twice (a tool call's arguments are
+JSON within JSON), or in a `file://` address. If it contains a quote, a backslash, a space or a
+non-ASCII letter, these forms differ.
 """
 
 import json
@@ -19,19 +19,19 @@ _NEAR = 4096
 
 
 class PathPlaceholders:
-    """The pipeline's folder, the run's folder and the home folder, here and now.
+    """The current pipeline folder, run folder and home folder.
 
-    A folder that is not given, or is the root of the file system, has no name.
+    A folder that is not given, or is the root of the file system, has no placeholder.
     """
 
     def __init__(self, *, root: str = "", run: str = "", home: str = "") -> None:
         named = ((home, HOME), (root, ROOT), (run, RUN))
         folders = [(path.rstrip("/"), tag) for path, tag in named]
-        # The folder named last wins where two are the same.
+        # Of two equal folders the last one is used.
         self._tags = {form: tag for path, tag in folders if path for form in _forms(path)}
         self._paths = {tag: path for path, tag in folders if path}
         self._usual = tuple(self._tags)
-        # Some writers of JSON escape the slash; to look for that always would be slow.
+        # Some JSON writers escape the slash; always looking for that would be slow.
         self._tags |= {form.replace("/", "\\/"): tag for form, tag in self._tags.items()}
         self._patterns: dict[bool, re.Pattern[str]] = {}
         # Nearly all paths are the same text in JSON as outside of it.
@@ -41,29 +41,29 @@ class PathPlaceholders:
         return bool(self._tags)
 
     def hide(self, text: str) -> str:
-        """The text with the folders' names in place of their paths."""
+        """The text with paths replaced by placeholders."""
         if not self._tags:
             return text
         return self._pattern_for(text).sub(lambda found: self._tags[found[0]], text)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Where the paths of folders stand: start, end, name."""
+        """The positions of the folders' paths: start, end, placeholder."""
         for found in self._pattern_for(text).finditer(text) if self._tags else ():
             yield found.start(), found.end(), self._tags[found[0]]
 
     def _pattern_for(self, text: str) -> re.Pattern[str]:
         escaped = "\\/" in text
         if escaped not in self._patterns:
-            # Not before it is needed: that takes a millisecond.
+            # Only when needed: that takes a millisecond.
             self._patterns[escaped] = _pattern(self._tags if escaped else self._usual)
         return self._patterns[escaped]
 
     def show(self, text: str) -> str:
-        """The text with the paths of this machine in place of the folders' names."""
+        """The text with placeholders replaced by the paths of this machine."""
         return _TAGS.sub(lambda found: self._paths.get(found[0], found[0]), text)
 
     def showings(self, text: str) -> Iterator[Edit]:
-        """The same as edits, for a body: within JSON a path is spelled as JSON."""
+        """The same as edits, for a body: within JSON a path is escaped as JSON."""
         for found in _TAGS.finditer(text):
             if path := self._paths.get(found[0]):
                 for _ in range(0 if self._is_plain else _depth(text, found.start())):
@@ -91,7 +91,7 @@ def _in_json(path: str) -> str:
 
 
 def _depth(text: str, place: int) -> int:
-    """In how many layers of JSON a place stands, judged by the quote that opens its string."""
+    """The number of JSON layers around a position, judged by the quote that opens its string."""
     before = text.rfind('"', max(0, place - _NEAR), place)
     if before < 0:
         return 0

@@ -1,4 +1,4 @@
-"""What a message to an MCP server is, as far as a tape has to know."""
+"""The properties of a message to an MCP server that recording and replay need."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _REFUSED = -32603
 
 @frozen
 class Said:
-    """A message on its way to a server; `method` is empty where it is an answer, or no message."""
+    """A message to a server; `method` is empty for a response, or if it is no message."""
 
     verb: str
     method: str = ""
@@ -21,39 +21,39 @@ class Said:
 
     @property
     def is_request(self) -> bool:
-        """Whether an answer is waited for."""
+        """Whether a response is expected."""
         return bool(self.method) and self.id is not None
 
     @property
     def is_volatile(self) -> bool:
-        """Whether it depends on timing alone that this is said: a stream to hear on, an end."""
+        """Whether it is sent depending on timing only: opening a stream, ending."""
         return (
             self.is_listening or self.verb == "DELETE" or self.method == "notifications/cancelled"
         )
 
     @property
     def is_listening(self) -> bool:
-        """Whether a stream is wanted on which the server says what it likes, when it likes."""
+        """Whether it opens a stream for unsolicited messages of the server."""
         return self.verb == "GET" or self.method == "subscriptions/listen"
 
     @property
     def is_reply(self) -> bool:
-        """Whether it answers something that the server asked."""
+        """Whether it responds to a request of the server."""
         return not self.method and self.id is not None
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it belongs to a session's own life, and goes live wherever the session does."""
+        """Whether it belongs to the session itself, and goes live whenever the session does."""
         return self.is_volatile or self.method in _OPENING
 
     def refusal(self) -> bytes:
-        """The answer where a single call may fail."""
+        """The error response, if a single call may fail."""
         error = {"code": _REFUSED, "message": "the cassette has no such call"}
         return json.dumps({"jsonrpc": "2.0", "id": self.id, "error": error}).encode()
 
 
 def peek(request: Request) -> Said:
-    """What a request to an MCP server says."""
+    """The message in a request to an MCP server."""
     verb = request.method.upper()
     message = message_of(request.body)
     if message is None:
@@ -63,7 +63,7 @@ def peek(request: Request) -> Said:
 
 
 def message_of(body: bytes) -> JsonObject | None:
-    """The one JSON-RPC message that a body is."""
+    """The single JSON-RPC message in a body."""
     if b'"jsonrpc"' not in body:
         return None
     try:

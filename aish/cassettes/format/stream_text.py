@@ -1,9 +1,9 @@
-"""What a stream of server-sent events says once its pieces are put together (C8).
+"""The text of a stream of server-sent events, joined from its deltas (C8).
 
-A secret, or a folder's path, that a model spells over several deltas stands in no line of the
-body; it stands in the strings that share a path within the events.
+A secret, or a folder's path, that a model sends over several deltas is in no single line of the
+body; it is in the strings that share a path within the events.
 
-The last event of a stream that broke off: what it had said by then (C8).
+The last event of a stream that broke off: its content up to then (C8).
 """
 
 import json
@@ -22,12 +22,12 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 
 _LARGEST = 1 << 20
-# As much as an escape can be cut short by.
+# The maximum that a truncated escape can lack.
 _LONGEST_ESCAPE = 12
 
 
 def cut_value(data: str) -> JsonValue:
-    """What JSON that ends too early holds, as if everything open in it had been closed there."""
+    """The value of truncated JSON, as if everything open in it had been closed there."""
     for gone in range(_LONGEST_ESCAPE if len(data) <= _LARGEST else 0):
         begun = data[: len(data) - gone]
         try:
@@ -66,20 +66,20 @@ _Path = tuple[str | int, ...]
 
 
 class Finder(Protocol):
-    """Finds what is to be replaced: `Secrets`, or the `Places` of a run."""
+    """Finds text to be replaced: `Secrets`, or `PathPlaceholders`."""
 
     def __bool__(self) -> bool:
         """Whether it looks for anything."""
         ...
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Where something stands: start, end, what comes in its place."""
+        """The matches: start, end, replacement."""
         ...
 
 
 @frozen
 class StreamEvent:
-    """The data of an event, and where it stands in the body's text."""
+    """The data of an event, and its position in the body's text."""
 
     start: int
     end: int
@@ -98,12 +98,12 @@ class Strand:
 
     @property
     def text(self) -> str:
-        """What they say, put together."""
+        """The joined text."""
         return "".join(self.texts)
 
 
 def documents(text: str) -> Iterator[StreamEvent]:
-    """What a body is made of: events, or messages a line each, or one document."""
+    """The parts of a body: events, or one message per line, or one document."""
     found = False
     for event in _events(text, even_cut=True) if "data:" in text else ():
         found = True
@@ -124,7 +124,7 @@ def stream_events(text: str) -> list[StreamEvent]:
 
 
 def _events(text: str, *, even_cut: bool = False) -> Iterator[StreamEvent]:
-    """`even_cut` takes the beginning of the last event, where the body broke off in it."""
+    """`even_cut` includes the beginning of the last event, if the body broke off in it."""
     start = end = -1
     data: list[str] = []
     for line in _LINE.finditer(text):
@@ -142,9 +142,9 @@ def _events(text: str, *, even_cut: bool = False) -> Iterator[StreamEvent]:
 
 @lru_cache(maxsize=1)
 def spoken(text: str) -> Mapping[_Path, Strand]:
-    """The strings of a body, those with the same path together.
+    """The strings of a body, those with the same path joined.
 
-    The last body's are kept, since each who looks into it asks for them.
+    Cached for the last body, since several callers need them.
     """
     root = _Node()
     for index, event in enumerate(documents(text)):
@@ -153,7 +153,7 @@ def spoken(text: str) -> Mapping[_Path, Strand]:
 
 
 def masks(text: str, finder: Finder) -> list[Edit]:
-    """The edits that replace what is found only once the pieces are put together."""
+    """The edits that replace what is found only in the joined text."""
     if not finder:
         return []
     changed: dict[int, dict[int, list[Cut]]] = {}
@@ -166,12 +166,12 @@ def masks(text: str, finder: Finder) -> list[Edit]:
             strings = list(_strings(located(text, event.start, event.end), 0))
             for place, cuts in made.items():
                 edits += text_edits(text, strings[place], cuts)
-    # Of keys that stand twice in an object, the last counts in the place of the first.
+    # Of duplicate keys in an object, the last one replaces the first.
     return sorted(edits, key=lambda edit: edit.start)
 
 
 def replaced(response: Response, finder: Finder) -> Response:
-    """The response with everything replaced in its body that is found, in pieces or whole."""
+    """The response with all matches in its body replaced, whether split or whole."""
     if not finder:
         return response
     whole = edited_response(response, masks(text_of(response.body), finder))
@@ -186,9 +186,9 @@ def _event(start: int, end: int, data: list[str]) -> list[StreamEvent]:
 
 
 def _cuts(strand: Strand, finder: Finder) -> Iterator[tuple[tuple[int, int], list[Cut]]]:
-    """The strings that something found touches, and what is taken out of each.
+    """The strings that a match touches, and what is removed from each.
 
-    What comes in its place stands in the string that it began in.
+    The replacement is put into the string in which the match began.
     """
     spans = deque(finder.spans(strand.text))
     end = 0
@@ -207,7 +207,7 @@ def _cuts(strand: Strand, finder: Finder) -> Iterator[tuple[tuple[int, int], lis
 
 
 class _Node:
-    """What stands at a path, and below it."""
+    """The value at a path, and those below it."""
 
     __slots__ = ("below", "strand")
 
@@ -229,7 +229,7 @@ class _Node:
 
 
 def _gather(value: JsonValue, node: _Node, place: tuple[int, int], depth: int) -> tuple[int, int]:
-    """Put the strings of an event where they belong; the place of the next one."""
+    """Add the strings of an event to their strands; returns the next position."""
     if isinstance(value, str):
         node.strand.texts.append(value)
         node.strand.places.append(place)
@@ -243,7 +243,7 @@ def _gather(value: JsonValue, node: _Node, place: tuple[int, int], depth: int) -
     elif isinstance(value, list):
         for position, below in enumerate(value):
             if isinstance(below, _WALKED):
-                # Fragments of a tool call say which call they belong to by their `index`.
+                # Fragments of a tool call name their call by `index`.
                 index = below.get("index") if isinstance(below, dict) else None
                 step = index if isinstance(index, int) else position
                 place = _gather(below, node.at(step), place, depth + 1)
@@ -251,7 +251,7 @@ def _gather(value: JsonValue, node: _Node, place: tuple[int, int], depth: int) -
 
 
 def _strings(value: Located, depth: int) -> Iterator[Scalar]:
-    """Where the strings stand that `_gather` finds, in its order."""
+    """The positions of the strings found by `_gather`, in its order."""
     if isinstance(value, Scalar):
         if value.is_text:
             yield value
