@@ -1,4 +1,4 @@
-"""Numbers as people read them in a report; what is unknown is said to be (quirk 34)."""
+"""Readable numbers for a report; unknown values are marked as such (quirk 34)."""
 
 import time
 
@@ -10,7 +10,7 @@ _A_CENT = 0.01
 
 
 def cost_text(cost: float | None) -> str:
-    """Dollars; more digits where there are few of them."""
+    """Dollars; small amounts with more digits."""
     if cost is None:
         return UNKNOWN
     if not cost:
@@ -26,7 +26,7 @@ def tokens_text(usage: Usage) -> str:
 
 
 def tokens_figure(usage: Usage) -> tuple[str, str]:
-    """All of them, and what they are made of."""
+    """The total, and its parts."""
     named = (
         (usage.input, "in"),
         (usage.output, "out"),
@@ -40,12 +40,12 @@ def tokens_figure(usage: Usage) -> tuple[str, str]:
 
 
 def when_text(seconds: float) -> str:
-    """A moment, in UTC."""
+    """A time, in UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
 def iso_text(seconds: float) -> str:
-    """A moment as XML has it, in UTC and without a zone."""
+    """A time as XML requires it, in UTC and without a zone."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 

@@ -1,7 +1,7 @@
 """A run as JUnit XML: a suite for each step, a case for each step, item and expectation (B11).
 
-The counts stand before the cases, and a resumed journal takes cases back: so they go to a
-temporary file as they come, and only where each stands is kept.
+The counts precede the cases, and a resumed journal may replace cases: so they are written to a
+temporary file as they arrive, and only their positions are kept in memory.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ from aish.reports.outcome import WORDS, Reason, State, answer_of, reason_of, sta
 _SPOOLED = 4_000_000
 _LONGEST = 1e9
 _LONGEST_ANSWER = 20_000
-# What a step over items ends with for the sake of its items.
+# The errors of a step over items that are caused by its items.
 _OF_ITEMS = frozenset({"items", "items_stopped", "max_failures"})
 _BAD: frozenset[State] = frozenset({"failed", "error", "cut_off"})
 _TROUBLES: Mapping[State, Literal["failure", "error", "skipped"]] = {
@@ -38,9 +38,9 @@ _TROUBLES: Mapping[State, Literal["failure", "error", "skipped"]] = {
 
 @slotted
 class _Place:
-    """Where the cases of a unit stand, and what they count for.
+    """The positions of the cases of a unit, and their counts.
 
-    `trouble` stands for how a unit that did not go well is told of by what it is a part of.
+    `trouble`: how a failed unit is reported by its container.
     """
 
     offset: int
@@ -60,7 +60,7 @@ class _Suite:
 
 
 class JUnitReport:
-    """Takes the events of a run, and what ended with each in its `history`; then `xml`.
+    """Takes the events of a run, and the units that ended with each in its `history`; then `xml`.
 
     Use it in a `with`.
     """
@@ -79,7 +79,7 @@ class JUnitReport:
         self._stack.close()
 
     def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
-        """One more event, and what ended with it."""
+        """One more event, and the units that ended with it."""
         step = stamped.event.place.step
         if step is not None and step not in self._suites:
             self._suites[step] = _Suite(stamped.time)
@@ -91,7 +91,7 @@ class JUnitReport:
         name = segments[0].started.pipeline if segments else "aish run"
         places = [place for suite in self._suites.values() for place in suite.places.values()]
         counts = _counts(places)
-        # `skipped` is no attribute of `testsuites` in the schema that most readers go by.
+        # `skipped` is no attribute of `testsuites` in the schema that most readers use.
         del counts["skipped"]
         yield b'<?xml version="1.0" encoding="utf-8"?>\n'
         yield _text(f"<testsuites{attributes(name=name, **counts)}>\n")
@@ -103,7 +103,7 @@ class JUnitReport:
         counts = _counts(suite.places.values())
         told = attributes(name=step, timestamp=iso_text(suite.began), **counts)
         yield _text(f"  <testsuite{told}>\n")
-        # As they were written, so that the file is read from one end to the other.
+        # In the order in which they were written, so that the file is read sequentially.
         for place in sorted(suite.places.values(), key=lambda one: one.offset):
             self._file.seek(place.offset)
             yield self._file.read(place.size)
@@ -132,7 +132,7 @@ class JUnitReport:
             self._suites.setdefault(unit.step, _Suite(unit.began)).places[unit.item] = place
 
     def _told_within(self, unit: Unit) -> bool:
-        """Whether cases of its items, or of the steps of its pipeline, tell what went wrong."""
+        """Whether cases of its items, or of the steps of its pipeline, report the failure."""
         reason = reason_of(unit)
         if reason is None:
             return False
@@ -141,7 +141,7 @@ class JUnitReport:
             own = _trouble_of(unit)
             if any(one is not None and (reason.code in _OF_ITEMS or one == own) for one in found):
                 return True
-        # A pipeline ends as the step of it did that decided, and says which.
+        # A pipeline has the status of the step that decided it, and names that step.
         within = (suite for step, suite in self._suites.items() if step.startswith(f"{unit.step}/"))
         inner = (suite.places.get(unit.item) for suite in within)
         return any(place is not None and place.trouble == hash(reason.message) for place in inner)
@@ -168,7 +168,7 @@ def _counts(places: Iterable[_Place]) -> dict[str, str]:
 
 
 def _cases(unit: Unit, *, told_within: bool) -> Iterator[CaseResult]:
-    """The unit, and each of what is expected of it; what went wrong is told by one case."""
+    """A case for the unit, and for each of its expectations; one of them reports the failure."""
     end = unit.finished
     seconds = unit.ended - unit.began if end is None else end.seconds
     name = unit.step if unit.item is None else unit.item
@@ -178,7 +178,7 @@ def _cases(unit: Unit, *, told_within: bool) -> Iterator[CaseResult]:
     told = state == "ok" or (state in _BAD and (unmet or told_within))
     troubles = () if told else (_trouble(state, reason),)
     answer = _answer_text(unit) if state in _BAD else ""
-    # Written as a number of so many digits; a journal may hold anything.
+    # Written with this many digits; a journal may contain anything.
     took = min(max(seconds, 0.0), _LONGEST) if seconds == seconds else 0.0  # ruff: ignore[comparison-with-itself] - NaN
     yield CaseResult(name, unit.step, took, troubles=troubles, system_out="" if unmet else answer)
     seen: Counter[str] = Counter()
@@ -189,7 +189,7 @@ def _cases(unit: Unit, *, told_within: bool) -> Iterator[CaseResult]:
 
 
 def _answer_text(unit: Unit) -> str:
-    """The answer of a unit, as a person reads it."""
+    """The answer of a unit as readable text."""
     answer = answer_of(unit)
     if answer is None:
         return ""
@@ -199,7 +199,7 @@ def _answer_text(unit: Unit) -> str:
 
 
 def _expectation(name: str, classname: str, check: ExpectChecked, answer: str) -> CaseResult:
-    """A case of its own; the first one that is not met has what was answered."""
+    """A separate case; that of the first unmet one contains the answer."""
     if check.ok:
         return CaseResult(name, classname, 0.0)
     first = check.message.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Reports made: the events of a run are read and folded once for all that are wanted."""
+"""Writes reports: the events of a run are read and folded once for all requested ones."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -16,9 +16,9 @@ from aish.system.files import atomic_pieces
 
 @frozen
 class ReportFiles:
-    """Where each report that is wanted is written.
+    """The path of each requested report.
 
-    They are `shared` as the umask says, but for those that belong to the run's folder.
+    They are `shared` according to the umask, except those in the run's folder.
     """
 
     junit: Path | None = None
@@ -34,9 +34,9 @@ def make_reports(
     others: Sequence[Callable[[Stamped], None]] = (),
     name: Callable[[str], str] = str,
 ) -> None:
-    """Write the reports that have a place; `run` is the run's id. `others` are told the same.
+    """Write the reports that have a path; `run` is the run's id. `others` take the same events.
 
-    `name` gives a file that is annotated as the repository names it.
+    `name` returns an annotated file as the repository names it.
 
     Raises:
         OSError: a file cannot be written; the others are.
@@ -68,10 +68,10 @@ def make_reports(
 
 
 def _written(path: Path, pieces: Iterable[bytes], *, shared: bool) -> Sequence[OSError]:
-    """The failure, if there is one: the other reports are written all the same."""
+    """Write one report; returns the failure, if any: the other reports are written all the same."""
     try:
         atomic_pieces(path, pieces, shared=shared)
     except OSError as error:
-        # Not the name of the file that was to be put in its place.
+        # Not the name of the temporary file.
         return [OSError(error.errno, error.strerror, str(path))]
     return []

@@ -1,7 +1,7 @@
-"""HTML that cannot be made with a stranger's markup in it (X2, X3).
+"""HTML that cannot contain untrusted markup (X2, X3).
 
-What is plain `str` is escaped, always; only what `tag` returned is taken as it is. Each character
-that would be invisible or turn the text around is spelled out.
+Plain `str` is always escaped; only results of `tag` are used unchanged. Each character that would
+be invisible or reverse the text direction is written as its escape.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _VOID = frozenset({"br", "hr", "meta", "input", "col"})
 
 
 class Markup(str):  # ruff: ignore[subclass-builtin] - it is text, and joins as text does
-    """HTML of our own making."""
+    """HTML made by this module."""
 
     __slots__ = ()
 
@@ -35,14 +35,14 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | bool | 
 
 
 def joined(children: Iterable[str | None]) -> Markup:
-    """Children one after the other."""
+    """Children in sequence."""
     return Markup(
         "".join(child if type(child) is Markup else for_html(child) for child in children if child)
     )
 
 
 def block(text: str, most: int, **attributes: str | bool | None) -> Markup:
-    """A stranger's text as it was written; of a long one, the beginning and how much is left."""
+    """Untrusted text as it was written; of a long one, the beginning and the size of the rest."""
     left = len(text) - most
     if left <= 0:
         return tag("pre", text, **attributes)

@@ -1,4 +1,4 @@
-"""What the end of a step or an item means to a reader of reports, and in one word."""
+"""The meaning of a step's or an item's status in reports, and in one word."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from aish.journal.history import Unit
 State = Literal["ok", "failed", "error", "skipped", "denied", "cut_off"]
 """`failed`: it was answered, and not well. `error`: something around it broke or ran out."""
 
-# Codes of failures that are no verdict on an answer: peers, the machine, limits, bugs.
+# Error codes that do not judge an answer: peers, the machine, limits, bugs.
 _AROUND = frozenset(
     {
         "budget",
@@ -41,7 +41,7 @@ WORDS: dict[State, str] = {
 
 @frozen
 class Reason:
-    """Why a unit did not end well."""
+    """Why a unit did not succeed."""
 
     code: str
     message: str
@@ -49,7 +49,7 @@ class Reason:
 
 
 def state_of(unit: Unit) -> State:
-    """How the unit ended."""
+    """The state of the unit at its end."""
     end = unit.finished
     if end is None:
         return "cut_off"
@@ -61,7 +61,7 @@ def state_of(unit: Unit) -> State:
 
 
 def reason_of(unit: Unit) -> Reason | None:
-    """Why it did not end well; `None` where it did, or where nothing is said of it."""
+    """Why it did not succeed; `None` if it did, or if no reason is given."""
     end = unit.finished
     if end is None:
         return Reason("interrupted", "the run ended before this did")
@@ -71,9 +71,9 @@ def reason_of(unit: Unit) -> Reason | None:
 
 
 def answer_of(unit: Unit) -> JsonValue:
-    """What the unit answered: the value of a structured answer, else the text.
+    """The answer of the unit: the value of a structured answer, else the text.
 
-    The output of a command or a tool call is not its answer: that is what it printed.
+    The output of a command or a tool call is not an answer.
     """
     end = unit.finished
     if end is None:
@@ -82,5 +82,5 @@ def answer_of(unit: Unit) -> JsonValue:
         return end.text or None
     if end.output is not None and not isinstance(end.output, str):
         return end.output
-    # What was rejected is no output, and is what one wants to read.
+    # A rejected answer is no output, but what one wants to read.
     return structured(end.text) if end.text else None

@@ -1,7 +1,7 @@
-"""The annotations of a run as SARIF 2.1.0, which code scanning and editors read (B11).
+"""The annotations of a run as SARIF 2.1.0, for code scanning and editors (B11).
 
-Pure: events in, one JSON document out. A result for each annotation, all of one rule that has the
-pipeline's name; what the run itself failed by is told of its invocation.
+Pure: events in, one JSON document out. A result for each annotation, all of one rule with the
+pipeline's name; the failure of the run itself is part of its invocation.
 """
 
 import re
@@ -21,7 +21,7 @@ _SCHEMA = (
 )
 _LEVELS: dict[AnnotationLevel, str] = {"error": "error", "warning": "warning", "notice": "note"}
 _MOST_NOTICES = 100
-# A verdict on what was looked at: looking went well.
+# A judgement of what was examined: the examination itself succeeded.
 _VERDICTS = frozenset({"expectation", "items", "items_stopped", "max_failures"})
 _FAILED = 1
 _BAD = frozenset({"failed", "error", "denied", "cut_off"})
@@ -29,9 +29,9 @@ _BRACKET = re.compile(r"(\\*)([\[\]])")
 
 
 class SarifReport:
-    """Takes the events of a run, and what ended with each in its `history`; then `json`.
+    """Takes the events of a run, and the units that ended with each in its `history`; then `json`.
 
-    `name` gives a file as the repository names it.
+    `name` returns a file as the repository names it.
     """
 
     def __init__(self, history: History, run: str, name: Callable[[str], str] = str) -> None:
@@ -42,7 +42,7 @@ class SarifReport:
         self._notices: list[Notice] = []
 
     def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
-        """One more event, and what ended with it."""
+        """One more event, and the units that ended with it."""
         event = stamped.event
         if isinstance(event, Notice) and event.level != "info":
             self._notices.append(event)
@@ -50,7 +50,7 @@ class SarifReport:
         self.add(ended)
 
     def add(self, ended: Iterable[Ended]) -> None:
-        """Note which units among what has ended did not go well."""
+        """Note which units among what has ended did not succeed."""
         for unit in ended:
             if not isinstance(unit, Unit):
                 continue
@@ -103,7 +103,7 @@ class SarifReport:
         return {**found, "toolExecutionNotifications": told}
 
     def _went_well(self) -> bool:
-        """Whether the run has looked at everything, whatever it thinks of it."""
+        """Whether the run has examined everything, whatever its verdict."""
         segments = self._history.segments
         end = segments[-1].finished if segments else None
         if end is None or end.exit.code not in {0, _FAILED}:
@@ -124,7 +124,7 @@ class SarifReport:
     def _location(self, found: AnnotationAdded, path: str) -> JsonObject:
         name = self._name(path)
         uri = quote(name, safe="/~!$&'()*+,;=@", errors="replace")
-        # A path that leads out of the repository stays what it is.
+        # A path outside of the repository is not changed.
         outside = name.startswith("/")
         artifact: dict[str, JsonValue] = {"uri": f"file://{uri}" if outside else uri}
         if not outside:
@@ -143,6 +143,6 @@ def _notification(level: str, text: str) -> JsonObject:
 
 
 def _message(text: str) -> JsonObject:
-    """The text and nothing else: without placeholders (3.11.5) and embedded links (3.11.6)."""
+    """The text only: without placeholders (3.11.5) and embedded links (3.11.6)."""
     literal = _BRACKET.sub(r"\1\1\\\2", text.replace("{", "{{").replace("}", "}}"))
     return {"text": for_terminal(literal)}

@@ -1,1 +1,1 @@
-"""What GitHub Actions reads of a run: the step summary, annotations, masks."""
+"""Output of a run for GitHub Actions: the step summary, annotations, masks."""

@@ -1,8 +1,8 @@
-"""What a step of GitHub Actions writes for its runner (B11, B13).
+"""Output of a step of GitHub Actions for its runner (B11, B13).
 
-Workflow commands: `::error …::…` and `::add-mask::…`. Untrusted text in them is data and stays
-data: what ends a line, a property or a command is written as the runner's parser reads it. And the
-file of the step summary, to which a page is appended.
+Workflow commands: `::error …::…` and `::add-mask::…`. Untrusted text in them remains data:
+characters that end a line, a property or a command are escaped as the runner's parser expects. And
+the file of the step summary, to which a page is appended.
 """
 
 import os
@@ -31,7 +31,7 @@ class Spot:
 
 
 def annotation(level: AnnotationLevel, title: str, message: str, spot: Spot | None) -> str:
-    """A line that makes the runner show `message` beside the place it is about."""
+    """A line that makes the runner show `message` at its place in the file."""
     properties = {"title": title}
     if spot is not None:
         numbers = {"line": spot.line, "endLine": spot.end_line, "col": spot.column}
@@ -52,9 +52,9 @@ def mask_commands(secrets: Secrets) -> Iterator[str]:
 
 
 def goes_to_the_runner(stream: TextIO) -> bool:
-    """Whether a stream is a pipe of its own, as the runner gives each of a step's two.
+    """Whether a stream is a pipe of its own, as the runner provides for stdout and stderr.
 
-    A file would keep what is written to it, and so would whatever reads `2>&1 |`.
+    A file would keep what is written to it, and so would the reader of `2>&1 |`.
     """
     try:
         status = os.fstat(stream.fileno())
@@ -77,33 +77,33 @@ def _property(text: str) -> str:
     return _data(_shown(text)).replace(":", "%3A").replace(",", "%2C")
 
 
-# A step may write 1024 KiB, and a summary over that is dropped whole.
+# A step may write 1024 KiB; a larger summary is dropped whole.
 LIMIT = 1000 * 1024
 _VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 @frozen
 class Job:
-    """The step this is: its variables, a stream that the runner reads, who is told of trouble."""
+    """The current step: its variables, a stream that the runner reads, a function for warnings."""
 
     environ: Mapping[str, str]
     out: TextIO
     warn: Callable[[str], None]
 
     def annotate(self, lines: Iterable[str]) -> None:
-        """Print annotations; outside of GitHub Actions nobody would read them, which is said."""
+        """Print annotations; outside of GitHub Actions warn that nothing would read them."""
         if not in_github(self.environ):
             if any(True for _ in lines):
                 self.warn("`--github`: `GITHUB_ACTIONS` is not `true`, so no annotation is printed")
             return
-        # A runner that has gone reads nothing more.
+        # A runner that has exited reads nothing more.
         with suppress(OSError):
             for line in lines:
                 self.out.write(f"{line}\n")
             self.out.flush()
 
     def summarise(self, made: Callable[[int], str]) -> None:
-        """Append the summary that `made` makes of at most so many bytes."""
+        """Append the summary that `made` returns for a maximum number of bytes."""
         path = self.environ.get(_VARIABLE)
         if not path:
             self.warn(f"`--github`: `{_VARIABLE}` is not set, so there is no summary")
@@ -118,14 +118,14 @@ class Job:
 
 
 def _append(path: str, made: Callable[[int], str]) -> bool:
-    """Whether there was room after what is in the file already."""
+    """Append; returns whether there was space after the existing content."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o600)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError("it is not a regular file")
-        # What another program wrote ends here, whatever it was in the middle of.
+        # Ends the output of another program, which may be incomplete.
         begin = b"\n\n" if status.st_size else b""
         text = made(LIMIT - status.st_size - len(begin)).encode()
         rest = memoryview(begin + text if text else b"")

@@ -1,14 +1,15 @@
-"""`--github`: a run for the page of its job, written when it has ended (B11).
+"""`--github`: a run on the page of its job, written when it has ended (B11).
 
-Gathered first: a row a step, and the first failures. Bounded however many items there are: of those
-that went well only the number is kept. Then told twice, as the step summary and as annotations
-beside the steps of the pipeline file. `aish test --github` tells of its cases like that (C12).
+Collected first: a row per step, and the first failures. The size is bounded however many items
+there are: successful ones are only counted. Then written twice, as the step summary and as
+annotations at the steps of the pipeline file. `aish test --github` reports its cases the same way
+(C12).
 
-The summary is a Markdown page that holds to a size: what GitHub would drop whole is cut, and says
-so. All of it is HTML: untrusted text is escaped by one function (`tag` of `reports.markup`), is
-in `code` and `pre`, where GitHub makes no mentions, references and links, and is never read as
-Markdown. A block of HTML ends at an empty line, or, where it begins with `<pre`, at `</pre>`; so no
-text within a block but that of a `pre` may have line ends.
+The summary is a Markdown page of limited size: GitHub would drop a larger one whole, so it is cut,
+with a note. All of it is HTML: untrusted text is escaped by one function (`tag` of
+`reports.markup`), is in `code` and `pre`, where GitHub makes no mentions, references and links, and
+is never parsed as Markdown. A block of HTML ends at an empty line, or, if it begins with `<pre`, at
+`</pre>`; so only the text of a `pre` may have line ends.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,9 +45,9 @@ _MANY = 1000
 
 @slotted
 class Row:
-    """A step: how it ended, and what became of its items, if it has any.
+    """A step: its status, and those of its items, if it has any.
 
-    `trouble` has the state of each item that did not go well, `failures` tell of the first.
+    `trouble` has the state of each item that did not succeed, `failures` describe the first ones.
     """
 
     step: str
@@ -64,13 +65,13 @@ class Row:
 
     @property
     def items(self) -> int:
-        """How many of its items have ended."""
+        """The number of its items that have ended."""
         return self.items_ok + len(self.trouble)
 
 
 @frozen
 class Failed:
-    """An item that did not go well: why, what was not met of it, and what it answered."""
+    """A failed item: the reason, its unmet expectations, and its answer."""
 
     reason: Reason
     unmet: tuple[str, ...]
@@ -79,7 +80,7 @@ class Failed:
 
 @slotted
 class Gathered:
-    """Everything worth telling; `finished` is `None` where the run has no end."""
+    """The data of the report; `finished` is `None` if the run has no end."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     denials: dict[str, int] = field(default_factory=dict)
@@ -89,19 +90,19 @@ class Gathered:
 
     @property
     def started(self) -> RunStarted | None:
-        """The beginning of its last part."""
+        """The start of its last segment."""
         segments = self._history.segments
         return segments[-1].started if segments else None
 
     @property
     def finished(self) -> RunFinished | None:
-        """The end of its last part."""
+        """The end of its last segment."""
         segments = self._history.segments
         return segments[-1].finished if segments else None
 
     @property
     def annotations(self) -> Annotations:
-        """What the run has to say of files."""
+        """The annotations of the run."""
         return self._history.annotations
 
     def take(self, stamped: Stamped) -> None:
@@ -113,11 +114,11 @@ class Gathered:
         self._add(self._history.take(stamped))
 
     def end(self) -> None:
-        """No more will come: what is still open was cut off."""
+        """No more events follow: open units were interrupted."""
         self._add(self._history.rest())
 
     def worst_first(self) -> list[Row]:
-        """The steps, those that did not go well before the others."""
+        """The steps, those that did not succeed before the others."""
         return sorted(self.rows.values(), key=lambda row: row.state in WELL)
 
     def _add(self, ended: Iterable[Ended]) -> None:
@@ -159,7 +160,7 @@ def _item(row: Row, unit: Unit, key: str) -> None:
 
 
 def _reason(unit: Unit) -> Reason | None:
-    """Why it did not go well, if only in a word; `None` where it did."""
+    """Why it did not succeed, at least in a word; `None` if it did."""
     state = state_of(unit)
     return None if state in WELL else reason_of(unit) or Reason(state, WORDS[state])
 
@@ -171,14 +172,14 @@ def _unmet(unit: Unit) -> tuple[str, ...]:
 FileName = Callable[[str], str]
 """A file as GitHub names it."""
 
-# GitHub shows so many of each kind for a step, and drops the others.
+# GitHub shows this many of each kind per step, and drops the others.
 MOST = 10
 
 
 def annotations(run: Gathered, spots: Mapping[str, Spot], name: FileName = str) -> Iterator[str]:
-    """Lines for the runner; `spots` says where each step stands, `name` names other files.
+    """Lines for the runner; `spots` has the position of each step, `name` names other files.
 
-    What a run failed by and what it found take turns, so that neither keeps the other out.
+    The failures of the run and its annotations alternate, so that neither displaces the other.
     """
     found = partial(_found, run, name)
     yield from islice(_in_turn([_errors(run, spots), found("error")]), MOST)
@@ -187,7 +188,7 @@ def annotations(run: Gathered, spots: Mapping[str, Spot], name: FileName = str) 
 
 
 def _found(run: Gathered, name: FileName, level: AnnotationLevel) -> Iterator[str]:
-    """What the pipeline has to say of files."""
+    """The annotations of the pipeline."""
     title = run.started.pipeline if run.started is not None else "aish"
     for one in run.annotations.found:
         if one.level == level:
@@ -237,7 +238,7 @@ def _warnings(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
 
 
 def _outermost(step: str) -> str:
-    """The step of this file: `outer/inner` stands in another one."""
+    """The step in this file: `outer/inner` is in another one."""
     return step.partition("/")[0]
 
 
@@ -252,7 +253,7 @@ _MOST_COLUMNS = 12
 
 
 class Page:
-    """Blocks one after the other, up to `limit` bytes."""
+    """Blocks in sequence, up to `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit - _RESERVE
@@ -260,7 +261,7 @@ class Page:
         self._cut = False
 
     def add(self, block: str, *, after: int = 0) -> bool:
-        """Whether a block, and `after` bytes after it, still had room."""
+        """Add a block, if it and `after` bytes after it fit; returns whether they do."""
         size = len(block.encode()) + 2
         if size + after > self._left:
             self._cut = True
@@ -270,7 +271,7 @@ class Page:
         return True
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:
-        """A table with as many rows as there is room for."""
+        """A table with as many rows as fit."""
         top, end = _table_row("th", heads), "</table>"
         kept: list[str] = []
         room = self._left - len(f"<table>\n{top}\n{end}".encode()) - 2
@@ -285,29 +286,29 @@ class Page:
             self.add("\n".join(["<table>", top, *kept, end]))
 
     def details(self, summary: Markup, blocks: Iterable[str], *, is_open: bool) -> bool:
-        """A part that can be folded; whole or not at all."""
+        """A collapsible part; whole or not at all."""
         opening = f"<details{' open' if is_open else ''}>\n{tag('summary', summary)}"
         return self.add("\n\n".join([opening, *blocks, "</details>"]))
 
     def text(self) -> str:
-        """The page; empty where nothing had room."""
+        """The page; empty if nothing fitted."""
         note = "<p>The rest is cut off: GitHub shows no more than this.</p>\n\n"
         return "".join(self._parts) + (note if self._cut and self._parts else "")
 
 
 def code(text: str, longest: int = _CELL) -> Markup:
-    """A stranger's text on one line."""
+    """Untrusted text on one line."""
     return tag("code", for_line(shorten(text, longest)))
 
 
 def pre(text: str) -> Markup:
-    """A stranger's text with its line ends."""
-    # A line end that comes first in a `pre` is not shown.
+    """Untrusted text with its line ends."""
+    # The first line end in a `pre` is not shown.
     return tag("pre", f"\n{shorten(text, _TEXT)}")
 
 
 def value(found: JsonValue) -> Markup:
-    """What a step answered: objects and lists as tables and lists, text as it is."""
+    """The answer of a step: objects and lists as tables and lists, text unchanged."""
     if isinstance(found, str):
         return pre(found)
     shown = _value(found, 0)
@@ -337,7 +338,7 @@ def _value(found: JsonValue, depth: int) -> Markup:
 
 
 def _list(found: Sequence[JsonValue], depth: int) -> Markup:
-    """A table where all are objects with few keys, else a list."""
+    """A table if all are objects with few keys, else a list."""
     objects = [one for one in found if isinstance(one, Mapping)]
     keys = list(dict.fromkeys(str(key) for one in objects for key in one))
     if len(objects) == len(found) and 0 < len(keys) <= _MOST_COLUMNS:
@@ -379,7 +380,7 @@ _HEADS = ("Step", "Status", "Items", "Time", "Tokens", "Cost", "Tool calls")
 
 
 def summary(run: Gathered, limit: int = LIMIT) -> str:
-    """The page, of at most `limit` bytes; empty where not even its head had room."""
+    """The page, of at most `limit` bytes; empty if not even its head fitted."""
     page = Page(limit)
     if not page.add("\n".join(_head(run))):
         return ""
@@ -464,7 +465,7 @@ def _trouble(row: Row) -> Iterator[str]:
 
 
 def _why(reason: Reason, unmet: Sequence[str]) -> Iterator[str]:
-    """What does not hold is said in full; the reason is the first of it in short."""
+    """Unmet expectations are shown in full; the reason only repeats the first in short."""
     for message in unmet or (reason.message,):
         yield pre(message)
     if reason.hint:
@@ -478,7 +479,7 @@ def _answered(answer: JsonValue) -> Iterator[str]:
 
 
 def _annotations(run: Gathered, page: Page) -> None:
-    """What the pipeline has to say of files, those that matter most first."""
+    """The annotations of the pipeline, the most severe first."""
     found = sorted(run.annotations.found, key=lambda one: LEVELS.index(one.level))
     if not found:
         return
@@ -507,7 +508,7 @@ def _notices(run: Gathered, page: Page) -> None:
 
 
 def _answer(run: Gathered, page: Page) -> None:
-    """What the last step said, folded: the log has it too."""
+    """The answer of the last step, collapsed: the log has it too."""
     said = [row for row in run.rows.values() if row.answer is not None]
     if said and run.finished is not None and run.finished.exit.code == 0:
         title = joined(["The answer of ", code(said[-1].step)])
@@ -515,9 +516,9 @@ def _answer(run: Gathered, page: Page) -> None:
 
 
 class GitHub:
-    """Folds events; `close` tells the job.
+    """Folds events; `close` writes the output for the job.
 
-    `spots` says where each step stands, `name` gives other files as GitHub names them.
+    `spots` has the position of each step, `name` returns other files as GitHub names them.
     """
 
     name = "the GitHub summary"
@@ -544,7 +545,7 @@ _MOST_CASES = 100
 
 
 def cases_summary(line: str, suites: Sequence[Suite], limit: int = LIMIT) -> str:
-    """The page; `line` says in short what it came to."""
+    """The page; `line` is the result in short."""
     page = Page(limit)
     bad = _bad(suites)
     sign = "❌" if bad else "✅"
@@ -560,7 +561,7 @@ def cases_summary(line: str, suites: Sequence[Suite], limit: int = LIMIT) -> str
 
 
 def case_annotations(suites: Sequence[Suite], name: dict[str, str]) -> Iterator[str]:
-    """Lines for the runner; `name` has each file as GitHub names it."""
+    """Lines for the runner; `name` returns each file as GitHub names it."""
     for case in islice(_bad(suites), MOST):
         spot = None if case.file is None else Spot(name.get(case.file, case.file), 1, 1)
         for trouble in case.troubles[:1]:

@@ -1,7 +1,7 @@
-"""A run gathered for its page: steps whole, items as rows with a bounded body each (B11).
+"""The content of a run's page: steps whole, items as rows with a bounded body each (B11).
 
-What the page has no room for is left out where it is missed least, the conversations of items
-that went well, and counted.
+If the page is too large, the least important parts are left out, the conversations of successful
+items, and counted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,9 +23,9 @@ _WELL, _BADLY, _BRIEF = Room(4_000, 2_000, 60), Room(12_000, 6_000, 120), Room(6
 
 @frozen
 class Budget:
-    """How many bytes the bodies of items may have: those that went well, the others, brief ones.
+    """The maximum bytes of the bodies of items: successful ones, the others, brief ones.
 
-    `rows` is how many items have a row at all; those that did not go well come first.
+    `rows` is the maximum number of items with a row; those that did not succeed come first.
     """
 
     well: int = 8_000_000
@@ -36,7 +36,7 @@ class Budget:
 
 @slotted
 class Row:
-    """An item: what its row shows, and the HTML below it."""
+    """An item: its row, and the HTML below it."""
 
     key: str
     index: int | None
@@ -62,12 +62,12 @@ class StepPart:
     rows: dict[str, Row] = field(default_factory=dict)
 
     def ordered(self) -> list[Row]:
-        """The items as they came in; those whose place is not known last."""
+        """The items in input order; those with unknown index last."""
         return sorted(self.rows.values(), key=lambda row: (row.index is None, row.index or 0))
 
 
 class Gathering:
-    """Takes the events of a run, and what ended with each in its `history`."""
+    """Takes the events of a run, and the units that ended with each in its `history`."""
 
     def __init__(self, history: History, budget: Budget | None = None) -> None:
         self.budget = budget or Budget()
@@ -78,24 +78,24 @@ class Gathering:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The parts of the run, one for each process."""
+        """The segments of the run, one per process."""
         return self._history.segments
 
     @property
     def notices(self) -> list[Notice]:
-        """What was noticed outside of any step."""
+        """The notices outside of any step."""
         return self._history.notices
 
     @property
     def annotations(self) -> Annotations:
-        """What the run has to say of files."""
+        """The annotations of the run."""
         return self._history.annotations
 
     def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
-        """One more event, and what ended with it."""
+        """One more event, and the units that ended with it."""
         step = stamped.event.place.step
         if step is not None:
-            # In the order in which they began, not in that in which they ended.
+            # In the order of their starts, not of their ends.
             self._part(step)
         self.add(ended)
 
@@ -152,7 +152,7 @@ class Gathering:
         return brief or b"", True
 
     def _paid(self, share: str, make: Callable[[], Markup]) -> bytes | None:
-        """What `make` makes, if there is room for it; not made if there was none before."""
+        """The result of `make`, if it fits; not called if there was no space before."""
         if share in self._empty:
             return None
         body = make().encode()
@@ -170,7 +170,7 @@ def _share(state: State, *, brief: bool) -> str:
 
 
 def _preview(unit: Unit) -> str:
-    """The item in a line: why it did not go well, or what was answered."""
+    """One line for the item: why it did not succeed, or its answer."""
     reason = reason_of(unit)
     if reason is not None:
         said = reason.message

@@ -36,7 +36,7 @@ _RECEIVERS: Mapping[MessagePurpose, str] = {
 
 @frozen
 class Room:
-    """How many characters a text, and a part of a conversation, may have."""
+    """The maximum number of characters of a text, and of a part of a conversation."""
 
     text: int = 100_000
     part: int = 20_000
@@ -84,7 +84,7 @@ def _answer(unit: Unit, room: Room) -> Markup:
 
 
 def _same(text: str | None, output: JsonValue) -> bool:
-    """Whether the text is the output as a person would write it."""
+    """Whether the text is the same as the output."""
     if isinstance(output, str):
         return output == text
     return text is not None and text.strip() in {
@@ -188,7 +188,7 @@ def _turn(turn: Turn, unit: Unit, room: Room, answer: str | None) -> Markup:
 
 
 def _sent(sent: Sent, room: Room) -> Markup:
-    """Messages as they were sent; long ones are folded."""
+    """Messages as they were sent; long ones are collapsed."""
     to = _RECEIVERS.get(sent.purpose)
     anew = "all messages before are replaced" if sent.anew is not None else None
     head = [one for one in (anew, sent.anew, to) if one]

@@ -1,12 +1,12 @@
-"""The page: one HTML file that requests nothing and runs no script but its own (X3).
+"""The page: one HTML file that makes no requests and runs no script but its own (X3).
 
-Its parts from top to bottom: how the run ended and its figures; the annotations; the timeline, on
-an axis without the hours between the parts of a resumed run; the steps with their items; what the
-run was made of.
+Its parts from top to bottom: the status of the run and its figures; the annotations; the timeline,
+on an axis without the gaps between the segments of a resumed run; the steps with their items; the
+configuration of the run.
 
-Items are a table for everybody, and the data of one that can be searched: a row of the data is a
-JSON array in the order of `COLUMNS`. The bodies are in blocks of inert HTML, some items each, which
-the page's script reads when a row is opened; nothing in them was not made by `markup`.
+Items are a table without scripts, and searchable data with them: a row of the data is a JSON array
+in the order of `COLUMNS`. The bodies are in blocks of inert HTML, several items each, which the
+page's script reads when a row is opened; everything in them was made by `markup`.
 """
 
 import base64
@@ -45,7 +45,7 @@ _GAP = 12.0
 
 @frozen
 class Span:
-    """A part of the run and where it is drawn."""
+    """A segment of the run and its position in the drawing."""
 
     began: float
     ended: float
@@ -54,7 +54,7 @@ class Span:
 
 
 class Axis:
-    """Places moments between 0 and `WIDTH`."""
+    """Maps times to positions between 0 and `WIDTH`."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         took = [max(one.ended - one.began, 0.0) for one in segments]
@@ -69,7 +69,7 @@ class Axis:
         self._scale = scale
 
     def at(self, moment: float) -> float:
-        """Where a moment is."""
+        """The position of a time."""
         place = 0.0
         for span in self.spans:
             if moment < span.began:
@@ -89,7 +89,7 @@ _IN_JSON = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def items(part: StepPart, anchor: str, most: int) -> Markup:
-    """The items of a step, of at most `most` of them with rows of their own."""
+    """The items of a step, at most `most` of them with rows of their own."""
     rows = _chosen(part.ordered(), most)
     blocks = list(_blocks(rows))
     data = list(_data(blocks))
@@ -112,12 +112,12 @@ def items(part: StepPart, anchor: str, most: int) -> Markup:
 
 
 def json_data(value: JsonValue) -> str:
-    """JSON that may stand in a `script` element: nothing in it can end that."""
+    """JSON that is safe in a `script` element: nothing in it can end the element."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_IN_JSON)
 
 
 def _chosen(rows: list[Row], most: int) -> list[Row]:
-    """The rows there is room for: all that did not go well come first."""
+    """The rows that fit: first all that did not succeed."""
     if len(rows) <= most:
         return rows
     badly = [row for row in rows if row.state != "ok"][:most]
@@ -171,7 +171,7 @@ def _script(kind: str, content: str, id: str) -> Markup:
 
 
 def _plain_table(rows: Sequence[Row]) -> Markup:
-    """The first ones and those that did not go well, for a browser without scripts."""
+    """The first ones and those that did not succeed, for a browser without scripts."""
     shown = [row for n, row in enumerate(rows) if n < _FIRST or row.state != "ok"][:_MOST_PLAIN]
     left = len(rows) - len(shown)
     head = ("#", "Item", "Status", "Answer or reason", "Cost", "Time")
@@ -203,12 +203,12 @@ def _plain_row(number: int, row: Row) -> Markup:
 
 
 def chip(state: State) -> Markup:
-    """A status as a chip."""
+    """A status as a small label."""
     return tag("span", WORDS[state], class_=f"chip {state}")
 
 
 def _left_out(part: StepPart, rows: Sequence[Row]) -> Markup:
-    """Says what the page had no room for."""
+    """A note on what did not fit into the page."""
     notes = []
     if gone := len(part.rows) - len(rows):
         notes.append(f"{gone:,} successful items are counted and have no row.")
@@ -256,7 +256,7 @@ def head(gathering: Gathering, run: str) -> Markup:
 
 
 def run_chip(end: RunFinished | None) -> Markup:
-    """The status of the run; one without an end may be going on."""
+    """The status of the run; one without an end may still be running."""
     if end is None:
         return tag("span", "no end", class_="chip cut_off")
     return tag("span", end.status, class_=f"chip {_CHIPS[end.status]}")
@@ -291,7 +291,7 @@ def _figures(gathering: Gathering, end: RunFinished | None) -> Markup:
 
 
 def _tokens_and_cost(usage: Usage, cost: float | None) -> Iterator[tuple[str, str, str]]:
-    """Tokens and cost; nothing where no model was asked."""
+    """Tokens and cost; nothing if there was no model request."""
     if usage != Usage() or cost != 0:
         yield "Tokens", *tokens_figure(usage)
         yield "Cost", cost_text(cost), ""
@@ -317,7 +317,7 @@ def _parts(segments: Sequence[Segment]) -> str:
 
 
 def _work(gathering: Gathering) -> Iterator[tuple[str, str, str]]:
-    """Steps and items, and how many of them did not go well."""
+    """Steps and items, and how many of them did not succeed."""
     parts = gathering.steps.values()
     plain = Counter(state_of(part.unit) for part in parts if part.unit is not None)
     yield "Steps", f"{plain.total():,}", states_text(plain)
@@ -327,7 +327,7 @@ def _work(gathering: Gathering) -> Iterator[tuple[str, str, str]]:
 
 
 def states_text(states: Counter[State]) -> str:
-    """`3 failed · 1 skipped`; empty where all went well."""
+    """`3 failed · 1 skipped`; empty if all succeeded."""
     words = {"cut_off": "cut off"}
     return " · ".join(
         f"{count:,} {words.get(state, state)}" for state, count in states.items() if state != "ok"
@@ -348,7 +348,7 @@ def _own_calls(unit: Unit | None) -> int:
 
 
 def annotations(gathering: Gathering) -> Markup:
-    """What the pipeline has to say of files, those that matter most first."""
+    """The annotations of the pipeline, the most severe first."""
     found = sorted(gathering.annotations.found, key=lambda one: LEVELS.index(one.level))
     if not found:
         return NOTHING
@@ -360,7 +360,7 @@ def annotations(gathering: Gathering) -> Markup:
 
 
 def ingredients(gathering: Gathering) -> Markup:
-    """What the run was made of: models, servers, rules, limits, inputs."""
+    """The configuration of the run: models, servers, rules, limits, inputs."""
     segments = gathering.segments
     if not segments:
         return NOTHING
@@ -449,7 +449,7 @@ _TALLEST = 48
 _LANE = 7
 _ROW = 22
 _MARKS = 400
-# Narrower bars could not be seen.
+# Narrower bars would be invisible.
 _THINNEST = 1.5
 
 
@@ -541,7 +541,7 @@ def _rect(
 
 
 def _laned(rows: Sequence[Row], axis: Axis) -> tuple[int, list[Markup]]:
-    """Each item a bar, in the first lane that is free when it begins."""
+    """A bar for each item, in the first lane that is free when it begins."""
     free: list[int] = []
     busy: list[tuple[float, int]] = []
     bars = []
@@ -561,7 +561,7 @@ def _laned(rows: Sequence[Row], axis: Axis) -> tuple[int, list[Markup]]:
 
 
 def _columns(rows: Sequence[Row], axis: Axis) -> Iterator[Markup]:
-    """How many items ended when: too many to be drawn one by one."""
+    """The number of items that ended over time: too many to be drawn one by one."""
     well, badly = [0] * _COLUMNS, [0] * _COLUMNS
     for row in rows:
         column = min(int(axis.at(row.ended) / WIDTH * _COLUMNS), _COLUMNS - 1)
@@ -587,7 +587,7 @@ def _columns(rows: Sequence[Row], axis: Axis) -> Iterator[Markup]:
 
 
 def _legend(parts: Sequence[StepPart]) -> Markup:
-    """What the bars within a bar are, where there are any."""
+    """A legend for the bars within a bar, if there are any."""
     entries = [
         e for part in parts if part.unit is not None and not part.rows for e in part.unit.entries
     ]
@@ -625,7 +625,7 @@ _NARROW = Room(4_000, 1_000, 40)
 
 
 def page(gathering: Gathering, run: str) -> Iterator[bytes]:
-    """The whole file, piece by piece; `gathering` is finished."""
+    """The whole file, piece by piece; `gathering` is complete."""
     style, script = _own("report.css"), _own("report.js")
     segments = gathering.segments
     name = for_line(segments[0].started.pipeline if segments else run)[:_TITLE]
@@ -684,7 +684,7 @@ def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
 
 
 def _spent(end: StepFinished | ItemFinished) -> Iterator[str]:
-    """Tokens and cost of a step; nothing where it asked no model."""
+    """Tokens and cost of a step; nothing if it made no model request."""
     if end.usage != Usage() or end.cost_usd != 0:
         yield f"{tokens_text(end.usage)} tokens"
         yield f"cost {cost_text(end.cost_usd)}"

@@ -1,15 +1,15 @@
-"""Every name of OpenTelemetry's conventions that we write, in one table (B11).
+"""All names of OpenTelemetry's conventions that are written, in one table (B11).
 
-Those of generative AI and of MCP are in development and still change. A change of a name is a
-change of `CONVENTIONS` and of this file, and of nothing else; what is ours begins with `aish.`.
+Those of generative AI and of MCP are in development and still change. A changed name changes
+`CONVENTIONS` and this file, and nothing else; our own names begin with `aish.`.
 """
 
-# The release of the semantic conventions that the names are of; the schema's address has it too.
+# The release of the semantic conventions of these names; the schema's address contains it too.
 CONVENTIONS = "1.41.0"
 SCHEMA_URL = f"https://opentelemetry.io/schemas/{CONVENTIONS}"
 SCOPE = "aish"
 
-# Operations, and what the names of their spans begin with.
+# Operations, which are also the prefixes of span names.
 OPERATION = "gen_ai.operation.name"
 WORKFLOW = "invoke_workflow"
 CHAT = "chat"
@@ -37,7 +37,7 @@ SERVER_PORT = "server.port"
 ERROR_TYPE = "error.type"
 TOOL_ERROR = "tool_error"
 
-# Content: written only where a person asked for it.
+# Content: written only if the user requested it.
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 ARGUMENTS = "gen_ai.tool.call.arguments"
 RESULT = "gen_ai.tool.call.result"
@@ -69,7 +69,7 @@ FALLBACK = "aish.fallback"
 NOTICE = "aish.notice"
 EXPECTATION = "aish.expectation"
 
-# Whose endpoint a host is, in the convention's words; of any other the host itself is told.
+# The provider of a host, as the convention names it; for any other, the host itself is written.
 PROVIDERS = {
     "api.anthropic.com": "anthropic",
     "api.cohere.com": "cohere",
@@ -81,5 +81,5 @@ PROVIDERS = {
     "api.x.ai": "x_ai",
     "generativelanguage.googleapis.com": "gcp.gemini",
 }
-# Transports of servers whose calls are MCP; what runs in this process speaks to nobody.
+# Transports of servers whose calls are MCP; calls within this process have none.
 NETWORK = {"http": "tcp", "stdio": "pipe"}

@@ -1,8 +1,8 @@
 """`--otel`: the traces of a run, sent while it runs, or made from its journal afterwards (B11).
 
-The one module that imports OpenTelemetry: our spans as the SDK's, and its OTLP/HTTP exporter. Spans
-are sent by a thread of their own, bounded in number and in time: a run never waits for a collector
-and never fails because of one, and what cannot be sent is counted.
+The only module that imports OpenTelemetry: our spans are converted to the SDK's, and sent by its
+OTLP/HTTP exporter. Spans are sent by a separate thread, bounded in number and in time: a run never
+waits for a collector and never fails because of one, and what cannot be sent is counted.
 """
 
 import logging
@@ -26,19 +26,19 @@ PATIENCE = 5.0
 
 
 class Exporter(Protocol):
-    """What sends a batch, `OTLPSpanExporter` say."""
+    """A sender of batches, such as `OTLPSpanExporter`."""
 
     def export(self, spans: Sequence[Any]) -> Any:
-        """Send the spans; the answer's `name` is `SUCCESS` if that went well."""
+        """Export the spans; the result's `name` is `SUCCESS` on success."""
         ...
 
     def shutdown(self) -> None:
-        """Give up what is being tried."""
+        """Abort the current attempt."""
         ...
 
 
 class Shipping:
-    """Takes spans and exports them in batches; `close` says how many were lost."""
+    """Takes spans and exports them in batches; `close` returns how many were lost."""
 
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
@@ -53,11 +53,11 @@ class Shipping:
 
     @property
     def reason(self) -> str:
-        """What the exporter complained of first."""
+        """The first error of the exporter."""
         return self._said.first or "the collector did not answer in time"
 
     def put(self, span: Any) -> None:
-        """Queue a span, unless too many wait already."""
+        """Queue a span, unless the queue is full."""
         with self._changed:
             self._taken += 1
             if len(self._waiting) < MOST_WAITING:
@@ -65,7 +65,7 @@ class Shipping:
                 self._changed.notify()
 
     def close(self, patience: float = PATIENCE) -> int:
-        """Send what is left, for at most `patience` seconds; how many spans were lost."""
+        """Send the rest, for at most `patience` seconds; returns how many spans were lost."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -80,7 +80,7 @@ class Shipping:
 
     def _work(self) -> None:
         while batch := self._next():
-            # Whatever a library raises there, the run goes on.
+            # Whatever a library raises there, the run continues.
             with suppress(Exception):
                 answer = self._exporter.export(batch)
                 if getattr(answer, "name", None) == "SUCCESS":
@@ -96,7 +96,7 @@ class Shipping:
 
 
 class _Said(logging.Handler):
-    """Keeps the libraries from printing to stderr, and remembers their first complaint."""
+    """Keeps the libraries from printing to stderr, and stores their first message."""
 
     _LOGGERS = ("opentelemetry", "urllib3", "requests")
 
@@ -111,12 +111,12 @@ class _Said(logging.Handler):
             logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Remember the first."""
+        """Store the first one."""
         if self.first is None:
             self.first = record.getMessage()
 
     def detach(self) -> None:
-        """Leave the loggers as they were."""
+        """Restore the loggers."""
         for name, propagate in self._before.items():
             logging.getLogger(name).removeHandler(self)
             logging.getLogger(name).propagate = propagate
@@ -130,7 +130,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 class Converter:
-    """Makes the SDK's spans out of ours, by its public way: a tracer that is given ids and times.
+    """Converts our spans to the SDK's by its public API: a tracer with given ids and times.
 
     Raises:
         UsageError: the extra `otel` is not installed.
@@ -147,7 +147,7 @@ class Converter:
             raise _missing(error) from error
 
         class Ids(IdGenerator):
-            """Ids of our own."""
+            """Our own ids."""
 
             span = trace = 1
 
@@ -178,7 +178,7 @@ class Converter:
         self._tracer = provider.get_tracer(scope, __version__, schema_url=conventions.SCHEMA_URL)
 
     def convert(self, span: Span) -> Any:
-        """The SDK's span; `None` where the environment switched the SDK off."""
+        """The SDK's span; `None` if the environment disabled the SDK."""
         api = self._api
         self._ids.span, self._ids.trace = span.id, span.trace
         kind = api.SpanKind.CLIENT if span.kind == "client" else api.SpanKind.INTERNAL
@@ -211,10 +211,10 @@ class Converter:
 def open_exporter(endpoint: str | None, environ: Mapping[str, str]) -> Exporter:
     """The exporter for `endpoint`, or for that of the standard variables.
 
-    It follows no redirects and reads neither proxies nor `.netrc` from its surroundings (X5).
+    It follows no redirects and reads neither proxies nor `.netrc` from its environment (X5).
 
     Raises:
-        UsageError: the extra is not installed, or the address is none.
+        UsageError: the extra is not installed, or the address is invalid.
     """
     for name, url in (("--otel-endpoint", endpoint), *((n, environ.get(n)) for n in _ENDPOINTS)):
         if url:
@@ -272,7 +272,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 class Traces:
-    """Sends the spans of a run; `warn` is told once of what could not be sent.
+    """Sends the spans of a run; `warn` is called once about what could not be sent.
 
     Raises:
         UsageError: the extra `otel` is not installed.
@@ -297,7 +297,7 @@ class Traces:
         self._shipping = Shipping(exporter)
 
     def __call__(self, stamped: Stamped) -> None:
-        """Send what has ended."""
+        """Send the spans that ended."""
         for span in self._spans.take(stamped):
             self._send(span)
 

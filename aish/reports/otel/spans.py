@@ -1,8 +1,8 @@
 """The events of a run folded into spans: run, step, item, `chat`, `execute_tool` (B11).
 
-From the stream or from a journal alike, with the same ids. Content (answers, arguments, results,
-messages, item keys) is in them only where it was asked for. Pure: a span here is a value that no
-library has seen yet, and its attributes are named by the table of `conventions`.
+From the live stream or from a journal, with the same ids. Content (answers, arguments, results,
+messages, item keys) is included only if requested. Pure: a span here is a plain value independent
+of any library, and its attributes are named by the table of `conventions`.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ _LONGEST = 100_000
 
 @frozen
 class SpanEvent:
-    """Something at one moment of a span; times are seconds since the epoch."""
+    """An event at one time of a span; times are seconds since the epoch."""
 
     name: str
     time: float
@@ -54,7 +54,7 @@ class SpanEvent:
 
 @frozen
 class Span:
-    """Something that took time. `error` is why it failed, `""` where that is not told."""
+    """A unit with a duration. `error` is why it failed, `""` if that is not stated."""
 
     trace: int
     id: int
@@ -79,7 +79,7 @@ def span_id(run: str, seq: int) -> int:
 
 
 def otel_attributes(values: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[str, Value]:
-    """Attributes without those that are not known, and with texts that can be encoded."""
+    """Attributes without unknown values, and with texts that can be encoded."""
     return {
         name: value
         for name, given in values.items()
@@ -88,7 +88,7 @@ def otel_attributes(values: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[s
 
 
 def text(value: str) -> str:
-    """A stranger's text, as long as it is worth sending."""
+    """Untrusted text, cut to the maximum length."""
     return safe_utf8(value[:_LONGEST])
 
 
@@ -101,7 +101,7 @@ def _value(given: JsonValue | tuple[str, ...]) -> Value | None:
 
 
 def _number(text: str, size: int) -> int:
-    # Zero is no id.
+    # Zero is not a valid id.
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:size]) or 1
 
 
@@ -110,7 +110,7 @@ Remark = Retry | Fallback | Notice | ExpectChecked
 
 
 def run_facts(run: str, event: RunStarted) -> Facts:
-    """What is known of a run when it begins."""
+    """What is known of a run at its start."""
     return otel_attributes(
         {
             conventions.OPERATION: conventions.WORKFLOW,
@@ -122,7 +122,7 @@ def run_facts(run: str, event: RunStarted) -> Facts:
 
 
 def exit_facts(event: RunFinished) -> Facts:
-    """How a run ended."""
+    """The status of a run."""
     return otel_attributes(
         {
             conventions.STATUS: event.status,
@@ -135,7 +135,7 @@ def exit_facts(event: RunFinished) -> Facts:
 
 
 def end_facts(event: StepFinished | ItemFinished) -> Facts:
-    """How a step or an item ended. Tokens stand at the requests alone: backends add them up."""
+    """The status of a step or an item. Tokens are only on the requests: backends add them up."""
     error = event.error.code if event.error is not None else event.status
     return otel_attributes(
         {
@@ -147,7 +147,7 @@ def end_facts(event: StepFinished | ItemFinished) -> Facts:
 
 
 def chat_facts(model: ModelInfo | None, alias: str) -> Facts:
-    """Which model is asked, and where."""
+    """The requested model, and its endpoint."""
     facts: dict[str, JsonValue] = {
         conventions.OPERATION: conventions.CHAT,
         conventions.MODEL_ALIAS: alias,
@@ -161,7 +161,7 @@ def chat_facts(model: ModelInfo | None, alias: str) -> Facts:
 
 
 def answer_facts(event: TurnFinished, *, content: bool) -> Facts:
-    """What came of a request."""
+    """The result of a request."""
     usage = event.usage
     return otel_attributes(
         {
@@ -178,7 +178,7 @@ def answer_facts(event: TurnFinished, *, content: bool) -> Facts:
 
 
 def decided_facts(event: ToolDecided, server: ServerInfo | None, *, content: bool) -> Facts:
-    """What is called, whether it may be, and over what."""
+    """The called tool, the decision, and the transport."""
     network = conventions.NETWORK.get(server.transport) if server is not None else None
     return otel_attributes(
         {
@@ -196,7 +196,7 @@ def decided_facts(event: ToolDecided, server: ServerInfo | None, *, content: boo
 
 
 def tool_facts(tool: str, call: str | None) -> Facts:
-    """What is known of any call."""
+    """The attributes of every call."""
     return otel_attributes(
         {
             conventions.OPERATION: conventions.EXECUTE_TOOL,
@@ -209,7 +209,7 @@ def tool_facts(tool: str, call: str | None) -> Facts:
 
 
 def result_facts(event: ToolFinished, *, content: bool) -> Facts:
-    """What came of a call."""
+    """The result of a call."""
     kinds = {"ok": None, "handler_error": conventions.TOOL_ERROR}
     return otel_attributes(
         {
@@ -221,7 +221,7 @@ def result_facts(event: ToolFinished, *, content: bool) -> Facts:
 
 
 def remark(event: Remark, *, content: bool) -> tuple[str, Facts]:
-    """Name and attributes of an event within a span; what a stranger said is content."""
+    """Name and attributes of an event within a span; untrusted text is content."""
     known: dict[str, JsonValue]
     match event:
         case Retry(attempt=attempt, delay=delay, reason=said):
@@ -237,14 +237,14 @@ def remark(event: Remark, *, content: bool) -> tuple[str, Facts]:
 
 
 def why(error: Failure | None, status: str, *, content: bool) -> str:
-    """Why a unit failed; a message may quote what a model said."""
+    """Why a unit failed; a message may quote a model's answer."""
     if error is None:
         return status
     return error.message if content else error.code
 
 
 def _said(event: TurnFinished) -> str:
-    """The answer as the convention has it in JSON."""
+    """The answer as the convention represents it in JSON."""
     parts: list[JsonValue] = [{"type": "text", "content": event.text}] if event.text else []
     parts += [
         {"type": "tool_call", "id": one.id, "name": one.name, "arguments": one.arguments}
@@ -268,7 +268,7 @@ _WELL = frozenset({"ok", "skipped"})
 
 
 class Spans:
-    """Makes a span of each thing that ends; holds what is open, and no more."""
+    """Makes a span of each unit that ends; holds only open ones."""
 
     def __init__(self, run: str, *, content: bool = False) -> None:
         self._run = run
@@ -295,7 +295,7 @@ class Spans:
             self._remark(event)
 
     def end(self) -> Iterator[Span]:
-        """What is still open, when no more will come; the innermost first."""
+        """The spans still open at the end of the events; the innermost first."""
         for one in self._history.rest():
             yield from self._span(one, self._last)
 
@@ -304,7 +304,7 @@ class Spans:
             case Segment():
                 yield self._of_segment(one, end)
             case Unit():
-                # One that nobody has begun and that has no end is no more than what is in it.
+                # A unit without start and end consists only of its contents.
                 if one.started is not None or one.finished is not None:
                     yield self._of_unit(one, end)
             case Turn():
@@ -361,7 +361,7 @@ class Spans:
         if request is not None:
             facts |= self._asked(request)
             begin = turn.seq, request.began
-        # Another model may have answered than was asked first.
+        # The answering model may differ from the first one requested.
         model = self._model(turn.place, said.model)
         facts |= chat_facts(model, said.model) | answer_facts(said, content=self._content)
         return self._chat(begin, end, turn.within, model, said.model, facts)
@@ -396,7 +396,7 @@ class Spans:
 
     def _model(self, place: Place, alias: str) -> ModelInfo | None:
         models = self._started.models if self._started is not None else ()
-        # Those of a sub-pipeline are told of as `step/alias`.
+        # Those of a sub-pipeline are reported as `step/alias`.
         within, cut, _ = (place.step or "").rpartition("/")
         known = {one.alias: one for one in models}
         return known.get(within + cut + alias, known.get(alias))
@@ -417,7 +417,7 @@ class Spans:
             well = finished.kind == "ok"
             error = None if well else self._if_content(finished.content) or finished.kind
         kind: SpanKind = "client" if conventions.MCP_METHOD in facts else "internal"
-        # It begins when it leaves for its server: before, a person may have been asked.
+        # It begins when it is sent to its server: before, the user may have been asked.
         begin, parent = (call.seq, call.began), call.within or self._root
         name = f"{conventions.EXECUTE_TOOL} {name}"
         return self._made(begin, end, parent, name, facts, error, kind)
