@@ -1,7 +1,7 @@
-"""Takes named values out of a file that was recorded before (C8).
+"""Removes given values from an existing recording (C8).
 
-Everything else stays as it is, in files of plain vcrpy too: their own keys, their order, what kind
-of value each is.
+Everything else is preserved, in files of plain vcrpy too: their own keys, their order, the type of
+each value.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ _TAG = "<secret:"
 
 @frozen
 class Place:
-    """Where something was taken out, and how often."""
+    """The place of a removal, and the number of values removed there."""
 
     where: str
     count: int
@@ -41,7 +41,7 @@ def scrubbed(data: bytes, name: str, secrets: Secrets) -> Scrubbed:
     """The content of a file called `name` without the secrets and without sensitive headers.
 
     Raises:
-        CassetteFileError: it is no cassette that can be read.
+        CassetteFileError: it is not a readable cassette.
     """
     cassette = parse(data, name, unfinished=True)
     tree = _loaded(data)
@@ -68,16 +68,16 @@ def scrubbed(data: bytes, name: str, secrets: Secrets) -> Scrubbed:
 
 
 def _loaded(data: bytes) -> Any:
-    """The file as YAML has it, every key and type kept; it was read with care before."""
+    """The file as parsed YAML, with every key and type preserved; it was validated before."""
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader: Any = type("ScrubLoader", (base,), {})
-    # What Python 2 wrote.
+    # Written by Python 2.
     loader.add_constructor("tag:yaml.org,2002:python/unicode", loader.construct_scalar)
     return yaml.load(data, Loader=loader)  # ruff: ignore[unsafe-yaml-load] - a safe loader that knows one more name for text
 
 
 def _packed(interactions: Iterable[Interaction]) -> Iterator[str]:
-    """Bodies that are compressed: what is in them cannot be seen."""
+    """Compressed bodies, which cannot be searched."""
     for number, one in enumerate(interactions, 1):
         for side, held in (("request", one.request), ("response", one.response)):
             named = {name.lower() for name, _ in held.headers}
@@ -86,7 +86,7 @@ def _packed(interactions: Iterable[Interaction]) -> Iterator[str]:
 
 
 def _differences(old: Interaction, new: Interaction) -> Iterator[tuple[str, int]]:
-    """What `redact` changed, and how often."""
+    """The changes made by `redact`, with counts."""
     asked, clean = old.request, new.request
     answer, made = old.response, new.response
     yield from _text("request uri", asked.uri, clean.uri)
@@ -110,7 +110,7 @@ def _text(where: str, old: str, new: str) -> Iterator[tuple[str, int]]:
 
 
 def _put(row: Any, old: Interaction, new: Interaction) -> None:
-    """Change what `redact` changed; the rest of the row stays as it was read."""
+    """Apply the changes of `redact`; the rest of the row is preserved."""
     asked, answer = row["request"], row["response"]
     if new.request.uri != old.request.uri:
         asked["uri"] = new.request.uri
@@ -132,7 +132,7 @@ def _put(row: Any, old: Interaction, new: Interaction) -> None:
 
 
 def _put_headers(headers: Any, old: Headers, new: Headers) -> None:
-    """Change the values of headers where they stand: those of one name stand together."""
+    """Change the values of headers in place: those of one name are adjacent."""
     pairs = zip(old, new, strict=True)
     for name, held in (headers or {}).items():
         if isinstance(held, list):
@@ -167,7 +167,7 @@ def _masked(value: Any, secrets: Secrets) -> tuple[Any, int]:
 
 
 def _prove(written: bytes, name: str, secrets: Secrets) -> None:
-    """What is about to be written is a cassette still, and has nothing left to be taken out."""
+    """Check that the result is still a cassette, and contains nothing left to remove."""
     again = parse(written, name, unfinished=True)
     dirty = [one for one in again.interactions if redact(one, secrets) != one]
     assert not dirty, "a second look found what the first one should have taken out"

@@ -40,7 +40,7 @@ _TROUBLES: Mapping[State, Literal["failure", "error", "skipped"]] = {
 class _Place:
     """The positions of the cases of a unit, and their counts.
 
-    `trouble`: how a failed unit is reported by its container.
+    `trouble` identifies the message by which a container reports a failed unit.
     """
 
     offset: int

@@ -1,1 +1,1 @@
-"""Cassettes as people look at them: conversations and differences."""
+"""Cassettes in readable form: conversations and differences."""

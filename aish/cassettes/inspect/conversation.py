@@ -1,8 +1,7 @@
-"""A cassette as the conversation that it is: who said what, in the order of the run (C10).
+"""A cassette as a conversation: all messages, in the order of the run (C10).
 
-Requests to models as messages and what is new in each, and messages to and from tool servers in
-words. How a model's stream is put together is the wire's business: `read_answer` is given. Texts
-are untrusted.
+Requests to models as messages and what is new in each, and messages to and from tool servers as
+text. The wire joins a model's stream: `read_answer` is given. Texts are untrusted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from aish.core.phrases import counted
 
 @frozen
 class AskedCall:
-    """A tool call that a model asked for; `arguments` is the JSON text as it was sent."""
+    """A tool call that a model requested; `arguments` is the JSON text as it was sent."""
 
     id: str
     name: str
@@ -47,9 +46,9 @@ class Message:
 
 @frozen
 class Answer:
-    """What a model answered, put together; `trouble` says why it is no whole answer.
+    """The joined answer of a model; `trouble` says why it is incomplete.
 
-    `cost_usd` is what the endpoint says of it.
+    `cost_usd` is the value reported by the endpoint.
     """
 
     text: str = ""
@@ -66,8 +65,8 @@ class ModelTurn:
     """A request to a model and its answer.
 
     `news` are the messages that the conversation did not have before; `follows` is the number of
-    the exchange that it goes on from, `again` that of the same request, sent before. `sampled` says
-    that a tool server asked for it.
+    the exchange that it continues, `again` that of the same request, sent before. `sampled`: a tool
+    server requested it.
     """
 
     number: int
@@ -84,9 +83,9 @@ class ModelTurn:
 
 @frozen
 class ServerExchange:
-    """A message to a tool server and what came back; `name` is a tool's, for `tools/call`.
+    """A message to a tool server and its reply; `name` is a tool's, for `tools/call`.
 
-    `beside` are the other things that the server said meanwhile.
+    `beside` are the other messages of the server during the exchange.
     """
 
     number: int
@@ -103,7 +102,7 @@ class ServerExchange:
 
 @frozen
 class Handshake:
-    """What opened or closed a session with a tool server, in a few words each."""
+    """The start or end of a session with a tool server, summarized in a few words each."""
 
     number: int
     server: str
@@ -112,7 +111,7 @@ class Handshake:
 
 @frozen
 class LocalCommand:
-    """A command of a `run` step; `exit_code` is `None` where it is not known."""
+    """A command of a `run` step; `exit_code` is `None` if unknown."""
 
     number: int
     step: str
@@ -143,7 +142,7 @@ _PLACE = "/chat/completions"
 
 
 def chat_request(request: Request) -> JsonObject | None:
-    """The body of a request to a model; nothing if it is no such request."""
+    """The body of a request to a model; nothing if it is not one."""
     path = request.uri.partition("?")[0]
     if request.method.upper() != "POST" or not path.endswith(_PLACE):
         return None
@@ -152,13 +151,13 @@ def chat_request(request: Request) -> JsonObject | None:
 
 
 def endpoint_of(request: Request) -> str:
-    """Where a model is, as a file names it: without a user and a query."""
+    """The address of a model, as written in a file: without a user and a query."""
     scheme, _, rest = request.uri.partition("?")[0].removesuffix(_PLACE).partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
 def tool_names(body: JsonObject) -> tuple[str, ...]:
-    """The tools that a model is shown."""
+    """The tools that are offered to the model."""
     names = (at(tool, "function", "name") for tool in items(body.get("tools")))
     return tuple(name for name in names if isinstance(name, str))
 
@@ -184,8 +183,8 @@ class Conversations:
         self._known: dict[int, int] = {}
 
     def hear(self, number: int, model: str, messages: Sequence[Message]) -> Heard:
-        """What request `number` says that no request before it did."""
-        # Each message is hashed once, with all that stands before it.
+        """The messages of request `number` that no earlier request contained."""
+        # Each message is hashed once, with all those before it.
         chain = hash(model)
         shared, before = 0, None
         for length, message in enumerate(messages, 1):
@@ -196,7 +195,7 @@ class Conversations:
         if before is not None and shared == len(messages):
             return Heard((), again=before)
         news = tuple(messages[shared:])
-        # The answer to the request before is shown there.
+        # The answer to the previous request is shown there.
         if before is not None and news[0].role == "assistant":
             news = news[1:]
         return Heard(news, follows=before)
@@ -222,7 +221,7 @@ def _call(value: JsonValue) -> AskedCall:
 
 
 def content_text(content: JsonValue) -> str:
-    """The text of a content; of a part that is none, its type."""
+    """The text of a content part; of a part without text, its type."""
     if not isinstance(content, list):
         return word(at(content, "text")) if isinstance(content, Mapping) else word(content)
     return "\n".join(_part(part) for part in content)
@@ -253,7 +252,7 @@ _MCP_HEADERS = {"mcp-session-id", "mcp-protocol-version"}
 
 @frozen
 class Reply:
-    """The answer to a message, in words; `beside` are the other things that came with it."""
+    """The reply to a message, as text; `beside` are the other messages that came with it."""
 
     text: str
     failed: bool
@@ -262,7 +261,7 @@ class Reply:
 
 
 def is_to_server(request: Request) -> bool:
-    """Whether a request is one of MCP."""
+    """Whether it is an MCP request."""
     if request.uri.startswith("mcp+"):
         return True
     if b'"jsonrpc"' in request.body:
@@ -272,13 +271,13 @@ def is_to_server(request: Request) -> bool:
 
 
 def message_of(request: Request) -> JsonObject | None:
-    """The JSON-RPC message that a request is."""
+    """The JSON-RPC message in a request."""
     found = json_object(text_of(request.body))
     return found if found is not None and "jsonrpc" in found else None
 
 
 def server_of(uri: str) -> str:
-    """An alias where the uri has one, else host and path; never a user or a query."""
+    """The alias if the uri has one, else host and path; never a user or a query."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -289,7 +288,7 @@ def server_of(uri: str) -> str:
 
 
 def opens(request: Request) -> bool:
-    """Whether a request belongs to the opening or the end of a session."""
+    """Whether a request belongs to the start or the end of a session."""
     message = message_of(request)
     if message is None:
         return request.method.upper() in {"GET", "DELETE"}
@@ -297,7 +296,7 @@ def opens(request: Request) -> bool:
 
 
 def opening_event(interaction: Interaction) -> str | None:
-    """What an exchange of the opening came to; nothing where there is nothing to say."""
+    """The result of an exchange of the session start; nothing if there is nothing to report."""
     request, response = interaction.request, interaction.response
     message = message_of(request)
     if message is None:
@@ -307,7 +306,7 @@ def opening_event(interaction: Interaction) -> str | None:
     reply = reply_to(message, interaction)
     result = at(reply.found, "result")
     if method == "subscriptions/listen" and not reply.failed:
-        # It ends with the run, which leaves, or where the server has no more to say.
+        # It ends when the run leaves, or when the server has finished.
         trouble = None if response.broken == _LEFT else trouble_of(interaction)
         return ": ".join(("listened", *filter(None, (trouble or ", ".join(reply.beside),))))
     if method == "server/discover" and (reply.failed or response.status in _REFUSALS):
@@ -331,7 +330,7 @@ def _opened(method: str, result: JsonValue) -> str | None:
 
 
 def trouble_of(interaction: Interaction) -> str | None:
-    """How an exchange went wrong below the messages, in words."""
+    """How an exchange failed below the message level, as text."""
     response = interaction.response
     if response.broken is not None:
         return left_or_broken(response.broken)
@@ -341,12 +340,12 @@ def trouble_of(interaction: Interaction) -> str | None:
 
 
 def left_or_broken(broken: str) -> str:
-    """`Response.broken`, in words."""
+    """`Response.broken`, as text."""
     return "left before the end" if broken == _LEFT else f"broken off: {broken}"
 
 
 def reply_to(message: JsonObject, interaction: Interaction) -> Reply:
-    """What came back for a message."""
+    """The reply to a message."""
     found: JsonObject | None = None
     beside: list[JsonObject] = []
     for one in json_messages(text_of(interaction.response.body)):
@@ -365,7 +364,7 @@ def reply_to(message: JsonObject, interaction: Interaction) -> Reply:
 
 
 def sampled_texts(response: Response) -> Iterator[str]:
-    """The last texts of what a server asks the model to answer."""
+    """The last texts of a sampling request of a server."""
     if _SAMPLING.encode() not in response.body:
         return
     for message in json_messages(text_of(response.body)):
@@ -395,7 +394,7 @@ def _result_text(found: JsonObject) -> str:
 
 
 def _told(beside: Sequence[JsonObject]) -> Iterator[str]:
-    """What a server said meanwhile; reports of progress are counted only."""
+    """Other messages of a server during the exchange; progress reports are only counted."""
     progress = 0
     for one in beside:
         method = word(one.get("method"))
@@ -413,7 +412,7 @@ def _told(beside: Sequence[JsonObject]) -> Iterator[str]:
 
 
 def arguments_of(message: JsonObject) -> JsonObject:
-    """The parameters of a message, without what a protocol adds of its own."""
+    """The parameters of a message, without those that the protocol adds."""
     params = message.get("params")
     if not isinstance(params, Mapping):
         return {}
@@ -425,7 +424,7 @@ ReadAnswer = Callable[[JsonObject, Response], Answer]
 
 
 def conversation(interactions: Iterable[Interaction], read_answer: ReadAnswer) -> tuple[Part, ...]:
-    """What the exchanges tell; numbers count from 1."""
+    """The entries of the exchanges; numbers count from 1."""
     reader = _Reader(read_answer)
     found = starmap(reader.read, enumerate(interactions, 1))
     return tuple(_joined(found))
@@ -545,7 +544,7 @@ def _seconds(response: Response) -> float | None:
 
 
 def _joined(parts: Iterable[Part]) -> Iterator[Part]:
-    """With the handshakes of one server in one, until something else is said to it."""
+    """Merges the handshake entries of a server, up to the next other message to it."""
     made: list[Part] = []
     opening: dict[str, int] = {}
     for part in parts:

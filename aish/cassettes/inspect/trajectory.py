@@ -1,9 +1,9 @@
-"""What two runs did, side by side: calls, prompts, answers, tokens, seconds (C7, C10).
+"""The actions of two runs, compared: calls, prompts, answers, tokens, seconds (C7, C10).
 
-    compare(before: Trajectory, after: Trajectory) -> Comparison
+compare(before: Trajectory, after: Trajectory) -> Comparison
 
-`comparison_lines(comparison)` has the lines for people, escaped (X2, X3). A `Trajectory` comes from
-a cassette or from a run's events.
+`comparison_lines(comparison)` returns the escaped text (X2, X3). A `Trajectory` is made from a
+cassette or from a run's events.
 """
 
 import json
@@ -23,7 +23,7 @@ from aish.core.text_diff import changed_lines
 
 @frozen
 class Call:
-    """A call of a tool or a local command; `result` is `None` where it is not known."""
+    """A call of a tool or a local command; `result` is `None` if unknown."""
 
     tool: str
     arguments: JsonValue
@@ -32,7 +32,7 @@ class Call:
 
 @frozen
 class Totals:
-    """What a run came to; `None` is unknown, never zero."""
+    """The totals of a run; `None` is unknown, never zero."""
 
     requests: int = 0
     calls: int = 0
@@ -43,10 +43,10 @@ class Totals:
 
 @frozen
 class ModelRequest:
-    """A request to a model: all of its body, and the endpoint that it went to.
+    """A request to a model: its whole body, and its endpoint.
 
-    `parameters` are the keys beside model, messages and tools; `tools` have their definitions by
-    their names.
+    `parameters` are the keys other than model, messages and tools; `tools` maps names to
+    definitions.
     """
 
     endpoint: str
@@ -58,11 +58,11 @@ class ModelRequest:
 
 @frozen
 class Trajectory:
-    """What a run did, in its order.
+    """The actions of a run, in order.
 
-    `prompts` are what models were told by the pipeline, each with its role, or `None` where that is
-    not known; `answers` are the texts of the turns that asked for no tool. `requests` are those to
-    models, or `None`.
+    `prompts` are the messages of the pipeline to models, each with its role, or `None` if unknown;
+    `answers` are the texts of the turns that requested no tool. `requests` are those to models, or
+    `None`.
     """
 
     calls: tuple[Call, ...]
@@ -96,7 +96,7 @@ class TextChange:
 
 @frozen
 class SettingChange:
-    """A model, parameter or tool that requests have only in one of two runs, or otherwise.
+    """A model, parameter or tool of requests that differs between two runs, or is only in one.
 
     `requests` counts those with this change, `of` those that were compared.
     """
@@ -111,7 +111,7 @@ class SettingChange:
 
 @frozen
 class Settings:
-    """What changed in what models were asked with; `endpoints` make no difference by themselves."""
+    """Changes in the settings of requests; `endpoints` alone are no difference."""
 
     models: tuple[SettingChange, ...]
     parameters: tuple[SettingChange, ...]
@@ -121,7 +121,7 @@ class Settings:
 
 @frozen
 class Comparison:
-    """What changed from one run to the other; what is the same is left out.
+    """The changes from one run to the other; equal parts are left out.
 
     `settings` is `None` where they are not compared.
     """
@@ -136,14 +136,14 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether all but endpoints, tokens, time and the order of calls is."""
+        """Whether all but endpoints, tokens, time and the order of calls is equal."""
         asked = self.settings
         is_asked_otherwise = asked is not None and (asked.models or asked.parameters or asked.tools)
         return not (is_asked_otherwise or self.calls or self.prompts or self.answers)
 
 
 def compare(before: Trajectory, after: Trajectory) -> Comparison:
-    """What the second run did otherwise than the first."""
+    """The differences of the second run from the first."""
     calls, reordered = _calls(before.calls, after.calls)
     prompts: tuple[TextChange, ...] = ()
     if before.prompts is not None and after.prompts is not None:
@@ -162,7 +162,7 @@ def compare(before: Trajectory, after: Trajectory) -> Comparison:
 
 
 def _settings(old: Sequence[ModelRequest], new: Sequence[ModelRequest]) -> Settings:
-    """Requests with the same messages are compared, then what is left, each with each in order."""
+    """Requests with the same messages are compared, then the rest, paired in order."""
     pairs: _Pairs = []
     for key in (_whole, _said, _asked_with, _any):
         old_left, new_left = _left(len(old), len(new), pairs)
@@ -178,7 +178,7 @@ def _settings(old: Sequence[ModelRequest], new: Sequence[ModelRequest]) -> Setti
 
 
 def _changes(pairs: Sequence[tuple[JsonObject, JsonObject]]) -> tuple[SettingChange, ...]:
-    """What differs in pairs of objects, each difference once."""
+    """The differences between pairs of objects, each difference once."""
     found: dict[str, SettingChange] = {}
     for before, after in pairs:
         for name in dict.fromkeys((*before, *after)):
@@ -219,7 +219,7 @@ _Pairs = list[tuple[int, int]]
 
 
 def _calls(old: Sequence[Call], new: Sequence[Call]) -> tuple[tuple[CallChange, ...], bool]:
-    """The same call wherever it stands first, then the same tool, each with each in order."""
+    """Equal calls first, wherever they are; then those of the same tool, paired in order."""
     same = _paired(range(len(old)), range(len(new)), lambda n: _key(old[n]), lambda n: _key(new[n]))
     old_left, new_left = _left(len(old), len(new), same)
     other = _paired(old_left, new_left, lambda n: old[n].tool, lambda n: new[n].tool)
@@ -245,7 +245,7 @@ def _answers(answers: Sequence[str]) -> _Named:
 
 
 def _texts(old: _Named, new: _Named) -> tuple[TextChange, ...]:
-    """Equal texts first, wherever they stand; then those of one kind, each with each in order."""
+    """Equal texts first, wherever they are; then those of one kind, paired in order."""
     same = _paired(range(len(old)), range(len(new)), lambda n: old[n], lambda n: new[n])
     old_left, new_left = _left(len(old), len(new), same)
     pairs = _paired(old_left, new_left, lambda n: old[n][0], lambda n: new[n][0])
@@ -263,7 +263,7 @@ def _paired(
     old_key: Callable[[int], Hashable],
     new_key: Callable[[int], Hashable],
 ) -> _Pairs:
-    """Places with equal keys, in order among equals."""
+    """Pairs of indexes with equal keys, in order among equals."""
     waiting: dict[Hashable, deque[int]] = {}
     for place in old:
         waiting.setdefault(old_key(place), deque()).append(place)
@@ -271,7 +271,7 @@ def _paired(
 
 
 def _left(old: int, new: int, pairs: _Pairs) -> tuple[list[int], list[int]]:
-    """The places that no pair has."""
+    """The indexes without a pair."""
     olds, news = {a for a, _ in pairs}, {b for _, b in pairs}
     return [n for n in range(old) if n not in olds], [n for n in range(new) if n not in news]
 
@@ -316,7 +316,7 @@ def _setting(what: str, change: SettingChange, text: Callable[[JsonValue], str])
     before, after = change.before, change.after
     if change.kind == "changed":
         found = list(_difference(text(before), text(after)))
-        # Of two words there is no place to tell.
+        # For two words a position is not useful.
         yield from (line for line in found if len(found) > _OF_WORDS or "@@" not in line)
     elif what == "parameter":
         yield from _difference(
@@ -326,7 +326,7 @@ def _setting(what: str, change: SettingChange, text: Callable[[JsonValue], str])
 
 
 def _in(change: SettingChange) -> str:
-    """In how many requests, unless in all."""
+    """The number of requests concerned, unless all."""
     return f" in {change.requests} of {change.of} requests" if change.requests < change.of else ""
 
 
@@ -340,7 +340,7 @@ def _value(value: JsonValue) -> str:
 
 
 def _definition(tool: JsonValue) -> str:
-    """What a model reads of a tool: its description as text, the rest as JSON."""
+    """The definition of a tool: its description as text, the rest as JSON."""
     function = at(tool, "function")
     if not isinstance(function, Mapping):
         return _value(tool)

@@ -1,1 +1,1 @@
-"""Recording: what is kept of a run, and what never is (secrets)."""
+"""Recording: what is stored of a run, and what is redacted (secrets)."""

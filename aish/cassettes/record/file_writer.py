@@ -1,9 +1,9 @@
-"""Writes a cassette beside its target, and puts it in its place at the end (C9).
+"""Writes a cassette next to its target, and renames it to the target at the end (C9).
 
-What is written was redacted before. Nothing is written, and no YAML imported, before the first
-interaction is complete: the first byte of an answer does not wait for that. The file beside the
-target is locked from the start: a second recording of the same cassette is refused, and one that
-was killed is no obstacle.
+The input is already redacted. Nothing is written, and no YAML imported, before the first
+interaction is complete: the first byte of a response is not delayed. The temporary file is locked
+from the start: a second recording of the same cassette is refused, and one that was killed does not
+block.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ class Recording:
     """A cassette while it is recorded; left without `finish`, it stays as `.partial`."""
 
     def __init__(self, path: Path, head: Head, *, most: int = LARGEST) -> None:
-        """Take the place beside `path`.
+        """Reserve the file next to `path`.
 
         Raises:
             CassetteFileError: the folder cannot be written to, another run records this one, or
@@ -52,10 +52,10 @@ class Recording:
         self.close()
 
     def append(self, interaction: Interaction) -> None:
-        """Keep an interaction in case that the run does not end well.
+        """Store an interaction in case the run does not end well.
 
         Raises:
-            CassetteFileError: the disk is full, for one.
+            CassetteFileError: it cannot be written, such as on a full disk.
         """
         from aish.cassettes.format.layout import entry, opening
 
@@ -70,7 +70,7 @@ class Recording:
     def finish(
         self, head: Head, interactions: Iterable[Interaction], place: Path | None = None
     ) -> None:
-        """Write everything anew, in the given order, and put it in its place, or in another one.
+        """Write everything anew, in the given order, and rename it to its target, or another path.
 
         Raises:
             CassetteFileError: it cannot be written; what stood in its place is as it was.
@@ -82,7 +82,7 @@ class Recording:
             entries = [self._read_back(one) for one in interactions]
             beginning = opening(replace(head, complete=True))
             pieces = (beginning.encode(), *(entries or [NOTHING.encode()]), END.encode())
-            # Before what is there is given up.
+            # Before the existing file is replaced.
             self._require_room(sum(map(len, pieces)))
             self._size = 0
             os.ftruncate(self._descriptor, 0)
@@ -95,12 +95,12 @@ class Recording:
         self.close()
 
     def discard(self) -> None:
-        """Take away what was written: nothing is left beside the cassette."""
+        """Remove what was written: nothing is left next to the cassette."""
         self._is_empty = True
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; one that nothing was written to is taken away again."""
+        """Close the file; an empty one is removed."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
@@ -110,7 +110,7 @@ class Recording:
         os.close(descriptor)
 
     def _read_back(self, interaction: Interaction) -> bytes:
-        """An interaction as it was laid out when it was appended, which takes a while."""
+        """Read an interaction back as it was formatted when appended; formatting is slow."""
         from aish.cassettes.format.layout import entry
 
         known, there = self._written.get(id(interaction), (None, slice(0)))
@@ -138,7 +138,7 @@ class Recording:
 
 
 def require_place(path: Path) -> None:
-    """Nothing is lost by a typing error, not even a device.
+    """Check that the target may be replaced: a typing error must not overwrite even a device.
 
     Raises:
         CassetteFileError: what stands there is no cassette, or the name is that of a recording.
@@ -181,7 +181,7 @@ def _locked(path: Path) -> int:
 
 
 def _refuse_planted(status: os.stat_result, beside: Path) -> None:
-    """Write to no file that has another name elsewhere, or that somebody else made (X9)."""
+    """Refuse all but a regular file of this user without other hard links (X9)."""
     is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink <= 1
     if not is_plain or status.st_uid != os.geteuid():
         raise CassetteFileError(f"`{shown(beside)}` is not a regular file of this user")
@@ -189,7 +189,7 @@ def _refuse_planted(status: os.stat_result, beside: Path) -> None:
 
 @contextmanager
 def _said(path: Path) -> Generator[None]:
-    """What the operating system refuses, in words."""
+    """The error of the operating system, as text."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""One run and its cassette: what is answered from it, what goes live, what is kept (C1, C5, C7).
+"""The cassette of one run: what is replayed, goes live, and is recorded (C1, C5, C7).
 
-The first byte of a run that is recorded does not wait for what plays, nor for what cleans and
-writes: both are imported when they are needed.
+The first byte of a recorded run is not delayed by the code for replay, redaction and writing: it is
+imported when needed.
 """
 
 import asyncio
@@ -46,10 +46,10 @@ _SOON = 0.05
 
 @frozen
 class RecorderRules:
-    """What the file and the command line say about a tape.
+    """The settings of a cassette from the file and the command line.
 
-    `paced` replays at the recorded pace; `lenient` makes a miss of a tool call that call's own
-    failure (`--live-model`), not the run's; `allow` are globs of what only looks like a secret.
+    `paced` replays at the recorded pace; `lenient` makes a missing tool call fail only that call
+    (`--live-model`), not the run; `allow` are globs of text that only looks like a secret.
     """
 
     ways: Mapping[Kind, Way]
@@ -59,7 +59,7 @@ class RecorderRules:
 
 
 class CassetteRecorder:
-    """The cassette of one run, played from, recorded to, or both."""
+    """The cassette of one run, replayed, recorded, or both."""
 
     def __init__(
         self,
@@ -96,22 +96,22 @@ class CassetteRecorder:
         self._awaited: dict[int, anyio.Event] = {}
 
     def way(self, kind: Kind) -> Way:
-        """What happens to exchanges of a kind."""
+        """How exchanges of a kind are handled."""
         return self.rules.ways[kind]
 
     @property
     def offline(self) -> bool:
-        """Whether everything comes from the cassette, so that nothing may be reached (C6)."""
+        """Whether everything comes from the cassette, so that no connection is allowed (C6)."""
         return all(way == "replay" for way in self.rules.ways.values())
 
     def recorded(self, kind: Kind, request: Request, *, fresh: bool = False) -> Response | None:
-        """The recorded answer to a request, or nothing where it has to go live.
+        """The recorded response to a request, or nothing if it has to go live.
 
-        `fresh` is for what opens a session: where recordings are extended it goes live each time.
+        `fresh` is for requests that open a session: if recordings are extended they always go live.
 
         Raises:
             CassetteMissError: this kind is replayed and the cassette does not hold the request;
-                kept in `missed` as well, so that nobody can swallow it.
+                stored in `missed` as well, so that it cannot be suppressed.
         """
         way = self.way(kind)
         if way in {"live", "record"}:
@@ -127,7 +127,7 @@ class CassetteRecorder:
             raise
         number = self._store.last_taken
         if way == "extend" and fresh:
-            # What goes live in its stead is recorded in its place.
+            # The live exchange is recorded in its place.
             self._kept[number - 1] = None
             self._vacant.setdefault(self._store.key_of(number), deque()).append(number - 1)
             return None
@@ -137,14 +137,14 @@ class CassetteRecorder:
         return edited_response(found, self._places.showings(text_of(found.body)))
 
     def holds(self, request: Request) -> bool:
-        """Whether there is an answer to a request that was not used yet."""
+        """Whether there is an unused response to a request."""
         return self._store.holds(self._as_held(request))
 
     def begin(self, kind: Kind, request: Request) -> Exchange | None:
-        """An exchange goes live now; its place in the order of the run is this one."""
+        """A live exchange begins, at this position in the order of the run."""
         if self.way(kind) in {"live", "replay"}:
             return None
-        # Should we be killed now, everything up to here is beside the cassette.
+        # If the process is killed now, everything up to here is next to the cassette.
         self.settle()
         self._write_answered()
         places = None
@@ -159,28 +159,28 @@ class CassetteRecorder:
 
     @property
     def latest(self) -> int:
-        """The number of the interaction that was asked last; 0 before the first."""
+        """The number of the latest request; 0 before the first."""
         return self._latest
 
     async def reached(self, number: int) -> None:
-        """Wait until the interaction with a number has been asked (`Chunk.after`)."""
+        """Wait until the request of the interaction with this number was made (`Chunk.after`)."""
         if number not in self._reached:
             await self._awaited.setdefault(number, anyio.Event()).wait()
 
     def leftovers(self) -> tuple[tuple[int, Interaction], ...]:
-        """What nobody asked for, with its number; not what may or may not be said by nature."""
+        """The unused recordings, with numbers; without messages that are optional by nature."""
         return tuple(self._unused())
 
     def next_unused(self) -> tuple[int, Request] | None:
-        """What comes next in the recording of all that is played, with its number."""
+        """The next unused recording of all that is replayed, with its number."""
         return next(((number, one.request) for number, one in self._unused()), None)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Where folders stand that have another name in the cassette: start, end, name."""
+        """The positions of folders with a placeholder in the cassette: start, end, placeholder."""
         return self._places.spans(text)
 
     def shown(self, uri: str) -> str:
-        """A uri as it stands in the cassette."""
+        """A uri as written in the cassette."""
         return self._secrets.mask(self._places.hide(uri))
 
     def _unused(self) -> Iterator[tuple[int, Interaction]]:
@@ -190,9 +190,9 @@ class CassetteRecorder:
                 yield number, one
 
     def _settle_soon(self, take: Exchange) -> None:
-        """Make a take ready to be written, once those who wait for its answer have it.
+        """Prepare an exchange for writing, after its response was delivered.
 
-        An answer may come whole: its last byte must not keep its first from being shown.
+        A response may arrive whole: its last byte must not delay its first.
         """
         self._unsettled.append(take)
         try:
@@ -204,7 +204,7 @@ class CassetteRecorder:
             loop.call_later(_SOON, self.settle)
 
     def settle(self) -> None:
-        """Make what has ended ready to be written, and write it beside the cassette."""
+        """Prepare what has ended for writing, and write it next to the cassette."""
         takes, self._unsettled = self._unsettled, []
         for take in takes:
             said, early = self._early.get(take.number, (None, None))
@@ -212,7 +212,7 @@ class CassetteRecorder:
             take.interaction = early if is_known and early else self._keep(take.interaction)
 
     def _write_answered(self) -> None:
-        """Write answers that are whole, though more may be said after them: most often, nothing."""
+        """Write complete responses although more may follow them: most often, nothing does."""
         self._open = [take for take in self._open if not take.ended]
         for take in self._open:
             if take.answered and take.number not in self._early:
@@ -220,16 +220,16 @@ class CassetteRecorder:
                 self._early[take.number] = said, self._keep(said)
 
     def _keep(self, interaction: Interaction) -> Interaction:
-        """The interaction as it may be written; written beside the cassette if nothing looks odd.
+        """The interaction, redacted; written next to the cassette if nothing looks like a secret.
 
-        That this fails is said at the end, when everything is written once more.
+        A failure is reported at the end, when everything is written again.
         """
         from aish.cassettes.record.secret_scan import scan
 
         clean = self.clean(interaction)
         recording = None if self._is_stuck else self._recording
         if recording is not None and not scan([clean], self.rules.allow, self._harmless):
-            # It is kept as long as this is, so that no other has its identity.
+            # It is referenced as long as this is, so that its identity is unique.
             self._looked_through.add(id(clean))
             try:
                 recording.append(clean)
@@ -238,16 +238,16 @@ class CassetteRecorder:
         return clean
 
     def clean(self, interaction: Interaction) -> Interaction:
-        """The interaction as it may be written."""
+        """The interaction, redacted."""
         from aish.cassettes.record.redact import hidden, redact
 
-        # Secrets first: with a folder's name in it, a secret would be another text.
+        # Secrets first: a placeholder in a secret would change its text.
         return hidden(redact(interaction, self._secrets, self._repeated), self._places)
 
     def finish(self, head: Head, place: Path | None = None) -> tuple[Interaction, ...]:
-        """End every exchange that is still open, and write the cassette in the order of the run.
+        """End all open exchanges, and write the cassette in the order of the run.
 
-        `place` is where it is put if not where it was opened for.
+        `place` is the target if it is not the path that was opened.
 
         Raises:
             CassetteFileError: something looks like a secret (C8), or it cannot be written.
@@ -269,15 +269,15 @@ class CassetteRecorder:
         return done
 
     def discard(self) -> None:
-        """Write no cassette, and leave nothing beside it of what was recorded."""
+        """Write no cassette, and leave nothing of the recording next to it."""
         if self._recording is not None:
             self._recording.discard()
 
     def _as_held(self, request: Request) -> Request:
-        """A request as the cassette may hold it.
+        """A request as the cassette may contain it.
 
-        That is without secrets, unless what is one here is an ordinary word there: a key for
-        tests, such as `replaced`.
+        That is without secrets, unless the secret is an ordinary word there: a key for tests, such
+        as `replaced`.
         """
         asked = self._as_written(request)
         is_same = (asked.uri, asked.body) == (request.uri, request.body)
@@ -298,7 +298,7 @@ class CassetteRecorder:
 
 
 def kind_of(request: Request) -> Kind:
-    """Whose exchange a recorded request belongs to."""
+    """The kind of a recorded request."""
     scheme = request.uri.partition(":")[0]
     if scheme == "exec":
         return "exec"
@@ -308,7 +308,7 @@ def kind_of(request: Request) -> Kind:
 
 
 def _is_volatile(interaction: Interaction) -> bool:
-    """Whether it depends on timing alone that this was said."""
+    """Whether it was sent depending on timing only."""
     request = interaction.request
     if kind_of(request) != "mcp":
         return False
@@ -317,8 +317,8 @@ def _is_volatile(interaction: Interaction) -> bool:
 
 
 def _agrees(response: Response) -> bool:
-    """Whether an `initialize` was answered well.
+    """Whether an `initialize` was answered successfully.
 
-    Else it may have been the second question to a server that was slow to answer the first.
+    Else it may have been the second request to a server that was slow to answer the first.
     """
     return response.broken is None and b'"result"' in response.body

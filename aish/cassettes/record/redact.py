@@ -1,6 +1,6 @@
-"""No secret reaches a cassette (C8): headers by name, values wherever and however they stand.
+"""Keeps secrets out of a cassette (C8): headers by name, values anywhere and in any encoding.
 
-Folders of this machine get the names they have in a cassette (C4).
+Folders of this machine are replaced by their placeholders (C4).
 """
 
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ SENSITIVE = frozenset(
 def redact(
     interaction: Interaction, secrets: Secrets, repeated: Repeated | None = None
 ) -> Interaction:
-    """The interaction as it may be written; chunks are cut anew where secrets stood."""
+    """The interaction, redacted; chunks are split anew at secrets."""
     asked = redact_request(interaction.request, secrets, repeated)
     return Interaction(asked, _response(interaction.response, secrets))
 
 
 def redact_request(request: Request, secrets: Secrets, repeated: Repeated | None = None) -> Request:
-    """The request as it may be written, and as it is compared; `repeated` knows those before."""
+    """The request, redacted for writing and comparison; `repeated` knows the earlier ones."""
     thorough = _Thorough(secrets)
     made = replace(request, headers=_headers(request.headers, thorough))
     if not secrets:
@@ -51,14 +51,14 @@ def redact_request(request: Request, secrets: Secrets, repeated: Repeated | None
 
 
 def redact_head(head: Head, secrets: Secrets) -> Head:
-    """The head as it may be written."""
+    """The head, redacted."""
     thorough = _Thorough(secrets)
     env = {name: thorough.mask(value) for name, value in head.env.items()}
     return replace(head, env=env, run=thorough.mask(head.run))
 
 
 class _Thorough:
-    """Finds secrets in any spelling."""
+    """Finds secrets in any encoding."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
@@ -67,7 +67,7 @@ class _Thorough:
         return bool(self._secrets)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Where secrets stand: start, end, tag."""
+        """The positions of secrets: start, end, tag."""
         return self._secrets.spans_in_any_spelling(text)
 
     def mask(self, text: str) -> str:
@@ -97,7 +97,7 @@ def _headers(headers: Headers, thorough: _Thorough) -> Headers:
 
 
 def hidden(interaction: Interaction, places: PathPlaceholders) -> Interaction:
-    """The interaction with the folders' names in place of their paths, as it is written."""
+    """The interaction with paths replaced by placeholders, as it is written."""
     if not places:
         return interaction
     request = interaction.request

@@ -1,7 +1,7 @@
-"""Secrets in requests: what a request repeats of the last one is not searched again (C8, C11).
+"""Secrets in requests: the part repeated from the last one is not searched again (C8, C11).
 
-Each request of a conversation holds all that was said before it. To search the whole of it each
-time would make a long run slow, and its replay slower.
+Each request of a conversation contains all earlier messages. Searching the whole of it each time
+would slow down long runs, and their replay more.
 """
 
 import json
@@ -18,13 +18,13 @@ from aish.core.text_diff import shared_start
 Spans = Callable[[str], Iterable[tuple[int, int, str]]]
 """Finds secrets in a text: start, end, what comes in their place."""
 
-# Longer than any secret, however its letters are spelled.
+# Longer than any secret in any encoding.
 _NEAR = 1 << 13
 
 
 @frozen
 class _Harmless:
-    """A text without secrets, where its strings end, and how many secrets were known."""
+    """A text without secrets, the ends of its strings, and the number of secrets known."""
 
     text: str
     ends: list[int]
@@ -32,7 +32,7 @@ class _Harmless:
 
 
 class Repeated:
-    """Cleans the requests of one run; knows the last harmless one to each address."""
+    """Redacts the requests of one run; stores the last harmless one for each address."""
 
     def __init__(self) -> None:
         self._last: dict[str, _Harmless] = {}
@@ -40,7 +40,7 @@ class Repeated:
     def cleaned(self, text: str, address: str, known: int, spans: Spans) -> str:
         """The body of a request without secrets.
 
-        `known` tells apart what could be found before from what can be found now.
+        `known` distinguishes what could be found before from what can be found now.
         """
         last = self._last.get(address)
         start, ends = _unsearched(text, last) if last and last.known == known else (0, [])
@@ -55,7 +55,7 @@ class Repeated:
 
 
 def masked(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
-    """The text with everything replaced that was found."""
+    """The text with all matches replaced."""
     pieces: list[str] = []
     end = 0
     for start, stop, tag in spans:
@@ -65,14 +65,14 @@ def masked(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
 
 
 def _unsearched(text: str, last: _Harmless) -> tuple[int, list[int]]:
-    """Where to begin, after the end of a string, and where strings end before that."""
+    """The position to begin at, after the end of a string, and the ends of strings before it."""
     place = bisect_right(last.ends, shared_start(last.text, text) - _NEAR)
     ends = last.ends[:place]
     return (ends[-1] if ends else 0), ends
 
 
 def _within_strings(text: str, spans: Spans, ends: list[int], start: int) -> str:
-    """The text without what only shows once the strings of its JSON are read."""
+    """The text without secrets that only show in the decoded strings of its JSON."""
     pieces: list[str] = []
     place = 0
     for string in _string().finditer(text):
@@ -84,7 +84,7 @@ def _within_strings(text: str, spans: Spans, ends: list[int], start: int) -> str
 
 
 def _read(string: str, spans: Spans) -> str | None:
-    """A string of JSON without secrets, if there are any in it."""
+    """The JSON string with its secrets replaced; `None` if it has none."""
     try:
         said: str = json.loads(string, strict=False)
     except ValueError:

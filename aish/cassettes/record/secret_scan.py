@@ -1,6 +1,6 @@
-"""Looks for keys nobody declared: shapes that are known, and text as random as a key (C8).
+"""Searches for undeclared keys: known shapes, and text as random as a key (C8).
 
-What looks like a secret is not written: the refusal names the places.
+Text that looks like a secret is not written: the error names the places.
 """
 
 import base64
@@ -19,7 +19,7 @@ from aish.cassettes.format.stream_text import spoken
 from aish.core.frozen import frozen
 from aish.core.phrases import first_lines
 
-# A secret that was in it has been taken out by now.
+# A declared secret in it has been removed before.
 _CODED = r"(?:[A-Za-z0-9+/=_\\-]++|<secret:[^<>\"]{1,99}>)++"
 # In JSON within JSON, quotes and slashes have backslashes before them.
 _URL = re.compile(
@@ -38,7 +38,7 @@ _FEWEST = 32
 
 @frozen
 class Medium:
-    """One file in base64: where it stands, and its text, if it is one that a person can read."""
+    """A base64 file: its position, and its text, if it is readable."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ class Medium:
 
 
 def media(text: str) -> Iterator[Medium]:
-    """The files in a body, in their order."""
+    """The files in a body, in order."""
     found: list[tuple[int, int]] = []
     if ";base64," in text:
         found += (url.span(1) for url in _URL.finditer(text))
@@ -60,7 +60,7 @@ def media(text: str) -> Iterator[Medium]:
 
 
 def without_media(text: str, found: Iterable[Medium]) -> str:
-    """The text with blanks where files stand; everything else is where it was."""
+    """The text with spaces in place of files; all other positions are unchanged."""
     pieces: list[str] = []
     last = 0
     for one in found:
@@ -70,7 +70,7 @@ def without_media(text: str, found: Iterable[Medium]) -> str:
 
 
 def _is_said(text: str, start: int, end: int) -> bool:
-    """Whether the object that a field stands in says what kind of file it is."""
+    """Whether the object of a field names the type of the file."""
     before = _BRACES.split(text[max(0, start - _NEAR) : start])[-1]
     after = _BRACES.split(text[end : end + _NEAR], maxsplit=1)[0]
     return bool(_SAID.search(f"{before} {after}"))
@@ -107,18 +107,18 @@ _SHAPES = {
     "a bearer token": r"(?i:\bbearer )[A-Za-z0-9._~+/-]{20,}=*",
 }
 _NAMES = tuple(_SHAPES)
-# How each shape begins: to look for these takes a hundredth of the time.
+# The prefix of each shape: searching for these takes a hundredth of the time.
 _SIGNS = (
     *("-----BEGIN ", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
     *("AKIA", "ASIA", "AIza", "xox", "hf_", "npm_", "pypi-", "eyJ"),
     *("rk_live_", "rk_test_", "sk_live_", "sk_test_"),
 )
 _BEARER = re.compile(r"[bB][eE][aA][rR][eE][rR] ")
-# The same within one segment: what comes before it can be no part of it.
+# The same within one segment: the text before it cannot belong to it.
 _WORD = re.compile(r"(?<![A-Za-z0-9+_-])[A-Za-z0-9+_-]{32,}={0,2}")
 _SHORTEST = 15
 _RANDOM_TEXT = "text as random as a key"
-# The value of an `id` is a name: endpoints and servers make theirs at random.
+# The value of an `id` is a name: endpoints and servers generate random ones.
 _NAMED = re.compile(r'(?<![A-Za-z])(?:tool_call_|call_)?id\\*"\s*:\s*\\*"$')
 _NAMED_WITHIN = 24
 _RUN = re.compile(r"\d{8}T\d{6}Z-[a-z0-9-]+")
@@ -131,7 +131,7 @@ _MOST = 100
 
 @frozen
 class Finding:
-    """What looks like a secret, and where; `begins` is as much of it as may be shown."""
+    """A suspected secret, and its place; `begins` is the part that may be shown."""
 
     place: str
     kind: str
@@ -146,7 +146,7 @@ def scan(
     allow: Sequence[str] = (),
     harmless: set[str] | None = None,
 ) -> tuple[Finding, ...]:
-    """What looks like a secret, the first hundred; not what a glob in `allow` matches whole."""
+    """The first hundred suspected secrets; without those that a glob in `allow` matches whole."""
     return scan_numbered(enumerate(interactions, 1), allow, harmless)
 
 
@@ -155,9 +155,9 @@ def scan_numbered(
     allow: Sequence[str] = (),
     harmless: set[str] | None = None,
 ) -> tuple[Finding, ...]:
-    """The same of interactions with their numbers.
+    """The same for interactions with their numbers.
 
-    `harmless` keeps what was looked through already, for the same `allow`: each request of a
+    `harmless` stores what was searched already, for the same `allow`: each request of a
     conversation repeats all those before it.
     """
     seen = set() if harmless is None else harmless
@@ -171,7 +171,7 @@ def scan_numbered(
 
 
 def scan_text(name: str, text: str, allow: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """The same for one text, such as a value of the head; `name` says what it is."""
+    """The same for one text, such as a value of the head; `name` describes it."""
     return tuple(islice(_findings(name, text, allow, set()), _MOST))
 
 
@@ -184,7 +184,7 @@ def _texts(interaction: Interaction) -> Iterator[tuple[str, str]]:
     text = text_of(response.body)
     yield "response body", text
     for path, strand in spoken(text).items():
-        # What says the same in each event, such as an id, is no key.
+        # A value that is the same in each event, such as an id, is no key.
         if len(set(strand.texts)) > 1:
             yield f"response stream `{'.'.join(map(str, path))}`", strand.text
     yield "response reason", response.reason
@@ -197,10 +197,10 @@ def _headers(side: str, headers: Headers) -> Iterator[tuple[str, str]]:
 
 
 def _findings(where: str, text: str, allow: Sequence[str], harmless: set[str]) -> Iterator[Finding]:
-    """Looks at what stands between quotes, of which there are none in a secret."""
+    """Searches the text between quotes, which secrets do not contain."""
     files = list(media(text))
     for file in files:
-        # Of what is random by nature, only shapes tell.
+        # Of text that is random by nature, only known shapes count.
         suspects = [*_shaped(text[file.start : file.end]), *_suspects(file.text)]
         for _, kind, word in suspects:
             if not any(fnmatchcase(word, glob) for glob in allow):
@@ -215,7 +215,7 @@ def _findings(where: str, text: str, allow: Sequence[str], harmless: set[str]) -
                 is_name = kind == _RANDOM_TEXT and _is_name(before, word)
                 if not is_name and not any(fnmatchcase(word, glob) for glob in allow):
                     yield Finding(_place(where, text, place + start), kind, word[:_SHOWN])
-            # What is a name in one place is none in another.
+            # A name in one place is not a name in another.
             if not suspects:
                 harmless.add(segment)
         place += len(segment) + 1
@@ -223,13 +223,13 @@ def _findings(where: str, text: str, allow: Sequence[str], harmless: set[str]) -
 
 @cache
 def _known() -> re.Pattern[str]:
-    """Made when it is needed first: that takes milliseconds."""
+    """Created on first use: that takes milliseconds."""
     shapes = enumerate(_SHAPES.values())
     return re.compile("|".join(f"(?P<shape{n}>{shape})" for n, shape in shapes))
 
 
 def _suspects(text: str) -> Iterator[tuple[int, str, str]]:
-    """Where something begins, what it looks like, and the thing itself."""
+    """The position, the description and the text of each suspect."""
     known = list(_shaped(text))
     yield from known
     rest = deque((start, start + len(found)) for start, _, found in known)
@@ -252,7 +252,7 @@ def _shaped(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _begun(text: str) -> Iterator[int]:
-    """Where a shape may begin."""
+    """The positions at which a shape may begin."""
     for sign in _SIGNS:
         start = text.find(sign)
         while start >= 0:
@@ -290,7 +290,7 @@ def refuse_secrets(
     allow: Sequence[str] = (),
     harmless: set[str] | None = None,
 ) -> None:
-    """Look through what is to be written, with its numbers; `harmless` as in `scan_numbered`.
+    """Search what is to be written, with its numbers; `harmless` as in `scan_numbered`.
 
     Raises:
         CassetteFileError: something in it looks like a secret that nobody declared.

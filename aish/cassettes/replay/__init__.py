@@ -1,1 +1,1 @@
-"""Replay: finding the recorded answer of a request."""
+"""Replay: finding the recorded response to a request."""

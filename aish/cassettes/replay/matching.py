@@ -1,8 +1,8 @@
-"""When two requests are the same (C4): a canonical form, and its hash.
+"""When two requests match (C4): a canonical form, and its hash.
 
-Method, scheme, host, port, path, query and body count; headers do not. What differs from run to
-run by nature is left out: ids of JSON-RPC, of MCP sessions, of progress; our own version; and
-what the pipeline says to ignore, named by a simple kind of JSONPath.
+Method, scheme, host, port, path, query and body count; headers do not. Values that naturally differ
+between runs are left out: ids of JSON-RPC, of MCP sessions, of progress; our own version; and what
+the pipeline ignores by a simple kind of JSONPath.
 """
 
 import json
@@ -28,13 +28,13 @@ _Step = str | int | None
 
 
 class Ignored:
-    """A set of paths such as `$.a.b[*].c`: names, places counted from 0, and `*`."""
+    """A set of paths such as `$.a.b[*].c`: names, indexes from 0, and `*`."""
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         """Read the paths.
 
         Raises:
-            UsageError: a path is of another kind.
+            UsageError: a path is of an unsupported kind.
         """
         self._paths = tuple(_steps(path) for path in paths)
 
@@ -42,7 +42,7 @@ class Ignored:
         return bool(self._paths)
 
     def left_out(self, value: JsonValue) -> JsonValue:
-        """The value without what the paths name; in a list, `null` takes the place."""
+        """The value without what the paths select; in a list, `null` takes the place."""
         for steps in self._paths:
             value = _without(value, steps)
         return value
@@ -100,9 +100,9 @@ _OURS = frozenset({"progressToken", "io.modelcontextprotocol/clientInfo"})
 
 @frozen
 class Canonical:
-    """A request in the form in which requests are compared.
+    """A request in the form used for comparison.
 
-    `body` is a JSON value, or text where the body is no JSON; `digest` is the hash of it all.
+    `body` is a JSON value, or text if the body is not JSON; `digest` is the hash of everything.
     """
 
     method: str
@@ -113,13 +113,13 @@ class Canonical:
 
     @property
     def target(self) -> str:
-        """Method and place, as a person reads them."""
+        """Method and address, in readable form."""
         query = "&".join(f"{name}={value}" for name, value in self.query)
         return f"{self.method} {self.place}{'?' if query else ''}{query}"
 
 
 class Matching:
-    """The rules of a pipeline by which requests are compared."""
+    """The rules of a pipeline for comparing requests."""
 
     def __init__(self, *, ignore: Sequence[str] = (), places: PathPlaceholders = NOWHERE) -> None:
         """Read the rules.
@@ -131,9 +131,9 @@ class Matching:
         self._places = places
 
     def spelling(self, request: Request) -> bytes | None:
-        """The hash of a model's request as it is spelled, which is quicker to make.
+        """The hash of a model's request as text, which is faster.
 
-        None where requests that match are usually spelled in several ways.
+        None if the texts of matching requests usually differ.
         """
         if self._ignored or b'"jsonrpc"' in request.body or not request.body:
             return None
@@ -165,7 +165,7 @@ class Matching:
             return self._places.hide(text)
 
     def _hidden(self, value: JsonValue, depth: int) -> JsonValue:
-        """The value with the folders' names in its strings."""
+        """The value with placeholders for folders in its strings."""
         if isinstance(value, str):
             return self._places.hide(value)
         if depth > _DEEPEST:

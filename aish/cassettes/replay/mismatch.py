@@ -1,4 +1,4 @@
-"""Why a request met no recording: what differs from the nearest one (C5)."""
+"""Why a request matched no recording: the differences from the nearest one (C5)."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class Recorded:
 
 
 def explain(asked: Canonical, recorded: Sequence[Recorded]) -> str:
-    """Several lines: what was asked, which recording is nearest, what differs."""
+    """Several lines: the request, the nearest recording, the differences."""
     first = f"no recording matches {_what(asked)}"
     if not recorded:
         return f"{first}\nthe cassette is empty"
@@ -66,7 +66,7 @@ def _many(kind: str) -> str:
 
 
 def _what(form: Canonical) -> str:
-    """A request as a person knows it."""
+    """A request in readable form."""
     if form.place.startswith(_COMMAND):
         step = form.place.removeprefix(_COMMAND).rstrip("/")
         return f"the command of step `{for_line(step)}`"
@@ -96,7 +96,7 @@ def _nearest(asked: Canonical, recorded: Sequence[Recorded]) -> Recorded:
 
 
 def _differences(old: object, new: object, path: tuple[str | int, ...]) -> Iterator[list[str]]:
-    """One list of lines for each place that differs, in the order of the request."""
+    """One list of lines for each difference, in the order of the request."""
     if old == new and type(old) is type(new):
         return
     if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -139,11 +139,11 @@ def _name(path: tuple[str | int, ...]) -> str:
 def _line_difference(name: str, old: str, new: str) -> list[str]:
     before, after = old.split("\n"), new.split("\n")
     place = shared_lines(before, after)
-    # Only around the first difference: a comparison of two long prompts must stay cheap.
+    # Only around the first difference: comparing two long prompts must stay cheap.
     window = slice(place, place + 4 * _LINES)
     found = hunks(before[window], after[window], around=0, most=4 * _LINES)
     shown = [line for hunk in found for line in _paired(hunk.rows)][:_LINES]
-    # Of a long line that changed late, the place of the change is what is shown.
+    # Of a long line that changed late, the changed part is shown.
     pair = [line[1:] for line in shown[:2]]
     skipped = _skipped(*pair) if [line[0] for line in shown[:2]] == ["-", "+"] else 0
     lines = [
@@ -154,7 +154,7 @@ def _line_difference(name: str, old: str, new: str) -> list[str]:
 
 
 def _paired(rows: Sequence[str]) -> Sequence[str]:
-    """What was taken out and put in, line by line where it is as many lines."""
+    """The removed and added lines, paired if there are as many of both."""
     old = [row for row in rows if row[0] == "-"]
     new = [row for row in rows if row[0] == "+"]
     return [*chain(*zip(old, new, strict=True))] if len(old) == len(new) else [*old, *new]
@@ -179,7 +179,7 @@ def _text(value: object) -> str:
 
 
 def _skipped(old: str, new: str) -> int:
-    """How much of two texts need not be shown, since they begin alike."""
+    """How much of two texts need not be shown, since they begin with the same text."""
     return max(0, shared_start(old, new) - _BEFORE) if max(len(old), len(new)) > _WIDTH else 0
 
 

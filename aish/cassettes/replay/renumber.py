@@ -1,4 +1,4 @@
-"""Answers of JSON-RPC with the ids of the request they are played to (C4, C5)."""
+"""JSON-RPC responses with the ids of the request that they are replayed for (C4, C5)."""
 
 import json
 import re
@@ -15,14 +15,14 @@ _LINE = re.compile(r"^(?:data: ?)?(\{[^\r\n]*\}|\[[^\r\n]*\])[ \t]*\r?$", re.MUL
 
 @frozen
 class Ids:
-    """What numbers a request: its id, and the token by which progress is told."""
+    """The identifiers of a request: its id, and its progress token."""
 
     id: JsonValue
     token: JsonValue
 
 
 def renumbered(response: Response, recorded: bytes, asked: bytes) -> Response:
-    """The answer to the recorded request as an answer to the one that was asked."""
+    """The response to the recorded request as a response to the current one."""
     old, new = _ids(recorded), _ids(asked)
     if old is None or new is None or old == new:
         return response
@@ -30,7 +30,7 @@ def renumbered(response: Response, recorded: bytes, asked: bytes) -> Response:
 
 
 def _edits(text: str, old: Ids, new: Ids) -> Iterator[Edit]:
-    """A body that is one message or a batch, or has such in each line or event."""
+    """A body that is one message or a batch, or has one in each line or event."""
     whole = _parsed(text)
     if whole is not None:
         yield from _changes(text, 0, len(text), whole, old, new)
@@ -44,7 +44,7 @@ def _edits(text: str, old: Ids, new: Ids) -> Iterator[Edit]:
 def _changes(
     text: str, start: int, end: int, value: JsonValue, old: Ids, new: Ids
 ) -> Iterator[Edit]:
-    """The ids of a message or a batch, where they stand."""
+    """The ids of a message or a batch, with their positions."""
     changed: list[tuple[tuple[str | int, ...], JsonValue]] = []
     if isinstance(value, list):
         for place, one in enumerate(value):
@@ -55,7 +55,7 @@ def _changes(
     tree = located(text, start, end) if changed else None
     edits: list[Edit] = []
     for path, made in changed:
-        # An id that is an object is nobody's.
+        # An id that is an object is invalid.
         if (found := at(tree, *path)) is not None:
             spelled = json.dumps(made)
             is_within = found.is_text and isinstance(made, str)
@@ -68,9 +68,9 @@ def _changes(
 def _renewed(
     message: JsonObject, old: Ids, new: Ids
 ) -> Iterator[tuple[tuple[str | int, ...], JsonValue]]:
-    """Where a message has an old id, and the one that it gets."""
+    """The positions of old ids in a message, and the new ids."""
     if "method" not in message and _is_id(message.get("id"), old.id):
-        # Some servers echo a number as a string; they go on doing so.
+        # Some servers return a number as a string; this is preserved.
         yield ("id",), str(new.id) if isinstance(message["id"], str) else new.id
     params = message.get("params")
     is_progress = message.get("method") == "notifications/progress" and old.token is not None
@@ -79,7 +79,7 @@ def _renewed(
 
 
 def _is_id(echoed: JsonValue, sent: JsonValue) -> bool:
-    """Whether an id came back, of whatever type it is now."""
+    """Whether an id was returned, of whatever type it is now."""
     if isinstance(echoed, float) and echoed.is_integer():
         echoed = int(echoed)
     return echoed is not None and str(echoed) == str(sent)

@@ -1,8 +1,8 @@
-"""A cassette in memory: found by hash, each interaction used once, in order among equals (C5).
+"""A cassette in memory: indexed by hash, each interaction used once, in order among equals (C5).
 
-A model's requests are long, since each has the conversation so far. Nearly all of them come again
-byte by byte, so they are looked up as they are spelled; their canonical forms are made only once a
-request comes that is spelled like none.
+A model's requests are long, since each contains the conversation so far. Nearly all of them recur
+byte by byte, so they are looked up by their bytes; their canonical forms are computed only when a
+request has no such match.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ _Waiting = dict[bytes, deque[int]]
 
 
 class Store:
-    """What was recorded, and what of it was used."""
+    """The recorded interactions, and which of them were used."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class Store:
 
     @property
     def interactions(self) -> tuple[Interaction, ...]:
-        """Everything, in the order of the run."""
+        """All interactions, in the order of the run."""
         return tuple(self._interactions)
 
     @property
     def leftovers(self) -> tuple[tuple[int, Interaction], ...]:
-        """What nobody asked for, with its number, counted from 1."""
+        """The unused interactions, with their numbers, counted from 1."""
         return tuple(self.unused())
 
     def unused(self) -> Iterator[tuple[int, Interaction]]:
-        """The same, one after the other."""
+        """The same, as an iterator."""
         while self._first_unused in self._used:
             self._first_unused += 1
         for index in range(self._first_unused, len(self._interactions)):
@@ -57,11 +57,11 @@ class Store:
 
     @property
     def last_taken(self) -> int:
-        """The number of the interaction that was taken last."""
+        """The number of the interaction that was used last."""
         return self._last + 1
 
     def add(self, interaction: Interaction, *, used: bool = False) -> None:
-        """Put an interaction at the end; `used` for one that has just been recorded."""
+        """Append an interaction; `used` for one that has just been recorded."""
         index = len(self._interactions)
         self._interactions.append(interaction)
         if used:
@@ -75,11 +75,11 @@ class Store:
             self._formless.append(index)
 
     def holds(self, request: Request) -> bool:
-        """Whether there is an unused answer to the request."""
+        """Whether there is an unused response to the request."""
         return self._next(request) is not None
 
     def key(self, request: Request) -> bytes:
-        """What requests that match have in common."""
+        """The key that matching requests share."""
         return self._matching.canonical(request).digest
 
     def key_of(self, number: int) -> bytes:
@@ -87,7 +87,7 @@ class Store:
         return self._form(number - 1).digest
 
     def take(self, request: Request) -> Response:
-        """The answer to a request, with the ids of JSON-RPC that this request has.
+        """The response to a request, with the JSON-RPC ids of this request.
 
         Raises:
             CassetteMissError: no unused interaction matches.
@@ -114,7 +114,7 @@ class Store:
         return self._first(self._equal, self.key(request))
 
     def _first(self, waiting: _Waiting, key: bytes) -> int | None:
-        """The first that was not used, by whatever way; it stays."""
+        """The first unused one, by either key; it is not removed."""
         found = waiting.get(key)
         while found and found[0] in self._used:
             found.popleft()
