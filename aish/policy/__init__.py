@@ -1,1 +1,1 @@
-"""Rules, decisions and the one gate before every tool call."""
+"""Rules, decisions, and the single gate before every tool call."""

@@ -1,7 +1,7 @@
 """The decision of the rules on one call: pure, closed where in doubt (P1, P4, P5, B16, X1, X12).
 
-Also why, rule by rule (P7), with the file's own `policy_tests`; and what an "always" would store:
-the narrowest rule for calls like the one asked about.
+Also explains the decision rule by rule (P7), runs the file's `policy_tests`, and derives the rule
+that an "always" stores: the narrowest rule for calls like the one asked about.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,9 +31,9 @@ RulingVerdict = Literal["auto", "ask", "deny", "staged"]
 
 @frozen
 class Ruling:
-    """The verdict, the text of the rule that made it (empty where none did), and the reason.
+    """The verdict, the text of the deciding rule (empty if none), and the reason.
 
-    `hint` is the rule that approves just this call, where another one was perhaps meant to.
+    `hint` is the rule that approves just this call, if another one was probably meant to.
     """
 
     verdict: RulingVerdict
@@ -43,7 +43,7 @@ class Ruling:
 
 
 def simple_fit(schema: JsonObject, arguments: JsonObject) -> bool | None:
-    """Whether arguments fit a schema of the simple, bounded subset; `None` for any other."""
+    """Whether arguments fit a schema of the simple, bounded subset; `None` for other schemas."""
     # Here and not above: without a rule that has a schema nothing of it is needed.
     from aish.system.schema.check import LOOP_STEPS, check, is_simple
 
@@ -61,7 +61,7 @@ def decide(
     fits_schema: FitsSchema = simple_fit,
     mask: Callable[[str], str] = str,
 ) -> Ruling:
-    """The verdict on a call: deny beats stage beats ask beats auto; what nothing matches is asked.
+    """The verdict on a call: deny beats stage beats ask beats auto; the default is to ask.
 
     A deny rule that may or may not apply makes the call one to ask about, and denies what would be
     staged: nobody is there to be asked when it is applied. `mask` takes secrets out of the reason.
@@ -89,7 +89,7 @@ def decide(
 
 
 def _unapproved(tool: Tool, arguments: JsonObject, approving: list[Judgement]) -> Ruling:
-    """What no rule approves; of a rule that was perhaps meant to, why it does not."""
+    """The ruling without an approving rule; says why a similar rule does not apply."""
     reason = f"no rule approves {tool.name}"
     nearest = max(approving, key=lambda one: one.near, default=None)
     if nearest is None or not nearest.near:
@@ -104,7 +104,7 @@ def _unapproved(tool: Tool, arguments: JsonObject, approving: list[Judgement]) -
 
 
 def forbidden(policy: Policy, tool: Tool, arguments: JsonObject) -> Ruling | None:
-    """The ruling of a deny rule that applies, or may apply, to a call that was approved already."""
+    """The ruling of a deny rule that applies, or may apply, to an already approved call."""
     denying = [judge(rule, tool, arguments, simple_fit) for rule in policy.deny]
     found = _first(denying, Fit.YES) or _first(denying, Fit.UNSURE)
     return _ruling("deny", found) if found else None
@@ -128,7 +128,7 @@ _COMMAND_KEYS = frozenset({"argv", "command"})
 def exact_entry(tool: Tool, arguments: JsonObject) -> RuleEntry | None:
     """The rule by the tool's exact name; of a command, with its exact words too.
 
-    `None` where no rule can be that exact: what has a `*` in it is a wildcard in a rule.
+    `None` if no rule can be that exact: a `*` in a name or word is a wildcard in a rule.
     """
     glob = str(tool.name)
     if _has_wildcard(glob) or split_glob(glob) != (tool.name.server, tool.name.name):
@@ -141,12 +141,12 @@ def exact_entry(tool: Tool, arguments: JsonObject) -> RuleEntry | None:
 
 
 def _exact_command(entry: RuleEntry, arguments: JsonObject, command: Command) -> RuleEntry | None:
-    """The rule for a command as it is and where it is: in this folder, with this input."""
+    """The exact rule for a command: with its folder and its input."""
     around = {key: value for key, value in arguments.items() if key not in _COMMAND_KEYS}
     if any(map(_has_wildcard, (command.raw, *around.values()))):
         return None
     if isinstance(command.raw, str) and command.words is None:
-        # Only a shell knows the words of this, so the rule has the text.
+        # Only a shell can split this into words, so the rule has the text.
         return replace(entry, when={**around, "command": command.raw})
     words = command.words or command.raw
     assert isinstance(words, (tuple, list))
@@ -161,7 +161,7 @@ def _has_wildcard(value: JsonValue) -> bool:
 
 @frozen
 class Explanation:
-    """The verdict on a call and every rule that was looked at, the strictest list first.
+    """The verdict on a call and every rule that was evaluated, the strictest list first.
 
     `known` is false where no connected server was asked about the tool: its annotations, which
     may tighten the verdict (P5), are not known then.
@@ -176,7 +176,7 @@ class Explanation:
 
 @frozen
 class FailedPolicyTest:
-    """A row of `policy_tests` that does not hold; `path` is where it stands in the file."""
+    """A failed row of `policy_tests`; `path` is its place in the file."""
 
     path: str
     message: str
@@ -192,7 +192,7 @@ def tool_name(text: str) -> ToolName:
 def explain(
     policy: Policy, name: ToolName, arguments: JsonObject, tool: Tool | None = None
 ) -> Explanation:
-    """Which rule decides a call, and why each of the others does not."""
+    """The rule that decides a call, and why each of the others does not apply."""
     subject = tool or _unknown(name)
     rules = policy.deciding()
     looked_at = tuple(judge(rule, subject, arguments, simple_fit) for rule in rules)
@@ -203,7 +203,7 @@ def explain(
 def check_policy_tests(
     tests: Sequence[PolicyTest], policy: Policy, known: Iterable[Tool] = ()
 ) -> tuple[FailedPolicyTest, ...]:
-    """The rows of `policy_tests` that do not get the verdict they expect, in order."""
+    """The rows of `policy_tests` that do not get the expected verdict, in order."""
     tools = {tool.name: tool for tool in known}
     failed = (_failure(test, policy, tools) for test in tests)
     return tuple(failure for failure in failed if failure is not None)
@@ -222,5 +222,5 @@ def _failure(
 
 
 def _unknown(name: ToolName) -> Tool:
-    """A tool of which only the name is known; nothing in it loosens a verdict."""
+    """A tool known by name only; its data never loosens a verdict."""
     return Tool(name=name, wire=str(name), description="", input_schema={})

@@ -1,4 +1,4 @@
-"""The one gate that every tool call passes, on every path (P3, P6, P10).
+"""The single gate that every tool call passes, on every path (P3, P6, P10).
 
 A digest ties an approval to one call (P6).
 """
@@ -42,26 +42,26 @@ NOT_KEPT = "[aish] tool call not executed, and it could not be put down for revi
 
 
 class Staging(Protocol):
-    """Where calls are put down for review."""
+    """Stores calls for review."""
 
     def refusal(self, tool: Tool, arguments: JsonObject) -> str | None:
-        """Why this call cannot be put down, if so."""
+        """Why this call cannot be staged, or `None`."""
         ...
 
     def definition(self, tool: Tool) -> str:
-        """The SHA-256 of what its server says of a tool, as a lock has it."""
+        """The SHA-256 of a tool's definition by its server, as in a lock."""
         ...
 
     def holds(self, digest: str) -> bool:
-        """Whether the call of this digest was put down."""
+        """Whether the call of this digest was staged."""
         ...
 
 
 class Reviewed(Protocol):
-    """The calls that a person applies, having reviewed them."""
+    """The reviewed calls that the user applies."""
 
     def rule(self, tool: Tool, arguments: JsonObject, place: Place) -> str | None:
-        """What a call that is one of them is approved by; `None` for any other call."""
+        """The rule that approves a reviewed call; `None` for other calls."""
         ...
 
 
@@ -83,12 +83,12 @@ NOBODY = "nobody to ask"
 
 
 class ApprovalError(AssertionError):
-    """A call came to dispatch without an approval of its own: a bug, never a person's mistake."""
+    """A call was dispatched without its own approval: a bug, never a user error."""
 
 
 @frozen
 class Proposal:
-    """A call as it would be sent, and where in the run."""
+    """A call as it would be sent, and its place in the run."""
 
     tool: Tool
     arguments: JsonObject
@@ -97,7 +97,7 @@ class Proposal:
 
 @frozen
 class Decision:
-    """What became of a proposal.
+    """The decision on a proposal.
 
     `rule` is the text of the rule that decided, or who did; `reply` is what the model is told
     where the call is not made; `number` makes each decision its own. `definition` is the hash of
@@ -153,11 +153,11 @@ class Gate:
 
     @property
     def policy(self) -> Policy:
-        """The rules, with those of this session."""
+        """The rules, including those of this session."""
         return self._policy
 
     def add_rule(self, name: Literal["auto_approve", "deny"], entry: RuleEntry) -> Rule:
-        """Decide by one more rule from now on, for this session.
+        """Add a rule for the rest of this session.
 
         Raises:
             UsageError: its glob has no `__`, or its command no words.
@@ -175,8 +175,8 @@ class Gate:
         return len(before.auto_approve) - len(self._policy.auto_approve)
 
     async def decide(self, proposal: Proposal) -> Decision:
-        """The decision on a call; asks the person where there is one and the rules say so."""
-        # Taken before anyone is asked: what is approved is what was there at the beginning.
+        """The decision on a call; asks the user if the rules say so and a user is present."""
+        # Taken before the user is asked: the approval covers the state at the beginning.
         digest = self._digest(proposal)
         withdrawn = self._withdrawn(proposal.tool) if self._withdrawn else None
         if withdrawn is not None:
@@ -187,7 +187,7 @@ class Gate:
         if ruling.verdict != "ask" or not self._approver.attended:
             return self._decided(ruling, proposal, digest)
         async with self._one_at_a_time:
-            # Another question was open perhaps, whose answer was a rule.
+            # Another open question may have been answered with a rule.
             ruling = await self._ruling(proposal)
             if ruling.verdict != "ask":
                 return self._decided(ruling, proposal, digest)
@@ -207,11 +207,11 @@ class Gate:
             raise ApprovalError(f"{proposal.tool.name} is not the call that was approved")
 
     async def is_put_down(self, decision: Decision) -> bool:
-        """Whether a call that was decided to be staged has come to where it is reviewed."""
+        """Whether a call that was decided to be staged is now stored for review."""
         return self._staging is not None and self._staging.holds(decision.digest)
 
     def _decided(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
-        """What a ruling comes to without asking anyone."""
+        """The decision that follows from a ruling without asking the user."""
         match ruling.verdict:
             case "auto":
                 return self._grant("auto", ruling.rule, digest, by_person=False)
@@ -245,7 +245,7 @@ class Gate:
         return Decision("ask-no", THE_USER, digest, reply, by_person=True)
 
     def _always(self, tool: Tool, arguments: JsonObject) -> RuleEntry | None:
-        """The rule that an "always" stores, where it would approve this very call."""
+        """The rule that an "always" stores, if it would approve this very call."""
         entry = exact_entry(tool, arguments)
         if entry is None:
             return None
@@ -286,7 +286,7 @@ class Gate:
         return decision
 
     async def _ruling(self, proposal: Proposal) -> Ruling:
-        """The rules' verdict; schemas that only the worker can judge are asked of it first.
+        """The verdict of the rules; schemas that need the worker are checked there first.
 
         Only its yes counts, and only for rules that approve: "took too long" and "does not fit"
         look the same from here, and a rule that denies must not be escaped by being slow.
@@ -307,7 +307,7 @@ class Gate:
         return self._let(tool) or ruling if ruling.verdict == "ask" and not ruling.rule else ruling
 
     def _let(self, tool: Tool) -> Ruling | None:
-        """The ruling where a person lets a tool run unasked; what runs commands never is."""
+        """The ruling for a tool that the user allowed without asking; never for command tools."""
         if self.autonomy is None or any(map(is_command_tool, tool.names)):
             return None
         by = self.autonomy(tool)

@@ -1,4 +1,4 @@
-"""What a lock pins, how what is there now differs from it, and its JSON (P8). Pure."""
+"""The contents of a lock, its differences from the current state, and its JSON (P8). Pure."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ _HINTS: Mapping[str, str] = {
 
 @frozen
 class ToolPin:
-    """One tool: the hash of its definition, and the definition where it could be kept."""
+    """One tool: the hash of its definition, and the definition if it could be kept."""
 
     sha256: str
     definition: JsonObject | None = None
@@ -36,7 +36,7 @@ class ToolPin:
 
 @frozen
 class ServerPin:
-    """One server: where it is, as the file spells it (`${VAR}` unresolved), and its tools."""
+    """One server: its address as written in the file (`${VAR}` unresolved), and its tools."""
 
     transport: Transport
     address: tuple[str, ...]
@@ -58,7 +58,7 @@ class Lock:
 
 @frozen
 class FieldChange:
-    """One field that is not what it was; `None` stands for its absence."""
+    """One changed field; `None` means that it is absent."""
 
     field: str
     before: JsonValue
@@ -67,7 +67,7 @@ class FieldChange:
 
 @frozen
 class Difference:
-    """One thing that is not as it was pinned. `name` is `alias__tool`, an alias, or a step's id."""
+    """One difference from the lock. `name` is `alias__tool`, an alias, or a step's id."""
 
     kind: Literal["tool", "server", "model", "prompt"]
     name: str
@@ -76,7 +76,7 @@ class Difference:
 
 
 def definition_of(tool: Tool) -> JsonObject:
-    """What a server says of its tool, in MCP's own words: all that is pinned but the name."""
+    """A tool's definition by its server, in MCP's terms: all that is pinned but the name."""
     claims = {
         word: value
         for name, word in _HINTS.items()
@@ -94,18 +94,18 @@ def definition_of(tool: Tool) -> JsonObject:
 
 
 def hash_of(name: str, definition: JsonObject) -> str:
-    """SHA-256 of the canonical JSON of a tool's name and definition; the order of keys is none."""
+    """SHA-256 of the canonical JSON of a tool's name and definition; key order is irrelevant."""
     subject = canonical({"name": name, **definition})
     return hashlib.sha256(subject.encode("ascii")).hexdigest()
 
 
 def pinned_name(tool: Tool) -> str:
-    """The name a tool is pinned under: an older name of one of ours goes by its own (K2)."""
+    """The name a tool is pinned under: an old name of a built-in tool uses the current one (K2)."""
     return tool.older_of or tool.name.name
 
 
 def pin_of(name: str, definition: JsonObject) -> ToolPin:
-    """The pin of a tool that is defined so."""
+    """The pin of a tool with this definition."""
     return ToolPin(hash_of(name, definition), definition)
 
 
@@ -129,7 +129,7 @@ def locked_tool(name: ToolName, pin: ToolPin, *, trusted: bool) -> Tool | None:
 
 
 def compare(pinned: Lock, now: Lock) -> tuple[Difference, ...]:
-    """Everything in which `now` is not what was pinned: servers, tools, models, prompts."""
+    """All differences of `now` from the lock: servers, tools, models, prompts."""
     tools = (
         found
         for alias, server in now.servers.items()
@@ -139,7 +139,7 @@ def compare(pinned: Lock, now: Lock) -> tuple[Difference, ...]:
 
 
 def address_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
-    """About servers that are new, or are others than were pinned."""
+    """Differences of servers that are new or have changed."""
     for alias, server in now.servers.items():
         before = pinned.servers.get(alias)
         if before is None or not before.is_at(server):
@@ -147,7 +147,7 @@ def address_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
 
 
 def stale_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
-    """About servers that are gone, and models and prompts that are not what was pinned."""
+    """Differences of removed servers, and of changed models and prompts."""
     for alias in pinned.servers:
         if alias not in now.servers:
             yield Difference("server", alias, "removed")
@@ -156,7 +156,7 @@ def stale_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
 
 
 def address_difference(alias: str, before: ServerPin | None, now: ServerPin) -> Difference:
-    """A server that is new, or is another than was pinned."""
+    """The difference of a server that is new or has changed."""
     if before is None:
         field = FieldChange(ADDRESS_KEYS[now.transport], None, _address(now))
         return Difference("server", alias, "added", (field,))
@@ -171,7 +171,7 @@ def address_difference(alias: str, before: ServerPin | None, now: ServerPin) -> 
 
 
 def tool_differences(alias: str, before: ServerPin | None, now: ServerPin) -> Iterator[Difference]:
-    """About the tools of one server, in the order of their names."""
+    """The differences of the tools of one server, in the order of their names."""
     pins = before.tools if before is not None else {}
     for name in sorted({*pins, *now.tools}):
         found = tool_difference(alias, name, pins.get(name), now.tools.get(name))
@@ -233,7 +233,7 @@ _BASIC_PLANE = 0xFFFF
 
 
 class BadLockError(ValueError):
-    """Not a lock that this version can use; `hint` says what to do."""
+    """A lock that this version cannot use; `hint` says what to do."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -241,7 +241,7 @@ class BadLockError(ValueError):
 
 
 def lock_text(lock: Lock) -> str:
-    """The file's text: sorted, in a line each, odd characters spelled out; ends with a line end."""
+    """The file's text: sorted, one per line, odd characters escaped; ends with a line end."""
     data = {
         _VERSION_KEY: VERSION,
         "models": lock.models,
@@ -253,7 +253,7 @@ def lock_text(lock: Lock) -> str:
 
 
 def can_be_kept(definition: JsonObject) -> bool:
-    """Whether a definition comes back from the file as it was."""
+    """Whether a definition survives a round trip through the file unchanged."""
     try:
         json.dumps(definition, allow_nan=False, default=dict)
     except (ValueError, RecursionError):
@@ -346,7 +346,7 @@ def _tool_pin(alias: str, name: str, tool: JsonObject) -> ToolPin:
 
 
 def _depth(value: JsonValue) -> int:
-    """How many levels, found without recursion: a server decides how many there are."""
+    """The depth, computed without recursion: the server controls how deep it is."""
     deepest, waiting = 0, [(value, 1)]
     while waiting:
         found, level = waiting.pop()

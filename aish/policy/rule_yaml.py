@@ -1,4 +1,4 @@
-"""Rules as the YAML of a pipeline file, the way a person would write them (S8)."""
+"""Rules as YAML in the form of a pipeline file (S8)."""
 
 import json
 import re
@@ -12,7 +12,7 @@ _WIDEST = 100
 _PLAIN = re.compile(
     r"-{0,2}[A-Za-z][A-Za-z0-9_]*(?:[./*-]+[A-Za-z0-9_]+)*(?:[./-]*[*])?\Z", re.ASCII
 )
-# Words that some reader of YAML takes for something else than a text.
+# Words that some YAML parsers do not read as text.
 _NO_TEXTS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _BASIC_PLANE = 0xFFFF
 
@@ -28,7 +28,7 @@ def rule_flow(rule: RuleEntry) -> str:
 
 
 def rule_data(rule: RuleEntry) -> JsonValue:
-    """A rule as a file says it: its glob alone, or a mapping."""
+    """A rule as data of a file: its glob alone, or a mapping."""
     data: dict[str, JsonValue] = {"tool": rule.tool}
     if rule.when:
         data["when"] = rule.when
@@ -66,12 +66,12 @@ def _text(text: str) -> str:
     if _PLAIN.match(text) and text.lower() not in _NO_TEXTS:
         return text
     quoted = '"' + "".join(map(_character, text)) + '"'
-    # `##[` may be a command to a CI runner wherever it stands in a line.
+    # `##[` may be a command to a CI runner anywhere in a line.
     return quoted if for_ci_log(quoted) == quoted else quoted.replace("#", "\\u0023")
 
 
 def _character(character: str) -> str:
-    """A character as it stands between double quotes; what nobody would see is spelled out."""
+    """A character in double quotes; invisible characters are escaped."""
     if character in {'"', "\\"}:
         return "\\" + character
     if character == "\n":

@@ -1,6 +1,6 @@
-"""Rules as declared, made ready to decide with, and whether one applies to one call (P1, P4, P5).
+"""Declared rules, compiled, and whether one applies to a call (P1, P4, P5).
 
-Globs over tool names, conditions on arguments, patterns of command lines: word by word.
+Globs over tool names, conditions on arguments, patterns of command lines, matched by word.
 """
 
 import json
@@ -46,7 +46,7 @@ def split_glob(glob: str) -> tuple[str, str]:
 
 
 def is_exact(glob: str) -> bool:
-    """Whether a glob has no wildcard and so names one thing."""
+    """Whether a glob has no wildcard and so names a single item."""
     return "*" not in glob and "?" not in glob
 
 
@@ -63,8 +63,8 @@ LOCAL_COMMAND = ToolName("shell", "run")
 class Rule:
     """One rule, its glob already split; `text` is how it is shown and recorded.
 
-    `given_for` is the tool that a person said "always" to: of one that has changed
-    the rule says nothing (P6).
+    `given_for` is the tool that the user said "always" to: the rule does not apply once the tool
+    has changed (P6).
     """
 
     list: ListName
@@ -81,7 +81,7 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """How decisions name it: its text, and whether it is of this session only."""
+        """Its name in decisions: its text, and whether it is of this session only."""
         return f"{self.text} ({THIS_SESSION})" if self.entry.path == THIS_SESSION else self.text
 
     @property
@@ -91,7 +91,7 @@ class Rule:
         return not entry.when and entry.schema is None and entry.command is None
 
     def covers(self, name: ToolName) -> bool:
-        """Whether the glob matches this tool; the conditions are another matter."""
+        """Whether the glob matches this tool; conditions are not checked."""
         return matches_word(self.server, name.server) and matches_word(self.tool, name.name)
 
 
@@ -115,7 +115,7 @@ class Policy:
         return _any_covers(self.idempotent, tool.name)
 
     def deciding(self) -> tuple[Rule, ...]:
-        """The rules that decide, the strictest list first."""
+        """The deciding rules, the strictest list first."""
         return self.deny + self.stage + self.ask + self.auto_approve
 
     def infos(self) -> tuple[RuleInfo, ...]:
@@ -123,19 +123,19 @@ class Policy:
         return tuple(RuleInfo(list=rule.list, rule=rule.text) for rule in self.all())
 
     def with_rule(self, rule: Rule) -> "Policy":
-        """The same and one more rule, which decides."""
+        """The same policy with one more deciding rule."""
         if rule.list == "deny":
             return replace(self, deny=(*self.deny, rule))
         assert rule.list == "auto_approve", "only these are added to a session"
         return replace(self, auto_approve=(*self.auto_approve, rule))
 
     def without_approved(self, server: str) -> "Policy":
-        """The same without what a person has approved of that server, and of no other."""
+        """The same policy without the user's approvals for that server."""
         kept = (rule for rule in self.auto_approve if not _is_approved_here(rule, server))
         return replace(self, auto_approve=tuple(kept))
 
     def all(self) -> tuple[Rule, ...]:
-        """Every rule, those that decide first."""
+        """Every rule, the deciding ones first."""
         return self.deciding() + self.parallel + self.idempotent
 
 
@@ -188,7 +188,7 @@ def rule_text(entry: RuleEntry) -> str:
 
 
 def rule_of(name: ListName, entry: RuleEntry) -> Rule:
-    """One rule, made ready.
+    """One compiled rule.
 
     Raises:
         UsageError: its glob has no `__`, or its command no words.
@@ -211,7 +211,7 @@ def _is_approved_here(rule: Rule, server: str) -> bool:
 
 
 def _any_covers(rules: tuple[Rule, ...], name: ToolName) -> bool:
-    # These lists are asked before there are arguments: a rule with a condition says nothing yet.
+    # These lists are used before arguments are known: a rule with a condition does not apply yet.
     return any(rule.unconditional and rule.covers(name) for rule in rules)
 
 
@@ -235,11 +235,11 @@ class Fit(Enum):
 
 
 def fit_value(wanted: JsonValue, value: JsonValue, *, permits: bool) -> Fit:
-    """Whether an argument fits: text by glob, anything else by being equal."""
+    """Whether an argument fits: text by glob, other values by equality."""
     if isinstance(wanted, str) and isinstance(value, str):
         return permitted_text(wanted, value) if permits else forbidden_text(wanted, value)
     if isinstance(wanted, str):
-        # `["secrets/key"]` is not the text that a rule forbids, but may mean it to the server.
+        # `["secrets/key"]` is not the forbidden text, but the server may treat it as that.
         return Fit.NO if permits or value is None else Fit.UNSURE
     if same_json(wanted, value):
         return Fit.YES
@@ -252,7 +252,7 @@ def fit_value(wanted: JsonValue, value: JsonValue, *, permits: bool) -> Fit:
 
 
 def permitted_text(pattern: str, text: str) -> Fit:
-    """Whether a rule that permits has this text: exactly as written, or a glob over a plain one."""
+    """Whether a permitting rule matches this text: exactly, or by a glob over a plain one."""
     if pattern == text:
         return Fit.YES
     if len(text) > LONGEST or is_odd(text):
@@ -261,7 +261,7 @@ def permitted_text(pattern: str, text: str) -> Fit:
 
 
 def forbidden_text(pattern: str, text: str) -> Fit:
-    """Whether a rule that forbids has this text, other spellings of it in mind."""
+    """Whether a forbidding rule matches this text, other spellings included."""
     if pattern == text:
         return Fit.YES
     if len(text) > LONGEST:
@@ -275,7 +275,7 @@ def forbidden_text(pattern: str, text: str) -> Fit:
 
 
 def is_odd(text: str) -> bool:
-    """Whether a text, as a path, could lead elsewhere than it reads.
+    """Whether a text, as a path, could lead elsewhere than it appears to.
 
     That is `..`, an absolute path, a home folder, a drive, control and invisible characters,
     percent-encoded ones too.
@@ -349,7 +349,7 @@ def is_command_tool(name: ToolName) -> bool:
 
 
 def command_of(arguments: JsonObject) -> Command | None:
-    """The command in a call's arguments, or `None` where there is none to be found."""
+    """The command in a call's arguments, or `None` if there is none."""
     given = [arguments[key] for key in ("argv", "command") if arguments.get(key) is not None]
     if len(given) != 1:
         return None
@@ -381,7 +381,7 @@ def fit_command(pattern: Sequence[str], command: Command | None, *, permits: boo
 
 @frozen
 class Miss:
-    """Why a rule that permits does not fit a command; `near` is higher the nearer it is to it."""
+    """Why a permitting rule does not fit a command; a higher `near` is a closer match."""
 
     why: str
     near: int
@@ -442,13 +442,13 @@ def _odd_word(word: str, mask: Callable[[str], str]) -> str:
 
 
 def _shown(word: str, mask: Callable[[str], str]) -> str:
-    # Masked before it is cut: half a secret would not be known for one.
+    # Masked before it is cut: half a secret would not be recognised.
     text = for_line(mask(word))
     return f"`{shorten(text, _SHOWN)}`"
 
 
 def uncertain(command: Command) -> str:
-    """Why the words of a command are not certain, and what follows for rules."""
+    """Why the words of a command are uncertain, and the consequence for rules."""
     only = "only a rule with exactly this command approves it"
     if isinstance(command.raw, str):
         found = next((sign for sign in command.raw if sign in _METACHARACTERS), None)
@@ -460,7 +460,7 @@ def uncertain(command: Command) -> str:
 
 
 def spells_out(pattern: JsonValue, command: Command) -> bool:
-    """Whether a rule has the very command, letter by letter."""
+    """Whether a rule has exactly this command, character by character."""
     if isinstance(pattern, str) or isinstance(command.raw, str):
         return pattern == command.raw
     return (
@@ -471,7 +471,7 @@ def spells_out(pattern: JsonValue, command: Command) -> bool:
 
 
 def has_metacharacter(text: str) -> bool:
-    """Whether a shell, or a person, would read anything but plain words, spaces and tabs."""
+    """Whether a shell, or a reader, sees anything but plain words, spaces and tabs."""
     return for_terminal(text) != text or any(
         character in _METACHARACTERS or (not character.isprintable() and character != "\t")
         for character in text
@@ -481,7 +481,8 @@ def has_metacharacter(text: str) -> bool:
 def _split(text: str) -> tuple[str, ...] | None:
     if has_metacharacter(text):
         return None
-    # Without quotes there is nothing more to it, and `shlex` takes the square of a word's length.
+    # Without quotes no further check is needed, and `shlex` takes quadratic time in a word's
+    # length.
     words = tuple(text.split())
     # `PATH=here ls` is an assignment and then a command.
     return None if not words or "=" in words[0] else words
@@ -501,13 +502,13 @@ def _permitted(pattern: Sequence[str], words: tuple[str, ...]) -> Fit:
 def _permitted_word(pattern: str, word: str) -> bool:
     if pattern == word:
         return True
-    # A wildcard stands for a value; `--output=x` in its place would be another command.
+    # A wildcard matches a value; `--output=x` in its place would be another command.
     smuggled = _leads_away(word) or (word.startswith("-") and not pattern.startswith("-"))
     return not smuggled and permitted_text(pattern, word) is Fit.YES
 
 
 def _leads_away(word: str) -> bool:
-    """Whether a word is no plain one, or its value a path out of here: `--to=/etc`, `-o../x`."""
+    """Whether a word is not plain, or its value a path out of the folder: `--to=/etc`, `-o../x`."""
     values = [word.partition("=")[2], word[2:] if word.startswith("-") else ""]
     return has_metacharacter(word) or any(map(is_odd, values))
 
@@ -541,10 +542,10 @@ FitsSchema = Callable[[JsonObject, JsonObject], bool | None]
 
 @frozen
 class Judgement:
-    """One rule looked at: whether it applies, and the reason in words.
+    """The evaluation of one rule: whether it applies, and the reason as text.
 
-    Of rules that do not, the one with the highest `near` was meant the most likely; 0 is for those
-    that are about something else.
+    Of rules that do not, the one with the highest `near` was most likely meant; 0 is for unrelated
+    ones.
     """
 
     rule: Rule
@@ -565,7 +566,7 @@ def judge(
     `mask` takes the secrets out of those that the reason shows.
     """
     permits = rule.list not in {"ask", "deny", "stage"}
-    # A rule that forbids a tool forbids it by whatever name it is called.
+    # A rule that forbids a tool applies to all of its names.
     if not any(rule.covers(name) for name in (tool.names[:1] if permits else tool.names)):
         return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` does not match `{tool.name}`")
     if permits and (why := _not_meant(rule, tool)):
@@ -577,7 +578,7 @@ def judge(
 
 
 def _not_meant(rule: Rule, tool: Tool) -> str | None:
-    """Why a rule that permits does not permit this tool, though it has its name."""
+    """Why a permitting rule does not permit this tool, although the name matches."""
     if rule.given_for is not None and rule.given_for != tool:
         return "it was given for the tool as it was before it changed"
     if tool.older_of and not rule.exact:
@@ -586,7 +587,8 @@ def _not_meant(rule: Rule, tool: Tool) -> str | None:
         if not rule.exact:
             return _DESTRUCTIVE
         if tool.name == LOCAL_COMMAND and rule.unconditional:
-            # What approves the commands of a file's author approves none that a model thinks of.
+            # Approval for the commands of a file's author does not extend to those a model
+            # proposes.
             return "a model proposes it: only a rule about its command"
     return None
 
@@ -599,7 +601,7 @@ def _conditions(
     *,
     permits: bool,
 ) -> Judgement:
-    """All conditions of a rule; the worst of them counts."""
+    """The result for all conditions of a rule; the worst one counts."""
     entry = rule.entry
     doubt = ""
     for name, wanted in entry.when.items():
@@ -646,7 +648,7 @@ def _command(
 def _fit_argument(
     name: str, when: Mapping[str, JsonValue], arguments: JsonObject, *, permits: bool
 ) -> tuple[Fit, str]:
-    """How a condition fares, and the argument that says so.
+    """The result of a condition, and the argument that decided it.
 
     What moves a file touches two paths, and a rule about `path` that is silent on `new_path` means
     both: it permits only where both are permitted, and forbids where one is forbidden.
@@ -677,7 +679,7 @@ _UNCHECKED = "the schema is too complex to be certain of"
 
 
 def _certain_command(rule: Rule, arguments: JsonObject) -> Judgement | None:
-    """Why a rule that permits does not permit this command after all, or `None`."""
+    """Why a permitting rule does not permit this command after all, or `None`."""
     command = command_of(arguments)
     if command is None:
         return Judgement(rule, Fit.NO, "there is no command in the arguments")

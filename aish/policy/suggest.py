@@ -1,4 +1,4 @@
-"""The narrowest rules that approve the calls that were made, and none that was denied (S8)."""
+"""The narrowest rules that approve the calls that were made, and no denied call (S8)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,26 +30,26 @@ Family = tuple[str, str]
 
 
 def has_wildcard(text: str) -> bool:
-    """Whether a text would be a glob if it stood in a rule."""
+    """Whether a text would be a glob in a rule."""
     return "*" in text or "?" in text
 
 
 def family(value: JsonValue) -> Family | None:
-    """The folder and the ending of a text; `None` for what no glob may stand for."""
+    """The folder and the suffix of a text; `None` if no glob may replace it."""
     if not isinstance(value, str) or not value or len(value) > LONGEST:
         return None
     if has_wildcard(value) or "\\" in value or is_odd(value) or any(map(str.isspace, value)):
         return None
     folder, slash, name = value.rpartition("/")
     if ("://" in value and value.count("/") < _HOST_AT) or "@" in name:
-        # What would vary here is a host, or who gets something.
+        # The variable part here would be a host, or a recipient.
         return None
     ending = _ENDING.search(name)
     return folder + slash, ending[0][1:] if ending else ""
 
 
 def glob_of(texts: Sequence[str]) -> str | None:
-    """A glob that has these texts of one family, or `None` where they share too little."""
+    """A glob that matches these texts of one family, or `None` if they share too little."""
     found = family(texts[0])
     if found is None or not all(family(text) == found for text in texts):
         return None
@@ -58,7 +58,7 @@ def glob_of(texts: Sequence[str]) -> str | None:
     begin = _shared(names)
     rest = [name[len(begin) :] for name in names]
     end = _shared([name[::-1] for name in rest])[::-1]
-    # An ending alone says too little: `*.com` is any host.
+    # A suffix alone is too broad: `*.com` is any host.
     fixed = (folder, *begin, *end)
     if not any(map(_says_something, fixed)):
         return None
@@ -70,7 +70,7 @@ def _says_something(part: str) -> bool:
 
 
 def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The words that all begin with."""
+    """The words that all of them begin with."""
     shortest = min(map(len, rows))
     count = 0
     while count < shortest and all(one[count] == two[count] for one, two in pairwise(rows)):
@@ -111,9 +111,9 @@ def exact_rules(call: Made) -> Iterator[RuleEntry]:
 
 
 def groups(calls: Sequence[Made]) -> Iterator[tuple[Group, RuleEntry | None]]:
-    """The calls of one tool, in groups that one rule with globs can have; `None` for single ones.
+    """The calls of one tool, grouped for one rule with globs each; `None` for single ones.
 
-    Which rule may be used is for the caller to find out.
+    The caller decides which rule may be used.
     """
     parts: dict[object, list[Made]] = {}
     for call in calls:
@@ -146,7 +146,7 @@ def _split(part: list[Made]) -> Iterator[tuple[Group, RuleEntry | None]]:
 
 
 def _kind(call: Made) -> object:
-    """What calls have in common that one rule may have: families of texts, all else as it is."""
+    """The common features of calls for one rule: families of texts, other values unchanged."""
     fields = _fields(call)
     words = _plain_words(call)
     fixed = {"0"} if words is not None else set()
@@ -160,7 +160,7 @@ def _kind(call: Made) -> object:
 
 
 def _fields(call: Made) -> _Fields:
-    """What may vary: the words of a command, by their numbers, or the arguments."""
+    """The parts that may vary: the words of a command by number, or the arguments."""
     words = _plain_words(call)
     if words is None:
         return call.arguments
@@ -178,7 +178,7 @@ def _rule(call: Made, fields: _Fields) -> RuleEntry:
 
 
 def _plain_words(call: Made) -> tuple[str, ...] | None:
-    """The words of a command that no shell would read otherwise."""
+    """The words of a command that a shell would read unchanged."""
     command = command_of(call.arguments) if is_command_tool(call.tool) else None
     words = None if command is None else command.words
     if words is None or any(map(has_metacharacter, words)):
@@ -187,7 +187,7 @@ def _plain_words(call: Made) -> tuple[str, ...] | None:
 
 
 def _spelled_words(command: Command) -> tuple[str, ...] | None:
-    """The words as a pattern that has nothing but them."""
+    """The words as a pattern that matches only them."""
     raw = command.raw
     if command.words is not None:
         words = command.words
@@ -214,7 +214,7 @@ def _by_words(tool: ToolName, words: tuple[str, ...], beside: JsonObject) -> Rul
 def _by_arguments(
     tool: ToolName, arguments: JsonObject, patterns: _Fields | None = None
 ) -> RuleEntry:
-    """Each argument with its value, or with the pattern that stands for it."""
+    """Each argument with its value, or with the pattern that replaces it."""
     pinned = {
         name: value
         for name, value in arguments.items()
@@ -244,7 +244,7 @@ DENIED = "the same call was denied as well"
 
 @frozen
 class LeftOut:
-    """A call that no rule is given for, and the reason in words."""
+    """A call without a suggested rule, and the reason as text."""
 
     call: Made
     why: str
@@ -260,14 +260,14 @@ class Given:
 
 @frozen
 class Suggestion:
-    """What is suggested; `left_out` are calls that no rule is given for."""
+    """The suggested rules; `left_out` are calls without a rule."""
 
     given: tuple[Given, ...]
     left_out: tuple[LeftOut, ...]
 
     @property
     def rules(self) -> tuple[RuleEntry, ...]:
-        """The rules alone."""
+        """Only the rules."""
         return tuple(one.rule for one in self.given)
 
 
@@ -277,7 +277,7 @@ def suggest(made: Sequence[Made], denied: Sequence[Made] = ()) -> tuple[RuleEntr
 
 
 def suggestion(made: Sequence[Made], denied: Sequence[Made] = ()) -> Suggestion:
-    """The same, with the calls that no rule can be given for."""
+    """The same, with the calls that no rule can match."""
     given: list[Given] = []
     left_out: list[LeftOut] = []
     for calls in _by_tool(made).values():
@@ -297,12 +297,12 @@ def suggestion(made: Sequence[Made], denied: Sequence[Made] = ()) -> Suggestion:
 
 
 def stand_in(name: ToolName) -> Tool:
-    """A tool of which only the name is known, and that is trusted with nothing."""
+    """An untrusted tool known by name only."""
     return Tool(name, str(name), "", {}, annotations=Annotations(destructive=True))
 
 
 def _by_tool(made: Sequence[Made]) -> Mapping[ToolName, Mapping[str, Made]]:
-    """The calls of each tool, equal ones once, in the order in which they were made first."""
+    """The calls of each tool, without duplicates, in the order of their first occurrence."""
     found: dict[ToolName, dict[str, Made]] = {}
     for call in made:
         key = canonical([call.arguments, call.unknown])
@@ -311,8 +311,8 @@ def _by_tool(made: Sequence[Made]) -> Mapping[ToolName, Mapping[str, Made]]:
 
 
 def _of_tool(calls: Sequence[Made], denied: Sequence[Made]) -> list[Given | LeftOut]:
-    """What is said of the calls of one tool."""
-    # What was denied is not known where a part of it is masked: no glob is sure not to have it.
+    """The suggestion for the calls of one tool."""
+    # If part of a denied call is masked, it is unknown: any glob might match it.
     sure = not any(_unknown(call) for call in denied)
     said: list[Given | LeftOut] = []
     for group, rule in groups(calls):
@@ -345,7 +345,7 @@ def _approves(policy: Policy, call: Made) -> bool:
 
 
 def _unfit(call: Made) -> str | None:
-    """Why a call cannot be spelled out in a rule."""
+    """Why a call cannot be written as a rule."""
     tool = call.tool
     if not tool.server or not tool.name or "__" in tool.server or has_wildcard(str(tool)):
         return "a rule cannot name this tool alone"

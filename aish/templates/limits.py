@@ -1,4 +1,4 @@
-"""The bounds of F6: what a template may cost, and what went wrong in one, as a sentence."""
+"""The bounds of F6: the cost of a template, and template errors as messages."""
 
 import re
 from collections.abc import Iterable, Mapping, Sized
@@ -60,7 +60,7 @@ def check_operator(operator: str, left: Any, right: Any) -> None:
 
 
 def check_call(function: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Refuse calls of text methods that pad, repeat or format without bound.
+    """Refuse calls of text methods that pad, repeat or format without a bound.
 
     Raises:
         TemplateLimitError: the call would.
@@ -83,19 +83,19 @@ def check_call(function: Any, arguments: tuple[Any, ...], named: Mapping[str, An
 
 
 def check_numbers(*arguments: Any) -> None:
-    """Refuse a width that is huge."""
+    """Refuse a huge width."""
     for argument in arguments:
         if isinstance(argument, int):
             check_size(argument)
 
 
 def check_replaced(text: str, old: Any, new: Any) -> None:
-    """Refuse a replacement that makes a small text a huge one."""
+    """Refuse a replacement that makes a small text huge."""
     check_size(len(text) + text.count(str(old)) * len(str(new)))
 
 
 def check_format(form: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse a format with a huge width: one of its own, or one among the arguments."""
+    """Refuse a format with a huge width, its own or one among the arguments."""
     if _WIDTH.search(form):
         raise TemplateLimitError("a width in the format is too large")
     if "*" in form or ("{" in form and form.count("{") > form.count("}")) or _nested(form):
@@ -110,7 +110,7 @@ def check_size(size: int) -> None:
 
 
 def _nested(form: str) -> bool:
-    """`{:{}}` takes its width from an argument."""
+    """Check `{:{}}`, which takes its width from an argument."""
     return bool(re.search(r"\{[^}]*\{", form))
 
 
@@ -139,7 +139,7 @@ class TemplateError(StepFailedError):
 
 
 def explained(error: Exception, source: str, names: Mapping[str, Any]) -> TemplateError:
-    """Jinja2's and Python's errors as one of ours."""
+    """Errors of Jinja2 and Python as a `TemplateError`."""
     line = getattr(error, "lineno", None) or _line_of(error)
     where = f", line {line}" if line and source.strip().count("\n") else ""
     why, hint = _reason(error, source, names)
@@ -147,7 +147,7 @@ def explained(error: Exception, source: str, names: Mapping[str, Any]) -> Templa
 
 
 def syntax_reason(error: Exception, known_filters: Iterable[str]) -> tuple[str, str | None]:
-    """Why a text is no template, and what may have been meant."""
+    """Why a text is not a template, and what may have been meant."""
     if isinstance(error, RecursionError | MemoryError):
         return "it is too deep or too large", None
     said = (getattr(error, "message", None) or str(error)).rstrip(".")
@@ -166,7 +166,7 @@ def _reason(error: Exception, source: str, names: Mapping[str, Any]) -> tuple[st
 
 
 def _not_defined(error: Any, source: str, names: Mapping[str, Any]) -> tuple[str, str | None]:
-    """The whole name, and the nearest that is there."""
+    """The full name, and the most similar one that is defined."""
     inside, name = error.inside, error.name
     path = "" if inside is None else _path_to(inside, names, source)
     known = names if inside is None else inside
@@ -183,16 +183,16 @@ def _not_defined(error: Any, source: str, names: Mapping[str, Any]) -> tuple[str
 
 
 def _there_is(path: str, known: Mapping[str, Any]) -> str:
-    """What there is instead, as far as it is soon said."""
+    """The names that are defined, if there are few."""
     names = [f"`{str(name)[:_MOST_SHOWN]}`" for name in islice(known, _MOST_NAMED)]
     more = " and others" if len(known) > len(names) else ""
     return f"`{path}` has {', '.join(names)}{more}" if names else f"`{path}` is empty"
 
 
 def _path_to(wanted: Any, names: Mapping[str, Any], source: str) -> str | None:
-    """Where the very object stands among the names, if it does.
+    """The path of this very object among the names, if there is one.
 
-    It may stand in several places (a step's `text` and `output`): the one the template names.
+    It may have several paths (a step's `text` and `output`): the one that the template names.
     """
     ahead: list[tuple[str, Any, int]] = [(name, value, 0) for name, value in names.items()]
     found: list[str] = []
@@ -207,7 +207,7 @@ def _path_to(wanted: Any, names: Mapping[str, Any], source: str) -> str | None:
 
 
 def _line_of(error: Exception) -> int | None:
-    """The line of the template in which an error came up while it was rendered."""
+    """The line of the template in which an error occurred while it was rendered."""
     trace = error.__traceback__
     line = None
     while trace is not None:

@@ -1,7 +1,7 @@
-"""Files of the project's folder, and nothing beside it (F6).
+"""Reads files of the project's folder only (F6).
 
-The name may come out of data, so each part is opened beneath the folder before it, and a link is
-never followed: asking where a path leads and opening it later would leave a gap.
+The name may come from data, so each part is opened below the folder before it, and a link is never
+followed: checking the path first and opening it later would be a race.
 """
 
 import errno
@@ -14,11 +14,11 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class ProjectFileError(Exception):
-    """A file that is not read; the message is the end of a sentence about it."""
+    """A file that cannot be read; the message is the end of a sentence about it."""
 
 
 def project_file(root: Path, name: str, most: int) -> bytes:
-    """What is in a file inside `root`, at most so many bytes.
+    """The contents of a file inside `root`, up to a maximum size.
 
     Raises:
         ProjectFileError: it is outside, out of reach, no plain file, or larger.

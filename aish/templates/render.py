@@ -1,6 +1,7 @@
-"""Templates to text and values; each is rendered once, what it puts in is never source (F6).
+"""Renders templates to text and values; each once, inserted text is never source (F6).
 
-Which names a template reads, as dotted paths: `inputs.since`, `steps.notes.output` (F3, F11).
+Also the names that a template reads, as dotted paths: `inputs.since`, `steps.notes.output` (F3,
+F11).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,9 +35,9 @@ Result = TypeVar("Result")
 
 
 def render(source: str, context: Context) -> str:
-    """The text of a template; `readfile` reads where a context of `ProjectNames` says.
+    """The text of a template; `readfile` reads where a context of `ProjectNames` allows.
 
-    A text without braces is no template and comes back as it is.
+    A text without braces is not a template and is returned unchanged.
 
     Raises:
         TemplateError: a name is not defined, a bound is reached, the template is wrong.
@@ -74,7 +75,7 @@ def render_value(source: str, context: Context) -> JsonValue:
 
 
 def render_tree(value: JsonValue, context: Context) -> JsonValue:
-    """A value with every text in it rendered by `render_value`; keys stand as they are.
+    """A value with every text in it rendered by `render_value`; keys are unchanged.
 
     Raises:
         TemplateError: as for `render`.
@@ -116,7 +117,7 @@ def _only_expression(source: str, context: Context) -> str | None:
 
 
 def _computed(work: Callable[[], Result], seconds: float, source: str, context: Context) -> Result:
-    """What Jinja2 makes of a template, where it can be stopped."""
+    """The result of a Jinja2 template, computed so that it can be stopped."""
     from aish.system.computation import ComputationStoppedError, compute
 
     try:
@@ -136,10 +137,10 @@ def _root(context: Context) -> Path | None:
 
 @lru_cache(maxsize=512)
 def references(source: str) -> frozenset[str]:
-    """The places that `source` reads; a path ends where only running it could tell the rest.
+    """The paths that `source` reads; a path ends where the rest is known only at run time.
 
     Raises:
-        UsageError: it is not a template, or wants something that there is not.
+        UsageError: it is not a template, or uses a feature that does not exist.
     """
     if not is_template(source):
         return frozenset()
@@ -150,7 +151,7 @@ def references(source: str) -> frozenset[str]:
 
 
 def references_of_expression(expression: str) -> frozenset[str]:
-    """The places that an expression without braces reads.
+    """The paths that an expression without braces reads.
 
     Raises:
         UsageError: it is not an expression.

@@ -1,6 +1,6 @@
-"""Jinja2, sandboxed, immutable, strict and bounded, with filters of our own (F6, X10).
+"""Jinja2, sandboxed, immutable, strict and bounded, with additional filters (F6, X10).
 
-Imported only where it is needed.
+Imported only on demand.
 """
 
 import csv as csv_module
@@ -53,7 +53,7 @@ def indent(value: Any, width: int | str = 4, first: bool = False, blank: bool = 
 
 
 def center(value: Any, width: int = 80) -> str:
-    """The text in the middle of `width` columns."""
+    """The text centred in `width` columns."""
     check_numbers(width)
     return text_of(value).center(width)
 
@@ -93,7 +93,7 @@ def wordwrap(value: Any, width: int = 79, wrapstring: str = "\n") -> str:
 
 
 def counted(function: Filter) -> Filter:
-    """A filter of Jinja2's whose numbers are looked at before."""
+    """A filter of Jinja2 whose numbers are checked first."""
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -169,15 +169,15 @@ def readfile_in(root: Path) -> Callable[[object], str]:
     return readfile
 
 
-# Different in each run, or Python's own spelling.
+# Different in each run, or Python's own notation.
 _NO_FILTERS = ("random", "pprint")
 _NO_GLOBALS = ("lipsum",)
-# Filters whose arguments say how much they make.
+# Filters whose arguments determine the size of their result.
 _COUNTED_FILTERS = ("batch", "slice", "truncate", "round")
 
 
 class NotDefinedError(UndefinedError):
-    """A name that nothing defines; `inside` is what it was looked for in."""
+    """A name that is not defined; `inside` is where it was looked up."""
 
     def __init__(self, inside: Any, name: Any, message: str | None = None) -> None:
         super().__init__(message)
@@ -186,7 +186,7 @@ class NotDefinedError(UndefinedError):
 
 
 class Strict(StrictUndefined):
-    """A name that is not defined: every use but `is defined` and `default` is an error."""
+    """An undefined name: every use but `is defined` and `default` is an error."""
 
     __slots__ = ()
 
@@ -197,16 +197,16 @@ class Strict(StrictUndefined):
         name: Any = None,
         exc: Any = UndefinedError,
     ) -> None:
-        # What the sandbox refuses has an exception of its own.
+        # The sandbox has an exception of its own for refused operations.
         said: Any = partial(NotDefinedError, obj, name) if exc is UndefinedError else exc
         super().__init__(hint, obj, name, said)
 
 
 class _BoundedCode(CodeGenerator):
-    """`~` is not an operator that a sandbox may watch, so its code is ours."""
+    """`~` is not an operator that a sandbox can intercept, so its code is replaced here."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # ruff: ignore[invalid-function-name] - Jinja2 calls it by that name
-        """Write a call that counts before it joins."""
+        """Write a call that checks the size before it joins."""
         self.write("environment.concatenated((")
         for part in node.nodes:
             self.visit(part, frame)
@@ -245,7 +245,7 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def concatenated(parts: tuple[Any, ...]) -> str:
-        """What `a ~ b` comes to."""
+        """The result of `a ~ b`."""
         return joined(map(text_of, parts))
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -290,7 +290,7 @@ def compiled_expression(source: str, root: Path | None) -> TemplateExpression:
 
 @lru_cache(maxsize=256)
 def only_expression(source: str) -> str | None:
-    """What stands between the braces of a template, if nothing else stands beside them."""
+    """The expression of a template that consists of nothing else."""
     body = sandbox(None).parse(source).body
     if len(body) != 1 or not isinstance(body[0], nodes.Output):
         return None

@@ -1,6 +1,6 @@
-"""Values as templates take and give them, and templates that only put values in (F6).
+"""Values in templates, and rendering of templates that only insert values (F6).
 
-`{{ inputs.name }}` and no more is rendered without Jinja2.
+A plain `{{ inputs.name }}` is rendered without Jinja2.
 """
 
 import json
@@ -16,17 +16,17 @@ from aish.core.patterns import lazy_pattern
 from aish.templates.limits import TemplateLimitError
 
 _SCALARS = (bool, int, float, type(None))
-# Python makes no text of longer numbers.
+# Python does not convert longer numbers to text.
 _MAX_DIGITS = 4_300
 _MAX_BITS = int(_MAX_DIGITS * log2(10))
 _WORDS = frozenset({"", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "~"})
 
 
 def text_of(value: Any) -> str:
-    """What a value is in the middle of text.
+    """The form of a value in the middle of text.
 
     Raises:
-        TemplateLimitError: it is nothing that text can hold, or a number too large for text.
+        TemplateLimitError: it has no form as text, or a number too large for text.
     """
     if isinstance(value, str):
         return str(value)
@@ -42,7 +42,7 @@ def plain(value: Any) -> JsonValue:
     """The value in JSON's own types: generators become lists, marked-up text becomes text.
 
     Raises:
-        TemplateLimitError: it holds something JSON has no word for, or Python makes no text of.
+        TemplateLimitError: it holds a value with no form in JSON, or too long for text.
     """
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise TemplateLimitError(f"a number of more than {_MAX_DIGITS:,} digits is no text")
@@ -61,7 +61,7 @@ def plain(value: Any) -> JsonValue:
 
 
 def yaml_of(value: Any) -> str:
-    """A value as YAML in block style, without a line end of its own."""
+    """A value as YAML in block style, without a final line end."""
     return "\n".join(_lines(plain(value), ""))
 
 
@@ -82,7 +82,7 @@ def _lines(value: JsonValue, indent: str) -> Iterator[str]:
 
 
 def _yaml_scalar(value: JsonValue) -> str:
-    """A word as it is, other text quoted as JSON does, which YAML reads alike."""
+    """A plain word unchanged, other text quoted as in JSON, which YAML reads alike."""
     if isinstance(value, str):
         plainly = value.replace("_", "").replace("-", "").isalpha() and value[:1].isalpha()
         if plainly and value.isascii() and value.lower() not in _WORDS:
@@ -95,7 +95,7 @@ _PART = r"(?:\.[A-Za-z][A-Za-z0-9_]*|\[[0-9]{1,6}\])"
 _PLACE = lazy_pattern(rf"\{{\{{[ ]*([A-Za-z][A-Za-z0-9_]*{_PART}*)[ ]*\}}\}}")
 _STEP = lazy_pattern(r"[A-Za-z][A-Za-z0-9_]*|\[[0-9]+\]")
 _MARKS = ("{{", "{%", "{#")
-# Names that mean something to Jinja2 itself.
+# Names with a meaning in Jinja2 itself.
 _RESERVED = frozenset(
     {"true", "false", "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else"}
 )
@@ -110,8 +110,8 @@ def is_template(source: str) -> bool:
 
 @lru_cache(maxsize=512)
 def parts_of(source: str) -> tuple[str | NamePath, ...] | None:
-    """Text and places in turn, or `None` where it takes Jinja2 to tell."""
-    # Jinja2 makes every line end a LF.
+    """Alternating text and paths, or `None` if only Jinja2 can parse it."""
+    # Jinja2 converts every line end to LF.
     if "\r" in source:
         return None
     parts: list[str | NamePath] = []
@@ -129,7 +129,7 @@ def parts_of(source: str) -> tuple[str | NamePath, ...] | None:
 
 
 def look_up(path: NamePath, context: Mapping[str, JsonValue]) -> tuple[bool, JsonValue]:
-    """Whether the place is there as plain JSON, and what stands there."""
+    """Whether the path exists as plain JSON, and its value."""
     value: JsonValue = context
     for key in path:
         if isinstance(key, str):
