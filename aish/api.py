@@ -1,9 +1,9 @@
 """Pipelines from Python: the same run as `aish run`, without a command line around it.
 
-    from aish.api import arun, run
+from aish.api import arun, run
 
-    result = run("task.yaml", inputs={"since": "v1"})
-    result = await arun("task.yaml", replay=True)
+Nothing is printed, no signal is handled, stdin is not read. A run that has started returns a
+`Result`, whatever its status; errors before the start are raised, as in `aish.core.errors`.
 
 Nothing is printed, no signal is taken, stdin is not read. A run that has begun gives a `Result`,
 however it ends; what keeps it from beginning is raised, as in `aish.core.errors`.
@@ -65,10 +65,10 @@ _LIVE = "`replay=True` and `record=True` take the `cassette:` of the file"
 
 @frozen
 class Result:
-    """How a run ended: the object of `aish run --format json`, field by field.
+    """Result of a run: the object of `aish run --format json`, field by field.
 
-    `steps` has what each step came to, by its id, with `items` where it has any. `cost_usd` of
-    `None` is unknown. `folder` is the run's own, `None` where nothing is kept.
+    `steps` has the result of each step, by its id, with `items` if it has any. `cost_usd` of `None`
+    is unknown. `folder` is the run's own, `None` if nothing is kept.
     """
 
     v: int
@@ -90,14 +90,14 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended with 0."""
+        """Whether the exit code is 0."""
         return self.exit.code == ExitCode.OK
 
     def raise_for_exit(self) -> Self:
-        """The same result, if the run ended with 0.
+        """The same result, if the exit code is 0.
 
         Raises:
-            RunFailedError: it did not.
+            RunFailedError: it is not.
         """
         if not self.ok:
             raise RunFailedError(self)
@@ -105,7 +105,7 @@ class Result:
 
 
 class RunFailedError(AishError):
-    """A run that was to end with 0 and did not; `result` is all of it."""
+    """A run that was expected to succeed and did not; `result` is its result."""
 
     code = "run_failed"
 
@@ -149,7 +149,7 @@ def run(
 ) -> Result:
     """Run a pipeline file to its end; `options` are those of `Options`.
 
-    From any thread; where an event loop is running, `await arun(…)` does not block it.
+    May be called from any thread; in a running event loop, use `await arun(…)`.
 
     Raises:
         PipelineError: the file cannot be run; `problems` has all that is wrong with it.
@@ -174,7 +174,7 @@ def run(
 async def arun(
     file: PathLike, inputs: Mapping[str, object] | None = None, **options: Unpack[Options]
 ) -> Result:
-    """As `run`, in the event loop that is running; any number of them at the same time.
+    """Like `run`, in the running event loop; any number of them at the same time.
 
     A task that is cancelled ends its run, and the children of it; its journal then ends without
     `run.finished`, and `aish run --resume` continues it.
@@ -187,7 +187,7 @@ async def arun(
     if unknown:
         raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
     with as_guest():
-        # Reading and checking a file takes its time: a loop has other things to do.
+        # Reading and checking a file takes time that the event loop needs.
         prepared = await to_thread.run_sync(_prepared, Path(file), inputs or {}, options)
         return await _executed(prepared, options)
 
@@ -233,7 +233,7 @@ def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prep
 
 
 def _as_json(inputs: Mapping[str, object]) -> dict[str, JsonValue]:
-    """What Python calls JSON, as JSON: tuples are lists, and nothing is shared with the caller."""
+    """A Python value as JSON: tuples become lists, and nothing is shared with the caller."""
     values: dict[str, JsonValue] = {}
     for name, value in inputs.items():
         try:
@@ -349,7 +349,7 @@ def _has_items(plan: Plan) -> bool:
 
 
 class _Gathered:
-    """A sink that makes the result of what happened."""
+    """A sink that builds the result from the events."""
 
     name = "the result"
     deltas = False
@@ -365,12 +365,12 @@ class _Gathered:
             self._finished = stamped.event
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def result(self, lost: Sequence[str]) -> Result:
         """The result of the run that has ended; the items' file is still open.
 
-        A run that went well and whose record is `lost` has failed, as with `aish run`.
+        A run that succeeded and whose record is `lost` has failed, as with `aish run`.
         """
         assert self._finished is not None, "a run ends with `run.finished`"
         row: dict[str, Any] = dict(self._fold.result(self._finished))
@@ -387,7 +387,7 @@ class _Gathered:
 
 
 class _Hearer:
-    """A sink that hands events to the caller, whose error ends the run."""
+    """A sink that passes events to the caller, whose exception ends the run."""
 
     name = "the caller's `on_event`"
     deltas = True
@@ -403,17 +403,17 @@ class _Hearer:
             return
         try:
             self._hear(to_object(stamped))
-        except Exception as error:  # ruff: ignore[blind-except] - it is the caller's, who gets it back
+        except Exception as error:  # ruff: ignore[blind-except] - it is raised again for the caller
             self.error = error
             if self._end is not None:
                 self._end(ExitCode.INTERRUPTED)
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     @contextmanager
     def lend(self, end: End) -> Generator[Interrupt]:
-        """Ends the run as a signal would; signals are the caller's own."""
+        """Ends the run as a signal would; signals belong to the caller."""
         seen = Interrupt()
 
         def ended(code: ExitCode) -> None:

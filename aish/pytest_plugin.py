@@ -1,6 +1,6 @@
 """`pytest --aish`: each case of the `tests:` of a pipeline is a test of pytest.
 
-Found by pytest wherever aish is installed, so it imports nothing of it before it is asked for.
+Pytest loads it wherever aish is installed, so it imports nothing of aish before it is needed.
 """
 
 from collections.abc import Iterable
@@ -23,14 +23,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collect pipelines where that was asked for, and only then."""
+    """Collect pipelines if that was requested, and only then."""
     config.addinivalue_line("markers", "aish: a case of the `tests:` of an aish pipeline")
     if config.getoption("aish_pipelines"):
         config.pluginmanager.register(_Collecting(), "aish_pipelines")
 
 
 class _Collecting:
-    """The part of the plugin that is there with `--aish` alone."""
+    """The part of the plugin that is registered with `--aish` only."""
 
     @staticmethod
     def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "PipelineFile | None":
@@ -60,7 +60,7 @@ class PipelineFile(pytest.File):
 
         file = load_file(self.path)
         if file.pipeline is None:
-            # One in a folder may be a base of others, with half of what it takes.
+            # A file in a folder may be a base of others, without everything that a run needs.
             if may_have_tests(self.path):
                 raise self.CollectError("\n".join(file.problems))
             return
@@ -83,7 +83,7 @@ class PipelineCase(pytest.Item):
         """Run it.
 
         Raises:
-            CaseFailedError: it did not pass.
+            CaseFailedError: the case did not pass.
         """
         from aish.features.testing.case import run_case
         from aish.system.guest import as_guest
@@ -94,7 +94,7 @@ class PipelineCase(pytest.Item):
             raise CaseFailedError(outcome)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What did not hold, as `aish test` tells it; of anything else the traceback."""
+        """The failures as `aish test` reports them; for any other exception the traceback."""
         if not isinstance(excinfo.value, CaseFailedError):
             return super().repr_failure(excinfo, style)
         from aish.cli.case_report import explanation
@@ -106,7 +106,7 @@ class PipelineCase(pytest.Item):
         return "\n".join(map(for_ci_log, (*told, "", where)))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the case stands."""
+        """The position of the case."""
         return self.path, self.line - 1, self.name
 
     def _shown(self, path: Path) -> str:
@@ -115,7 +115,7 @@ class PipelineCase(pytest.Item):
 
 
 class CaseFailedError(Exception):
-    """A case did not pass; `outcome` says how it ended."""
+    """A case did not pass; `outcome` is its result."""
 
     def __init__(self, outcome: Any) -> None:
         super().__init__(outcome.reason or "expectations do not hold")

@@ -1,9 +1,9 @@
-"""From words to the keyword arguments of a command, without typer, as far as they are plain.
+"""Parses plain command lines into the keyword arguments of a command, without typer.
 
 Plain are options and arguments that the command has, each with a value of its type. Importing typer
-for them would be a ninth of a short run's start (docs/decisions/0011). For everything else, help,
-completion and every mistake, `plain_arguments` answers `None`, and `typer_parser` is asked, which
-reads the same declarations; a test holds that both make the same of a line.
+for them would take a ninth of a short run's start (docs/decisions/0011). For everything else, help,
+completion and every usage error, `plain_arguments` returns `None`, and `typer_parser` is used,
+which reads the same declarations; a test checks that both parse a line in the same way.
 """
 
 import inspect
@@ -23,14 +23,14 @@ from aish.core.frozen import frozen
 FILES_OWN = "cassette:"
 """Stands for the cassette that the pipeline file names."""
 
-# An id of a run, or its end: no name of a pipeline file, which has a dot or a slash in it.
+# A run id or its end: not the name of a pipeline file, which contains a dot or a slash.
 _RUN_ID = r"[0-9A-Za-z][0-9A-Za-z-]*\Z"
 _PATH = r"[^-]"
-# Only behind a `=`: what follows is a path of its own.
+# Only after a `=`: the next word is an argument of its own.
 _NOTHING = r"(?!)"
 
-# Options that may stand alone: the command, and for each of them what it means alone, and what the
-# next word has to look like to be its value.
+# Options whose value is optional: the command, and for each of them its default value and a pattern
+# that the next word must match to be its value.
 _ALONE: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "run": {
         "--resume": ("latest", _RUN_ID),
@@ -61,7 +61,7 @@ def completed(argv: Sequence[str]) -> list[str]:
 
 @frozen
 class Parameter:
-    """One of the command line: `kind` is the type of a value, `many` whether there may be more."""
+    """One of the command line: `kind` is the type of a value, `many` whether it can be repeated."""
 
     name: str
     annotation: Any
@@ -72,7 +72,7 @@ class Parameter:
 
 
 def parameters(command: Callable[..., int]) -> Iterator[Parameter]:
-    """What the command line sees of a command: the fields of a group where it takes a group."""
+    """The command-line parameters of a command: the fields of a group if it takes a group."""
     for one in inspect.signature(command).parameters.values():
         if not is_dataclass(one.annotation):
             yield _parameter(one.name, one.annotation, one.default)
@@ -83,7 +83,7 @@ def parameters(command: Callable[..., int]) -> Iterator[Parameter]:
 
 
 def called(command: Callable[..., int], given: Mapping[str, Any]) -> partial[int]:
-    """The call with these arguments, those of a group put together."""
+    """The call with these arguments, those of a group combined."""
     left = dict(given)
     groups = {
         one.name: one.annotation(**{f.name: left.pop(f.name) for f in fields(one.annotation)})
@@ -94,7 +94,7 @@ def called(command: Callable[..., int], given: Mapping[str, Any]) -> partial[int
 
 
 def plain_arguments(command: Callable[..., int], words: Sequence[str]) -> dict[str, Any] | None:
-    """What the command is called with, if `words` are plain."""
+    """The arguments of the command, if `words` are plain."""
     known = tuple(parameters(command))
     try:
         given, positional = _options(known, words)
@@ -106,11 +106,11 @@ def plain_arguments(command: Callable[..., int], words: Sequence[str]) -> dict[s
 
 
 class _NotPlainError(Exception):
-    """Typer has to say what a word means."""
+    """Typer has to parse the word."""
 
 
 def _options(known: Sequence[Parameter], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The values of options, and the words that belong to none."""
+    """The values of options, and the words that belong to none of them."""
     options = {name: one for one in known for name in getattr(one.declared, "names", ())}
     values: dict[str, Any] = {}
     positional: list[str] = []
@@ -159,7 +159,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
 
 
 def _value(one: Parameter, text: str) -> Any:
-    """The value that a word stands for."""
+    """The value of a word."""
     if one.kind is str:
         return text
     if one.kind is Path:

@@ -1,4 +1,4 @@
-"""Exceptions become a sentence, a hint and an exit code; the only place that does so."""
+"""Turns exceptions into a message, a hint and an exit code; the only place that does so."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 
 def guarded(call: Callable[[], int], *, verbose: bool) -> int:
-    """Run `call`; whatever it raises ends as an exit code of design 1.3, never a traceback."""
+    """Run `call`; every exception becomes an exit code of design 1.3, never a traceback."""
     try:
         code = call()
     except AishError as error:
@@ -29,13 +29,13 @@ def guarded(call: Callable[[], int], *, verbose: bool) -> int:
         code = int(ExitCode.OK)
     except OSError as error:
         code = _surroundings(error, verbose=verbose)
-    except Exception as error:  # ruff: ignore[blind-except] - the last door: a bug must not print a traceback
+    except Exception as error:  # ruff: ignore[blind-except] - the outermost handler: a bug must not print a traceback
         code = _internal(error, verbose=verbose)
     return _flushed(code)
 
 
 def report(error: AishError) -> None:
-    """Print what happened, where, and what to do next."""
+    """Print the error, its place and a hint."""
     if isinstance(error, PipelineError):
         from aish.cli.problems import ProblemPrinter
 
@@ -49,17 +49,17 @@ def report(error: AishError) -> None:
 
 
 def say(text: str) -> None:
-    """Lines for people, on stderr; foreign text steers neither terminal nor CI runner (X2, X3)."""
+    """Lines for people, on stderr; untrusted text cannot control terminal or CI runner (X2, X3)."""
     try:
         sys.stderr.write(for_ci_log(text) + "\n")
         sys.stderr.flush()
     except OSError:
-        # Nobody is left to tell; the exit code still speaks.
+        # Stderr is closed; the exit code still reports the error.
         return
 
 
 def _surroundings(error: OSError, *, verbose: bool) -> int:
-    """A full disk and too many open files are no bug; any other error of the system is one."""
+    """A full disk and too many open files are not bugs; any other error of the system is one."""
     if lacks_descriptors(error):
         report(AishError(MANY_FILES, hint=MANY_FILES_HINT))
         return int(ExitCode.FAILED)
@@ -93,7 +93,7 @@ def _write_log(text: str) -> Path | None:
 
 
 def _flushed(code: int) -> int:
-    """Flush now, so that a reader who left is no traceback at the interpreter's end."""
+    """Flush now, so that a closed output causes no traceback when the interpreter exits."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -111,5 +111,5 @@ def _flushed(code: int) -> int:
 
 
 def _discard(stream: TextIO) -> None:
-    """Let what the stream still holds go nowhere."""
+    """Discard what the stream still buffers."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

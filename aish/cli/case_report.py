@@ -1,4 +1,4 @@
-"""What `aish test` tells: a line or a dot per case, then what went wrong, then a sum.
+"""Output of `aish test`: a line or a dot per case, then the failures, then a summary.
 
 For programs: one JSON object, one JUnit file (C12). Names, answers and messages come from files and
 models; each passes `for_ci_log` (X2, B13).
@@ -34,7 +34,7 @@ _WIDEST = 100
 
 @frozen
 class Manners:
-    """How much is said, and in which colours."""
+    """Verbosity and colours."""
 
     look: Look
     quiet: bool = False
@@ -42,7 +42,7 @@ class Manners:
 
 
 def manners_for(out: TextIO, environ: Mapping[str, str], *, quiet: bool, verbose: bool) -> Manners:
-    """Colours at a terminal only, and not in a CI log unless it asks for them."""
+    """Colours at a terminal only, and not in a CI log unless it enables them."""
     look = look_of(out, environ)
     in_ci = environ.get("CI", "").lower() in {"1", "true", "yes"}
     if in_ci and environ.get("FORCE_COLOR", "") in {"", "0", "false"}:
@@ -51,7 +51,7 @@ def manners_for(out: TextIO, environ: Mapping[str, str], *, quiet: bool, verbose
 
 
 class CaseLines:
-    """Tells of each case as it ends; a reader who has left misses the rest, and no more."""
+    """Prints each case as it ends; a closed output loses the rest and nothing else."""
 
     def __init__(self, out: TextIO, manners: Manners) -> None:
         self._out = out
@@ -59,7 +59,7 @@ class CaseLines:
         self._column = 0
 
     def recording(self, cassette: str) -> None:
-        """A cassette is about to be recorded, which may take a while."""
+        """A cassette will be recorded, which may take a while."""
         if not self._manners.quiet:
             self._print(f"recording {_line(cassette)}")
 
@@ -78,7 +78,7 @@ class CaseLines:
                 self._print(f"  {mark} {_line(f'{one.kind}: {one.message}')}")
 
     def close(self, session: Session) -> None:
-        """All have: what went wrong, and what it comes to."""
+        """Print the failures and the summary."""
         if self._column:
             self._print("")
         for line in closing_lines(session, self._manners):
@@ -119,7 +119,7 @@ def closing_lines(session: Session, manners: Manners) -> Iterator[str]:
 
 
 def explanation(outcome: Outcome, *, verbose: bool = False) -> Iterator[str]:
-    """Why a case did not pass: what its expectations found, how its run ended."""
+    """Why a case did not pass: the failed expectations, the result of its run."""
     for one in outcome.unmet:
         yield f"{one.where} {one.kind}: {one.message}"
     if outcome.verdict == "failed" and outcome.code is not ExitCode.OK:
@@ -176,18 +176,18 @@ def _line(text: str) -> str:
 
 
 def rule(look: Look, title: str, sign: str) -> str:
-    """A title in a line of signs."""
+    """A title within a line of characters."""
     width = min(look.width, _WIDEST)
     return f" {title} ".center(width, sign) if len(title) + 4 < width else f"{sign} {title} {sign}"
 
 
 _VERSION = 1
-# Of a file that cannot be loaded there is no case to name.
+# A file that cannot be loaded has no case to name.
 _WHOLE = "(the file)"
 
 
 def session_json(session: Session) -> JsonObject:
-    """Everything about a session; keys are only ever added."""
+    """Everything about a session; keys are only added in later versions."""
     verdicts = [tried.outcome.verdict for tried in session.tried]
     return {
         "v": _VERSION,
@@ -227,7 +227,7 @@ def _case_json(tried: Tried) -> JsonValue:
 
 
 def write_junit(path: Path, session: Session) -> None:
-    """Write the JUnit file, whole or not at all."""
+    """Write the JUnit file, completely or not at all."""
     atomic_write(path, junit_xml("aish test", _suites(session)), shared=True)
 
 
@@ -264,7 +264,7 @@ def _case(tried: Tried) -> CaseResult:
 
 
 def _troubles(outcome: Outcome) -> Iterable[Trouble]:
-    """At most one: many readers know no more of a case."""
+    """At most one: many readers support only one per case."""
     if outcome.verdict == "passed":
         return
     text = "\n".join(explanation(outcome, verbose=True))

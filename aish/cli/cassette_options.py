@@ -1,6 +1,6 @@
-"""From the flags of a command line to the cassette of a run (C7).
+"""From the options of a command line to the cassette of a run (C7).
 
-Imported only where there is such a flag: a plain run does not look at `cassette:`.
+Imported only if there is such an option: a plain run ignores `cassette:`.
 """
 
 from pathlib import Path
@@ -29,10 +29,10 @@ _OWN = "name one with `cassette: PATH` in the file"
 
 
 def session_of(pipeline: Pipeline, flags: CassetteOptions) -> CassetteSession:
-    """What `aish run` plays from or records to.
+    """The cassette session that `aish run` replays from or records to.
 
     Raises:
-        UsageError: the flags contradict each other, or no cassette is named.
+        UsageError: the options contradict each other, or no cassette is named.
         CassetteFileError: the cassette cannot be read.
     """
     path, mode = _place_and_mode(pipeline, flags)
@@ -56,7 +56,7 @@ def session_of(pipeline: Pipeline, flags: CassetteOptions) -> CassetteSession:
 def recording_of(
     pipeline: Pipeline, path: Path | None, *, keep_failed: bool = False
 ) -> CassetteSession:
-    """What `aish record` records to: `path`, or what the file names.
+    """The cassette session that `aish record` records to: `path`, or the one that the file names.
 
     Raises:
         UsageError: neither names a cassette.
@@ -135,7 +135,7 @@ def _needy(flags: CassetteOptions) -> str:
 
 
 def _settings(pipeline: Pipeline, path: Path | None) -> CassetteSettings:
-    """The file's own, for whatever path: they tell what is volatile and what is no secret."""
+    """The file's own settings, for any path: they say what is volatile and what is not a secret."""
     own = pipeline.cassette
     if own is None:
         assert path is not None, "the callers have one or the other"

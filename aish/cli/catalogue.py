@@ -1,4 +1,4 @@
-"""The commands, one row each. Modules are imported when asked for."""
+"""The commands, one row each. Modules are imported on use."""
 
 from collections.abc import Sequence
 
@@ -140,7 +140,7 @@ GROUPS = {
 
 
 def find_command(argv: Sequence[str]) -> tuple[Command | None, Sequence[str]]:
-    """The command that the words begin with, and the words after it."""
+    """The command at the beginning of the words, and the words after it."""
     group = argv[0] if argv and argv[0] in GROUPS else None
     named = argv if group is None else argv[1:]
     for row in COMMANDS:

@@ -1,6 +1,6 @@
-"""`--cluster`: whether items can be run where it says, and what opens the way there (B7).
+"""`--cluster`: checks that items can be run there, and connects to it (B7).
 
-Imported only where it is asked for.
+Imported only on request.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ from aish.policy.gate import Staging
 def cluster_of(
     asked: ClusterOptions, *, with_cassette: bool, asks: bool, retry_unknown: bool
 ) -> Callable[[RunFolder], OpenCarrier]:
-    """What opens the cluster for a run, once its folder is there.
+    """The function that connects a run to the cluster, once its folder exists.
 
     Raises:
-        UsageError: there is no such cluster; or something is not installed; or a cassette is used.
+        UsageError: there is no such cluster, a package is not installed, or a cassette is used.
     """
     if asked.cluster is None:
         raise UsageError(

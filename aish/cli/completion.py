@@ -1,7 +1,7 @@
-"""What the shell completes beside commands and options: runs, models, tools (of a file).
+"""Shell completion beside commands and options: runs, models, tools (of a file).
 
-Nothing is contacted and nothing is said: what cannot be read completes to nothing. Imported when
-something is completed.
+Nothing is contacted or printed: what cannot be read has no completions. Imported when something is
+completed.
 """
 
 import os
@@ -38,7 +38,7 @@ def run_ids(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def model_aliases(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """The models of the file that stands on the command line, each with its name."""
+    """The models of the file on the command line, each with its name."""
     pipeline = _pipeline(ctx)
     models = {} if pipeline is None else pipeline.models
     return [
@@ -49,12 +49,12 @@ def model_aliases(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 
 def tool_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The tools of the file as `alias__tool`, as far as they are known without asking a server."""
+    """The tools of the file as `alias__tool`, as far as known without contacting a server."""
     return [name for name in _tools(ctx) if name.startswith(incomplete)]
 
 
 def tool_globs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The same and, for rules, all tools of a server."""
+    """The same and, for rules, patterns for all tools of a server."""
     pipeline = _pipeline(ctx)
     servers = () if pipeline is None else pipeline.servers
     globs = (*(f"{alias}__*" for alias in servers), "shell__run")
@@ -75,7 +75,7 @@ def _tools(ctx: typer.Context) -> Iterator[str]:
         names = [name for name in _own(entry.pack) if _is_shown(name, entry.tools, entry.exclude)]
         yield from (f"{alias}__{name}" for name in names if f"{alias}__{name}" not in locked)
         if not names and not any(name.startswith(f"{alias}__") for name in locked):
-            # Only its server could tell, and is not asked.
+            # Only its server knows them, and is not contacted.
             yield f"{alias}__"
 
 
@@ -92,7 +92,7 @@ def _is_shown(name: str, tools: tuple[str, ...], exclude: tuple[str, ...]) -> bo
 
 
 def _pipeline(ctx: typer.Context) -> Pipeline | None:
-    """The file that was typed already, if it can be read."""
+    """The pipeline file on the command line, if it can be read."""
     file = ctx.params.get("file") or _typed_file()
     with suppress(AishError, OSError):
         return read_pipeline(Path(file)).pipeline if isinstance(file, (str, Path)) else None
@@ -100,7 +100,7 @@ def _pipeline(ctx: typer.Context) -> Pipeline | None:
 
 
 def _typed_file() -> str | None:
-    """The same out of the line itself: behind an option without its value nothing is parsed."""
+    """The same from the raw line: after an option without its value nothing is parsed."""
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     names = (word.strip("'\"") for word in line.split())
     return next((name for name in names if name.endswith((".yaml", ".yml"))), None)

@@ -1,4 +1,4 @@
-"""`--github` for a run: where its steps stand, and what its journal tells (B11)."""
+"""`--github` for a run: positions of its steps, and reports from its journal (B11)."""
 
 import os
 import sys
@@ -15,18 +15,18 @@ Spots = Mapping[str, Spot]
 
 
 def github_of(pipeline: Pipeline | None) -> GitHub:
-    """What tells GitHub of a run of `pipeline`; of a past run the file may be another by now."""
+    """The GitHub report of a run of `pipeline`; of a past run the file may have changed since."""
     spots = {} if pipeline is None else spots_of(pipeline)
     return GitHub(job(), spots, annotated_file)
 
 
 def job() -> Job:
-    """The step of GitHub Actions that we are."""
+    """The GitHub Actions step in which we run."""
     return Job(os.environ, sys.stderr, lambda said: say(f"warning: {said}"))
 
 
 def spots_of(pipeline: Pipeline) -> Spots:
-    """Where each step stands in its file, as GitHub names files."""
+    """The position of each step in its file, with GitHub's file names."""
     spots = {}
     for number, step in enumerate(pipeline.steps):
         place = lookup_position(pipeline, f"steps[{number}]")
@@ -35,12 +35,12 @@ def spots_of(pipeline: Pipeline) -> Spots:
 
 
 def annotated_file(path: str) -> str:
-    """A file that a run annotates: its path begins at the top of the repository already."""
+    """A file that a run annotates: its path is already relative to the repository."""
     return file_in_repository(path) if Path(path).is_absolute() else path
 
 
 def file_in_repository(file: str) -> str:
-    """The path from the folder in which the job has its repository."""
+    """The path relative to the folder in which the job has its repository."""
     whole = Path(file).absolute()
     root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
     return str(whole.relative_to(root)) if whole.is_relative_to(root) else file

@@ -1,7 +1,7 @@
-"""`aish test --live` for people and programs: the table, the object, the JUnit and HTML files.
+"""Output of `aish test --live`: the table, the JSON object, the JUnit and HTML files.
 
 One row for each case, one column for each model. Names, answers and messages come from files and
-models; each passes `for_ci_log`, `for_html` or what else its place needs (X2, B13).
+models; each passes `for_ci_log`, `for_html` or the function for its output (X2, B13).
 """
 
 import base64
@@ -45,7 +45,7 @@ from aish.reports.figures import cost_text
 from aish.reports.markup import Markup, block, joined, tag
 from aish.system.files import atomic_write
 
-# The model of a column where none was named.
+# The model of a column if none was named.
 _OF_FILE = "as in the file"
 _WORDS: Mapping[str, str] = {
     "passed": "passed",
@@ -67,7 +67,7 @@ _CHANGES = {"worse": "worse", "better": "better"}
 
 @frozen
 class LiveAsked:
-    """What the command line said of the whole."""
+    """The command-line options of the whole."""
 
     paths: Sequence[Path]
     keyword: str
@@ -84,7 +84,7 @@ class LiveAsked:
 
 @frozen
 class LiveReport:
-    """Everything there is to tell; `broken` are files that could not be loaded."""
+    """All results; `broken` are files that could not be loaded."""
 
     matrix: Matrix
     broken: tuple[PipelineFile, ...] = ()
@@ -92,7 +92,7 @@ class LiveReport:
 
     @property
     def code(self) -> ExitCode:
-        """The exit code of it all: the first that applies, in the order of design 11."""
+        """The exit code: the first that applies, in the order of design 11."""
         codes = set(live_exit(self.matrix))
         if self.broken:
             codes.add(ExitCode.USAGE)
@@ -102,10 +102,10 @@ class LiveReport:
 
 
 def live_wish(given: LiveOptions, *, width: int | None, stop_first: bool) -> LiveWish:
-    """What is wanted of the runs.
+    """The requested runs.
 
     Raises:
-        UsageError: a duration is none.
+        UsageError: a duration is invalid.
     """
     options = look_options(
         given.allow, given.deny, allow_broad_root=given.broad_root, lock=given.lock
@@ -122,7 +122,7 @@ def live_wish(given: LiveOptions, *, width: int | None, stop_first: bool) -> Liv
 
 
 def test_live(asked: LiveAsked) -> int:
-    """Run the cases on the models, tell of them, and say how it ended.
+    """Run the cases on the models, report them, and return the exit code.
 
     Raises:
         UsageError: there is no case, no such model, or a file cannot be read or written.
@@ -135,7 +135,7 @@ def test_live(asked: LiveAsked) -> int:
         if path is not None:
             check_writable(path, option)
     baseline = None if asked.baseline is None else read_baseline(asked.baseline)
-    # One object alone goes to stdout; what people read goes to stderr then.
+    # In this case only the object goes to stdout, and text for people to stderr.
     out = sys.stderr if asked.json else sys.stdout
     manners = manners_for(out, os.environ, quiet=asked.quiet, verbose=asked.verbose)
     found = find_cases(find_files(asked.paths), asked.keyword)
@@ -156,7 +156,7 @@ def test_live(asked: LiveAsked) -> int:
 
 
 def _written(asked: LiveAsked, report: LiveReport) -> ExitCode:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     code = report.code
     files: list[tuple[str, Path | None, bytes]] = []
     if asked.junit is not None:
@@ -185,12 +185,12 @@ def _written(asked: LiveAsked, report: LiveReport) -> ExitCode:
 
 
 def model_name(model: str | None) -> str:
-    """A column's name."""
+    """The name of a column."""
     return _OF_FILE if model is None else model
 
 
 class _Lines:
-    """Tells of each case as it ends, and of all at the end."""
+    """Prints each case as it ends, and the summary at the end."""
 
     def __init__(self, out: TextIO, manners: Manners) -> None:
         self._out = out
@@ -208,7 +208,7 @@ class _Lines:
                 self._print(f"  {'ok' if one.ok else 'no'} {_line(f'{one.kind}: {one.message}')}")
 
     def close(self, report: LiveReport) -> None:
-        """All have."""
+        """All cases have ended."""
         for line in closing_lines(report, self._manners):
             self._print(line)
 
@@ -219,7 +219,7 @@ class _Lines:
 
 
 def closing_lines(report: LiveReport, manners: Manners) -> Iterator[str]:
-    """The table, what went wrong, and what it comes to."""
+    """The table, the failures and the summary."""
     look, matrix = manners.look, report.matrix
     bad = [cell for cell in matrix.cells if cell.verdict in {"failed", "error", "unreachable"}]
     if bad or report.broken:
@@ -300,7 +300,7 @@ def live_summary(report: LiveReport) -> str:
 
 
 def live_json(report: LiveReport) -> JsonObject:
-    """Everything about it; keys are only ever added. It is what a baseline is."""
+    """All results; keys are only added in later versions. A baseline has the same form."""
     matrix, comparison = report.matrix, report.comparison
     return {
         "v": VERSION,
@@ -439,7 +439,7 @@ tfoot th,tfoot td{border-top:2px solid currentColor;border-bottom:0}
 
 
 def live_html(report: LiveReport) -> bytes:
-    """One file that reaches for nothing and runs no script (X3)."""
+    """One file that loads nothing and runs no script (X3)."""
     digest = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'"
     head = joined(
@@ -529,7 +529,7 @@ def of_model(matrix: Matrix, model: str | None) -> list[Cell]:
 
 
 def _passed_text(cells: Sequence[Cell]) -> str:
-    """Of those that could be tried; what could not be asked says nothing of the model's answers."""
+    """Passed of those that were tried; unreachable cases say nothing about the model's answers."""
     tried = [cell for cell in cells if cell.verdict in {"passed", "failed", "error"}]
     return f"{sum(cell.verdict == 'passed' for cell in tried)} of {len(tried)}"
 
@@ -545,7 +545,7 @@ def _cell_text(cell: Cell, comparison: Comparison | None) -> str:
 
 
 def _figures(cell: Cell) -> tuple[str, ...]:
-    """Cost and time, of what was run."""
+    """Cost and time of the cases that were run."""
     if cell.verdict == "not_run" and cell.folder is None:
         return ()
     return cost_text(cell.cost_usd), seconds_text(cell.outcome.seconds)

@@ -21,7 +21,7 @@ def _run(argv: Sequence[str]) -> int:
         given = plain_arguments(command, words)
         if given is not None:
             return called(command, given)()
-    # Help, completion, and mistakes.
+    # Help, completion and usage errors.
     from aish.cli.typer_parser import parsed_call
 
     return parsed_call(argv)()

@@ -1,9 +1,9 @@
-"""Options and arguments, as commands declare them; those that several commands share, once.
+"""Options and arguments of commands; those that several commands share are declared once.
 
 A command's parameter is `Annotated[TYPE, Option(...)] = DEFAULT`. The declarations are data, which
 both parsers of the command line read: `arguments` and, for everything else, `typer_parser`. The
 commands that run a pipeline take theirs in groups: a parameter whose type is one of the dataclasses
-below stands for an option for each of its fields.
+below means an option for each of its fields.
 """
 
 from enum import StrEnum
@@ -14,7 +14,7 @@ from aish.core.frozen import frozen
 
 
 class Details(TypedDict, total=False):
-    """What is said of an option or argument; `completes` names a function of `completion`."""
+    """Help of an option or argument; `completes` names a function of `completion`."""
 
     metavar: str
     help: str
@@ -24,7 +24,7 @@ class Details(TypedDict, total=False):
 
 
 class Option:
-    """An option with its names; where it has a type of flag, it takes no value."""
+    """An option with its names; if its type is a flag, it takes no value."""
 
     def __init__(self, *names: str, **details: Unpack[Details]) -> None:
         self.names = names
@@ -32,7 +32,7 @@ class Option:
 
 
 class Argument:
-    """A word that has no name; the last one of a command may be a list."""
+    """A positional argument; the last one of a command may be a list."""
 
     def __init__(self, **details: Unpack[Details]) -> None:
         self.details = details
@@ -47,14 +47,14 @@ class Format(StrEnum):
 
 
 class Report(StrEnum):
-    """What a command that only looks prints."""
+    """Output format of commands that only inspect."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class LockUse(StrEnum):
-    """What it means that something is not as the lock file pins it."""
+    """Handling of differences from the lock file."""
 
     ENFORCE = "enforce"
     WARN = "warn"
@@ -194,7 +194,7 @@ OtelContentOption = Annotated[
 
 
 class RecordMode(StrEnum):
-    """What is played from a cassette and what is recorded to it (C7)."""
+    """What is replayed from a cassette and what is recorded to it (C7)."""
 
     NONE = "none"
     ONCE = "once"
@@ -203,7 +203,7 @@ class RecordMode(StrEnum):
 
 
 class ReplayPace(StrEnum):
-    """How fast a replay is."""
+    """Speed of a replay."""
 
     FAST = "fast"
     RECORDED = "recorded"
@@ -211,7 +211,7 @@ class ReplayPace(StrEnum):
 
 @frozen
 class InputOptions:
-    """What fills the file in."""
+    """Values for the inputs and variables of the file."""
 
     inputs: InputOption = None
     inputs_file: InputsOption = None
@@ -221,7 +221,7 @@ class InputOptions:
 
 @frozen
 class PolicyOptions:
-    """What a run may do, for how long, and for how much."""
+    """Permissions and limits of a run."""
 
     allow: AllowOption = None
     deny: DenyOption = None
@@ -235,7 +235,7 @@ class PolicyOptions:
 
 @frozen
 class OutputOptions:
-    """How a run is told, and what it leaves behind."""
+    """Output and files of a run."""
 
     format_: Annotated[Format, Option("--format", help="Output format.")] = Format.TEXT
     stream: Annotated[bool, Option("--stream", help="Stream the answer to stdout.")] = False
@@ -248,7 +248,7 @@ class OutputOptions:
 
 @frozen
 class ResumeOptions:
-    """A run that was interrupted, and what of it is run again."""
+    """An interrupted run, and which parts of it are repeated."""
 
     resume: Annotated[
         str | None,
@@ -277,7 +277,7 @@ class ResumeOptions:
 
 @frozen
 class BatchOptions:
-    """How many items at once, and which of them (B4, B6)."""
+    """How many items run at once, and which of them (B4, B6)."""
 
     concurrency: Annotated[
         int | None,
@@ -313,7 +313,7 @@ def _certificate(flag: str, what: str) -> object:
 
 @frozen
 class ClusterOptions:
-    """Where items are run, if not here (B7)."""
+    """Where items are run, if not locally (B7)."""
 
     cluster: Annotated[
         str | None,
@@ -357,7 +357,7 @@ class ReportOptions:
 
     @property
     def at_end(self) -> bool:
-        """Whether anything is made of the journal when the run has ended."""
+        """Whether anything is generated from the journal at the end of the run."""
         files = (self.junit, self.html, self.sarif)
         return self.github or any(file is not None for file in files)
 
@@ -404,7 +404,7 @@ class LiveOptions:
     ] = None
 
     def first_given(self) -> str | None:
-        """An option that was given, where there is one."""
+        """The first option that was given, if any."""
         given = {
             "--model": self.models,
             "--max-cost-usd": self.max_cost_usd is not None,
@@ -427,7 +427,7 @@ def _cassette(flag: str, what: str) -> object:
 
 @frozen
 class CassetteOptions:
-    """Which cassette a run plays from or records to."""
+    """The cassette that a run replays from or records to."""
 
     record: Annotated[
         Path | None, _cassette("--record", "Record the run to this cassette, or to the file's own.")

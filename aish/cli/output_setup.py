@@ -1,8 +1,8 @@
-"""Where a run's events go: the journal, stdout in the wanted format, stderr for people.
+"""Outputs of a run's events: the journal, stdout in the chosen format, stderr for people.
 
-`RunOutput` opens and closes the sinks of one run. Also: the result as a table, the reports made at
-the end (B11), what sinks are told of the part before a `--resume` (B3), and whether the files that
-are to be written can be.
+`RunOutput` opens and closes the sinks of one run. Also here: the result as a table, the reports at
+the end (B11), the events of the part before a `--resume` (B3), and checks that files can be
+written.
 """
 
 import errno
@@ -43,10 +43,10 @@ Retold = Callable[[frozenset[str] | None, int], Iterator[Stamped]]
 
 @frozen
 class Before:
-    """What an earlier part of the run has left.
+    """The state that an earlier part of the run has left.
 
-    `journal` is open, and `after` its last number; a run that is only shown again has none.
-    `steps` are done, and so are items up to the number `items`; `counts` are those of each step.
+    `journal` is open, and `after` its last number; a run that is only shown again has none. `steps`
+    are finished, and so are items up to the number `items`; `counts` are those of each step.
     """
 
     journal: Sink | None
@@ -59,9 +59,9 @@ class Before:
     def pending_events(
         self, items: ItemsFile | None, result: Sink, form: Format, last_step: str
     ) -> Iterator[tuple[Sink, Stamped]]:
-        """Each sink with what it has to be told; of a million items that are few."""
+        """Each sink with the earlier events that it needs; few even for a million items."""
         if items is not None and any(items.count(id) < n for id, n in self.counts.items()):
-            # Somebody has taken lines out of it: it is made anew from the journal.
+            # Lines were removed from the file: it is rebuilt from the journal.
             items.clear()
         behind = items is not None and items.last < self.items
         known = 0 if items is None else items.last
@@ -82,7 +82,7 @@ class Before:
 
 
 class JournalLostError(AishError):
-    """Nothing of a batch would be known any more that is done from now on (B14)."""
+    """Further work of a batch would not be recorded (B14)."""
 
     code = "journal_lost"
 
@@ -94,9 +94,9 @@ class JournalLostError(AishError):
 
 
 class EndReports:
-    """What is written at the end; `journal` is the folder of the journal it is made from.
+    """The reports at the end; `journal` is the folder of the journal they are made from.
 
-    A run that leaves no folder behind has its journal in a temporary one.
+    A run that keeps no folder has its journal in a temporary one.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class EndReports:
         self.journal = folder.path or _temporary(stack)
 
     def write(self) -> str | None:
-        """Write them, once the journal is closed; what could not be done."""
+        """Write them, once the journal is closed; returns a message about failures."""
         try:
             self._write()
         except OSError as error:
@@ -129,7 +129,7 @@ class EndReports:
             if asked.github:
                 github = github_of(self._pipeline)
                 others.append(github)
-                # Told as far as the journal goes, whatever becomes of the other reports.
+                # Sent as far as the journal goes, whatever happens to the other reports.
                 stack.callback(github.close)
             reading = stack.enter_context(read_journal(self.journal / "events.jsonl"))
             files = ReportFiles(asked.junit, asked.html, asked.sarif)
@@ -143,19 +143,19 @@ def _temporary(stack: ExitStack) -> Path:
 
 
 _ENDINGS = frozenset({".csv", ".tsv", ".jsonl"})
-# What no program opens if it holds text.
+# Formats that no program opens if they contain text.
 _NO_TEXT = frozenset(
     {".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers", ".parquet", ".feather", ".arrow"}
 )
 
 
 def table_step(plan: Plan, writing: ResultOptions, format_: Format) -> str | None:
-    """The step whose items are written to a file as a table, if that is what its name means.
+    """The step whose items are written to the file as a table, if its name has such a suffix.
 
-    The only one that has items, or the one that is named. Without any, the file is like all others.
+    The only step with items, or the one that is named. Without any, it is an ordinary file.
 
     Raises:
-        UsageError: a file of that kind cannot be written, or nobody says which step is meant.
+        UsageError: a file of that kind cannot be written, or the step is ambiguous.
     """
     output = writing.output
     if output is not None:
@@ -173,10 +173,10 @@ def table_step(plan: Plan, writing: ResultOptions, format_: Format) -> str | Non
 
 
 def check_kind(output: Path) -> None:
-    """See that a result can be written to a file of this name.
+    """Check that a result can be written to a file with this name.
 
     Raises:
-        UsageError: its ending promises what no result is.
+        UsageError: no result has the format of its suffix.
     """
     ending = output.suffix.lower()
     if ending in _NO_TEXT:
@@ -194,17 +194,17 @@ def _check_alone(flag: str, *, given: bool) -> None:
 
 
 def ends_with_items(plan: Plan) -> bool:
-    """Whether the last step, which speaks for the run, is one over items."""
+    """Whether the last step, whose result is that of the run, has items."""
     return plan.steps[-1].flow.foreach is not None
 
 
 def items_file(plan: Plan, folder: RunFolder) -> ItemsFile | None:
-    """Where the results of items are kept, if any step may have items."""
+    """The file with the results of items, if any step may have items."""
     return open_items_file(folder.path) if any(map(_may_have_items, plan.steps)) else None
 
 
 def item_result(plan: Plan, items: ItemsFile, out: BinaryIO, manner: Manner) -> Sink:
-    """What prints the texts of the last step's items."""
+    """The sink that prints the texts of the last step's items."""
     from aish.output.formats.text import ItemTexts
 
     last = plan.steps[-1]
@@ -215,7 +215,7 @@ def item_result(plan: Plan, items: ItemsFile, out: BinaryIO, manner: Manner) -> 
 def table(
     plan: Plan, items: ItemsFile, step: str, path: Path, folder: RunFolder, *, csv_raw: bool
 ) -> Sink:
-    """What writes the items of a step to a file; with `csv_raw` no cell is guarded."""
+    """The sink that writes the items of a step to a file; with `csv_raw` no cell is escaped."""
     import shlex
 
     from aish.engine.execution.item_source import given_parts
@@ -235,7 +235,7 @@ def table(
 
 
 def _run_dir(folder: Path) -> list[str]:
-    """How `aish runs` finds a run that is not where it looks by itself."""
+    """The option by which `aish runs` finds a run that is not in its default place."""
     runs = folder.parent
     looked = [Path.cwd() / project / ".aish" / "runs" for project in (Path(), Path("pipelines"))]
     return [] if runs in looked else ["--run-dir", str(runs)]
@@ -249,7 +249,7 @@ _PIECE = 1 << 20
 
 
 def check_writable(path: Path, option: str = "-o") -> None:
-    """See that a file can be written.
+    """Check that a file can be written.
 
     Raises:
         UsageError: no file can be written there.
@@ -268,7 +268,7 @@ def check_writable(path: Path, option: str = "-o") -> None:
 
 
 def pieces_for(path: Path, result: BinaryIO) -> Iterator[bytes]:
-    """A result as it may go to `path`: as it is to a file, as on a screen to `/dev/stdout`."""
+    """A result for `path`: unchanged for a file, sanitized as on a screen for `/dev/stdout`."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -282,10 +282,10 @@ def pieces_for(path: Path, result: BinaryIO) -> Iterator[bytes]:
 
 
 def check_reports(asked: ReportOptions, cassette: Played | None, secrets: Secrets) -> None:
-    """Find out before the run whether its reports can be written and its traces sent.
+    """Check before the run whether its reports can be written and its traces sent.
 
     Raises:
-        UsageError: one cannot.
+        UsageError: one of them cannot.
     """
     if asked.otel_content and not asked.traced:
         raise UsageError("`--otel-content` sets what is in traces", hint="add `--otel`")
@@ -301,7 +301,7 @@ def check_reports(asked: ReportOptions, cassette: Played | None, secrets: Secret
 
 @frozen
 class Shape:
-    """How the command line wants the run told; `table` is the step whose items are the output."""
+    """The output options; `table` is the step whose items are the output."""
 
     format: Format
     output: Path | None
@@ -316,7 +316,7 @@ class Shape:
 class RunOutput:
     """The sinks of one run; leaving the context writes and closes what is open.
 
-    Sinks that tell of the whole run are told first what was done `before`.
+    Sinks that cover the whole run get the events `before` first.
     """
 
     def __init__(
@@ -339,8 +339,7 @@ class RunOutput:
         out = self._out()
         self._reports = _reports(plan, shape, folder, self._stack)
         self._console: Sink | None = None if shape.quiet else _for_people(plan, shape)
-        # What is staged is put down before the journal says so: a killed run leaves no gap.
-        # The console next: it takes its spinner away before stdout writes to the same terminal.
+        # Staged calls are written before the journal records them: a killed run leaves no gap.
         self._result = _result(plan, folder, shape, out, self._items)
         self._journal = _journal(folder, self._reports) if before is None else before.journal
         self._unjournaled = False
@@ -368,7 +367,7 @@ class RunOutput:
         trace: TracebackType | None,
     ) -> None:
         self._log.close()
-        # Two signals, or a reader who has gone, leave at once.
+        # Two signals, or a closed output, exit at once.
         if self._reports is not None and (kind is None or issubclass(kind, Exception)):
             lost = self._reports.write()
             if lost is not None:
@@ -378,7 +377,7 @@ class RunOutput:
             self._stack.close()
         except OSError as full:
             self._lose(f"{self._shape.output}: cannot write the result", full)
-        # A failed run without an answer does not replace an older result by nothing.
+        # A failed run without an answer does not replace an older result by an empty one.
         if self._buffer and kind is None and (self._ended_well or self._buffer.tell()):
             self._write_output(self._buffer)
         if self._buffer:
@@ -404,7 +403,7 @@ class RunOutput:
         """The `Emit` of the run.
 
         Raises:
-            JournalLostError: an item was to begin that a resumed run would do once more.
+            JournalLostError: an item was about to start that a resumed run would repeat.
         """
         if self._unjournaled and isinstance(event, ItemStarted):
             raise JournalLostError
@@ -414,7 +413,7 @@ class RunOutput:
             self._say_quietly(event)
 
     def approver(self, *, ask: bool) -> Approver:
-        """The person at the terminal, where `--ask` says so, else nobody (P2, P3)."""
+        """Asks the person at the terminal with `--ask`, else nobody (P2, P3)."""
         if not ask:
             return Unattended()
         from aish.output.presenter import Presenter
@@ -425,7 +424,7 @@ class RunOutput:
         return TerminalApprover(secrets=self._plan.secrets)
 
     def exit_code(self, end: Exit) -> int:
-        """The run's exit code, or 1 where the run went well and its result was lost."""
+        """The run's exit code, or 1 if the run succeeded but its result was lost."""
         if self._shape.quiet and end.code:
             say(f"error: {end.reason}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
         return end.code or int(self._lost)
@@ -440,7 +439,7 @@ class RunOutput:
         if path is None or self._shape.table is not None:
             return sys.stdout.buffer
         if self._shape.format is not Format.JSONL:
-            # Written whole at the end: a result is there or it is not.
+            # Written completely at the end, or not at all.
             self._buffer = BytesIO() if self._items is None else _large_buffer()
             return self._buffer
         return self._stack.enter_context(path.open("wb"))
@@ -457,9 +456,9 @@ class RunOutput:
             self._lose(f"{self._shape.output}: cannot write the result", error)
 
     def _failed(self, sink: Sink, error: OSError) -> None:
-        """A sink is out of the run; what is lost by that decides whether the run still is ok."""
+        """A sink has failed; what is lost by that decides whether the run is still ok."""
         if error.errno == errno.EPIPE:
-            # A reader that left (`| head`) wanted no more: nothing is lost that it asked for.
+            # A reader that closed the output (`| head`) has lost nothing that it wanted.
             say(f"note: {sink.name}: output closed early (broken pipe)")
             return
         self._unjournaled |= sink is self._journal
@@ -471,7 +470,7 @@ class RunOutput:
 
 
 def _large_buffer() -> BinaryIO:
-    """A buffer for what may not fit into memory."""
+    """A buffer for data that may not fit into memory."""
     from tempfile import TemporaryFile
 
     return TemporaryFile()
@@ -515,7 +514,7 @@ def _result(
         return JsonLines(out)
     if items is not None and ends_with_items(plan) and plan.pipeline.outputs is None:
         return item_result(plan, items, out, manner_for(out))
-    # Several steps and no outputs: the last one speaks for the run.
+    # Several steps and no outputs: the last step's result is that of the run.
     last = plan.steps[-1]
     return FinalText(
         out,
@@ -528,7 +527,7 @@ def _result(
 
 
 def manner_for(out: BinaryIO) -> Manner:
-    """How foreign text is written to a stream: as it is to a file, made harmless to people."""
+    """How untrusted text is written to a stream: unchanged to a file, sanitized for people."""
     try:
         mode, terminal = os.fstat(out.fileno()).st_mode, out.isatty()
     except OSError:
@@ -538,7 +537,7 @@ def manner_for(out: BinaryIO) -> Manner:
 
 
 def _streams(shape: Shape) -> bool:
-    """Whether the answer is written as it comes: if asked for, or where a person watches."""
+    """Whether the answer is streamed: on request, or if a person watches."""
     from aish.output.style import wants_console
 
     watched = _is_terminal(sys.stdout) and wants_console(os.environ, is_terminal=True)

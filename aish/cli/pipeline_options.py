@@ -21,9 +21,9 @@ from aish.engine.plan.plan import load_checked
 
 @frozen
 class Given:
-    """What fills a pipeline in from the command line, as it was typed.
+    """The values for a pipeline from the command line, as typed.
 
-    `earlier` and `stdin` are what a run that is gone on with was given when it was begun.
+    `earlier` and `stdin` are what a resumed run was given when it started.
     """
 
     inputs: Sequence[str] | None
@@ -45,10 +45,10 @@ def load(
     quiet: bool = False,
     locked: bool = True,
 ) -> Pipeline:
-    """The pipeline of a file, all of F10 and F11 checked; warnings are said unless `quiet`.
+    """The pipeline of a file with all checks of F10 and F11; warnings are printed unless `quiet`.
 
     Raises:
-        PipelineError: all that is wrong with it; with `strict` also if that is only odd.
+        PipelineError: all that is wrong with it; with `strict` also warnings.
     """
     odd: list[Problem] = []
     pipeline = load_checked(file, tuple(overrides or ()), odd.append, locked=locked)
@@ -64,7 +64,7 @@ def read_stdin() -> str:
     """Piped text.
 
     Raises:
-        UsageError: it is larger than a run can take, or not UTF-8.
+        UsageError: it is too large, or not UTF-8.
     """
     data = sys.stdin.buffer.read(STDIN_LIMIT + 1)
     if len(data) > STDIN_LIMIT:
@@ -110,10 +110,10 @@ def run_options(
 
 
 def seconds_of(text: str | None) -> float | None:
-    """What `--timeout` says.
+    """The value of `--timeout`.
 
     Raises:
-        UsageError: it is no duration.
+        UsageError: it is not a valid duration.
     """
     if text is None:
         return None
@@ -130,7 +130,7 @@ def look_options(
     allow_broad_root: bool,
     lock: LockUse = LockUse.ENFORCE,
 ) -> RunOptions:
-    """Options of a command that only looks at tools."""
+    """Options of a command that only inspects tools."""
     return RunOptions(
         allow=tuple(allow or ()),
         deny=tuple(deny or ()),

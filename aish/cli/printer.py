@@ -1,7 +1,7 @@
-"""What commands print to stdout; whatever a stranger wrote, it steers no terminal and no runner.
+"""Output of commands on stdout; untrusted text cannot control terminal or CI runner.
 
-Also: long texts cut to what a person reads at a glance, and secrets made known to GitHub's runner
-before anything else is printed (B13).
+Also: long texts shortened for reading, and secrets registered with GitHub's runner before anything
+else is printed (B13).
 """
 
 import os
@@ -16,7 +16,7 @@ from aish.system.secrets.secrets import Secrets
 
 
 def print_json(value: JsonValue) -> None:
-    """Print `value`; it comes out whole."""
+    """Print `value` completely."""
     write_text(f"{json_text(value, indent=2)}\n")
 
 
@@ -26,7 +26,7 @@ def print_text(text: str) -> None:
 
 
 def write_text(text: str) -> None:
-    """Write to stdout at once, as UTF-8 whatever the locale says."""
+    """Write to stdout at once, as UTF-8 regardless of the locale."""
     sys.stdout.flush()
     sys.stdout.buffer.write(safe_utf8(text).encode())
     sys.stdout.buffer.flush()
@@ -37,7 +37,7 @@ _LETTERS = 2_000
 
 
 def folded(text: str, *, full: bool, indent: str = "  ") -> Iterator[str]:
-    """The lines of a stranger's text, fit to be shown; with `full` all of them."""
+    """The lines of untrusted text, sanitized; with `full` all of them."""
     text = text.removesuffix("\n")
     shown = text if full else _beginning(text)
     for line in shown.split("\n"):
@@ -60,10 +60,10 @@ def _left_out(rest: str) -> str:
 
 
 def register_masks(secrets: Secrets, *, quiet: bool = False) -> None:
-    """In GitHub Actions, let the runner mask the secrets in whatever the job prints.
+    """In GitHub Actions, let the runner mask the secrets in all output of the job.
 
-    What we print ourselves has none of them in it; this is for all other steps. Where stderr may
-    be kept by something besides the runner nothing is registered: a mask is the secret itself.
+    Our own output has none of them; this is for all other steps. If stderr may be captured by
+    anything besides the runner, nothing is registered: a mask contains the secret itself.
     """
     if os.environ.get("GITHUB_ACTIONS") != "true" or not secrets:
         return
@@ -73,7 +73,7 @@ def register_masks(secrets: Secrets, *, quiet: bool = False) -> None:
         if not quiet:
             say("warning: stderr is redirected, so GitHub is not told what to mask")
         return
-    # A runner that has gone reads nothing more.
+    # A runner that has closed the output reads nothing more.
     with suppress(OSError):
         sys.stderr.write("".join(f"{line}\n" for line in mask_commands(secrets)))
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Problems of files as people read them: place, sentence, the line itself, hint (F10)."""
+"""Problems of files for people: position, message, the line itself, hint (F10)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from aish.core.text import for_line
 
 _BREAK = re.compile(r"\r\n|[\r\n\x85\u2028\u2029]")
 _KEY = re.compile(r"[\w-]+(?=[\"']?\s*:)")
-# Keys of our own that sound like credentials and hold none.
+# Keys of pipeline files that sound like credentials and hold none.
 _OURS = frozenset({"key", "first_token"})
 _WIDEST = 100
 _BEFORE = 60
@@ -20,14 +20,14 @@ _LONG_HINT = 200
 
 @slotted
 class ProblemPrinter:
-    """Says problems by `line`; each file is read once, and a long hint is said once."""
+    """Prints problems by `line`; each file is read once, and a long hint is printed once."""
 
     line: Callable[[str], None]
     hints: set[str] = field(default_factory=set)
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def say(self, problem: Problem, level: str) -> None:
-        """One problem."""
+        """Print one problem."""
         self.line(f"{level}: {problem}")
         for line in self._source(problem):
             self.line(line)
@@ -41,7 +41,7 @@ class ProblemPrinter:
         return hint
 
     def _source(self, problem: Problem) -> Iterator[str]:
-        """The line that a problem is about, with a caret under the place."""
+        """The line of a problem, with a caret below the position."""
         place = problem.position
         if (place.line, place.column) == (1, 1) and not problem.path:
             return  # about the file as a whole
@@ -67,7 +67,7 @@ class ProblemPrinter:
 
 
 def _read(path: Path) -> tuple[str, ...]:
-    """The lines of a file, as YAML counts them; none of what is no file, such as `--set`."""
+    """The lines of a file, counted as in YAML; empty for what is not a file, such as `--set`."""
     from aish.config.documents import UnreadableError, read_text
 
     try:
@@ -77,7 +77,7 @@ def _read(path: Path) -> tuple[str, ...]:
 
 
 def _may_hold_credential(line: str) -> bool:
-    """Whether something in a line is not for a log."""
+    """Whether something in a line must not be logged."""
     from aish.cassettes.record.secret_scan import scan_text
     from aish.system.secrets.secrets import names_credential
 

@@ -1,6 +1,6 @@
-"""`aish run FILE --resume`: from the flags to the run that is gone on with (B3).
+"""`aish run FILE --resume`: from the options to the run that is resumed (B3).
 
-Imported only where there is such a flag.
+Imported only if there is such an option.
 """
 
 from collections.abc import Iterator
@@ -33,10 +33,10 @@ from aish.output.event_log import Sink
 
 
 def check_flags(flags: ResumeOptions, *, ephemeral: bool, with_cassette: bool) -> None:
-    """See that the flags make sense together.
+    """Check that the options fit together.
 
     Raises:
-        UsageError: they do not.
+        UsageError: they do not fit.
     """
     if flags.resume is not None:
         if ephemeral:
@@ -57,19 +57,19 @@ def check_flags(flags: ResumeOptions, *, ephemeral: bool, with_cassette: bool) -
 
 
 def _earlier_inputs(past: PastPart) -> dict[str, JsonValue]:
-    """The inputs that the run was begun with, but for those that are not known any more."""
+    """The inputs with which the run was started, without those that were not stored."""
     masked = set(_masked(past))
     return {name: value for name, value in past.inputs.items() if name not in masked}
 
 
 def _earlier_stdin(past: PastPart) -> str | None:
-    """What was piped into the run, where it is known still."""
+    """The stdin of the run, if it is still known."""
     text = past.stdin()
     return None if tags([text]) else text
 
 
 class Resumption:
-    """A run that is gone on with, held by this process."""
+    """A run that is resumed, locked by this process."""
 
     def __init__(self, past: PastPart, flags: ResumeOptions) -> None:
         self._past = past
@@ -78,19 +78,19 @@ class Resumption:
 
     @property
     def shard(self) -> Shard | None:
-        """Which part of the items the run has."""
+        """The run's shard of the items."""
         return self._past.shard
 
     def filled(self, given: Given) -> Given:
-        """What the command line gives, with what the run was given when it was begun."""
+        """The inputs of the command line, completed by those with which the run was started."""
         return replace(given, earlier=_earlier_inputs(self._past), stdin=_earlier_stdin(self._past))
 
     def resume_state(self, plan: Plan, options: RunOptions) -> ResumeState:
-        """What is done of the run; nothing of it may be different, unless that is forced.
+        """The finished part of the run; differences are errors, unless that is forced.
 
         Raises:
             ResumeRefusedError: something is different, or a call might be made twice.
-            JournalError: the journal is not as it was written.
+            JournalError: the journal is damaged.
         """
         past, flags = self._past, self._flags
         now = fingerprint(plan, options)
@@ -122,13 +122,13 @@ class Resumption:
         return folder
 
     def go_on(self) -> Before:
-        """What the sinks of this part begin with."""
+        """The state with which the sinks of this part begin."""
         assert self._resume_state is not None, "asked for first"
         done, journal = self._resume_state, self._past.journal.go_on()
         return _before(done, journal, done.last_seq, self._retold)
 
     def show_again(self, plan: Plan, shape: Shape, clock: Clock, *, quiet: bool) -> int:
-        """Print the result of a run that has ended well; the exit code."""
+        """Print the result of a run that has succeeded; returns the exit code."""
         folder = reopen_folder(self._past.path, plan.secrets.mask)
         if not quiet:
             say(f"note: run {self._past.id} is complete: nothing is left to do")
@@ -163,11 +163,11 @@ def resumption(
     stack: ExitStack,
     shard: Shard | None = None,
 ) -> Resumption:
-    """The run that is gone on with, held until `stack` is left.
+    """The run that is resumed, locked until `stack` is left.
 
     Raises:
-        UsageError: there is none, it is being written, or something is needed once more.
-        JournalError: its journal is not as it was written.
+        UsageError: there is none, it is in use, or something has to be given again.
+        JournalError: its journal is damaged.
     """
     past = hold_past(pipeline, place, flags.resume or LATEST, stack, shard)
     given = {text.partition("=")[0] for text in filling.inputs or ()}

@@ -1,4 +1,4 @@
-"""What `run` and `record` share: from the loaded file to the exit code."""
+"""Shared by `run` and `record`: from the loaded file to the exit code."""
 
 import gc
 from collections.abc import Callable
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 
 def check_staging(plan: Plan, wanted: Path | None, *, ephemeral: bool) -> None:
-    """Find out before the run whether staged calls have a place.
+    """Check before the run whether staged calls can be stored.
 
     Raises:
-        UsageError: they have none.
+        UsageError: they cannot.
     """
     if wanted is not None:
         check_writable(wanted, "--staged")
@@ -59,10 +59,10 @@ def check_staging(plan: Plan, wanted: Path | None, *, ephemeral: bool) -> None:
 
 
 def book_of(plan: Plan, folder: RunFolder, wanted: Path | None) -> "StagingQueue | None":
-    """Where the staged calls of a run go; `None` where no rule stages any.
+    """The file for the staged calls of a run; `None` if no rule stages any.
 
     Raises:
-        UsageError: the file has the calls of another run.
+        UsageError: the file contains the calls of another run.
     """
     if wanted is None and not stages_calls(plan):
         return None
@@ -72,7 +72,7 @@ def book_of(plan: Plan, folder: RunFolder, wanted: Path | None) -> "StagingQueue
 
 
 def tell_of(book: "StagingQueue") -> None:
-    """Say what waits for review, and what to do about it."""
+    """Print which calls wait for review, and how to continue."""
     if book.count:
         verb = "waits" if book.count == 1 else "wait"
         say(f"note: {counted(book.count, 'staged call')} {verb} for review: {book.shown}")
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 
 @frozen
 class RunRequest:
-    """What the command line said of a run; `model` answers every prompt."""
+    """The command-line options of a run; `model` answers every prompt."""
 
     filling: InputOptions
     ruling: PolicyOptions
@@ -141,7 +141,8 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
                 resume_state=resume_state,
                 staging=book,
             )
-            # What is there now stays for good; what the run makes is looked after again.
+            # Existing objects are kept for good; the garbage collector handles what the run
+            # creates.
             gc.freeze()
             gc.enable()
             end = anyio.run(execute, plan, options, environment, None, carriers(folder))
@@ -153,7 +154,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
 
 
 def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path) -> str:
-    """The hint after an interruption: `--resume` alone repeats no call with effects."""
+    """The hint after an interruption: `--resume` alone repeats no call with side effects."""
     import shlex
 
     from aish.engine.resume_state import ResumeRefusedError
@@ -170,7 +171,7 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
             f"`{command} --retry-unknown` resumes and makes them again"
         )
     except (AishError, OSError):
-        # `--resume` itself says what is wrong with the journal; how the run ended stays.
+        # `--resume` itself reports a damaged journal; the result of the run does not change.
         pass
     return f"hint: `{command}` resumes the run"
 
@@ -178,7 +179,7 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
 def _cluster(
     asked: RunRequest, cassette: "CassetteSession | None"
 ) -> Callable[[RunFolder], OpenCarrier | None]:
-    """What runs items elsewhere, if that is wanted: its room is imported only then."""
+    """What runs items remotely, if requested: its package is imported only then."""
     if asked.spreading == ClusterOptions():
         return lambda _: None
     from aish.cli.cluster_options import cluster_of
@@ -194,7 +195,7 @@ def _cluster(
 def _resumption(
     pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSession | None", stack: ExitStack
 ) -> "Resumption | None":
-    """The run that is gone on with, if one is: its room is imported only then."""
+    """The resumed run, if one is: its package is imported only then."""
     if asked.resuming == ResumeOptions():
         return None
     from aish.cli.resumption import check_flags, resumption

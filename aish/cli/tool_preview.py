@@ -1,4 +1,4 @@
-"""What the commands that only look share: an environment that shows nothing and asks nobody."""
+"""Shared by commands that only inspect: an environment without output and questions."""
 
 import os
 
@@ -32,7 +32,7 @@ def quiet_environment(plan: Plan) -> RunEnvironment:
 
 
 def looked_at(plan: Plan) -> Look:
-    """The tools of a plan's servers; what failed is said."""
+    """The tools of a plan's servers; failures are printed."""
     found = anyio.run(look, plan, quiet_environment(plan))
     for server in found.servers:
         if server.state == "failed":
@@ -42,12 +42,12 @@ def looked_at(plan: Plan) -> Look:
 
 
 def tools_plan(pipeline: Pipeline, options: RunOptions) -> Plan:
-    """A plan for looking at tools: no model is needed, so no key of one either."""
+    """A plan to inspect tools: no model is needed, and so no key of one."""
     return make_plan(pipeline, options, with_models=False)
 
 
 def notices(secrets: Secrets) -> Emit:
-    """What says notices on stderr, and nothing else."""
+    """An `Emit` that prints notices on stderr, and nothing else."""
 
     def emit(event: Event) -> None:
         if isinstance(event, Notice):

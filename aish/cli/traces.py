@@ -1,6 +1,6 @@
-"""`--otel`: whether traces can be sent, and the sink that sends them (B11).
+"""`--otel`: checks that traces can be sent, and the sink that sends them (B11).
 
-Imported only where they are asked for.
+Imported only on request.
 """
 
 import os
@@ -15,10 +15,10 @@ from aish.system.secrets.secrets import Secrets
 
 
 def check_traces(asked: ReportOptions, cassette: Played | None, secrets: Secrets) -> None:
-    """Find out before the run whether it may be traced, and mask the collector's credentials.
+    """Check before the run whether it can be traced, and mask the collector's credentials.
 
     Raises:
-        UsageError: a replay has no network; or a package is missing; or the address is none.
+        UsageError: a replay has no network, a package is missing, or the address is invalid.
     """
     if cassette is not None and cassette.replays_models and cassette.replays_servers:
         raise UsageError(
@@ -27,13 +27,13 @@ def check_traces(asked: ReportOptions, cassette: Played | None, secrets: Secrets
         )
     open_exporter(asked.otel_endpoint, os.environ).shutdown()
     for name, value in credentials(os.environ).items():
-        # What is too short to be masked is no secret worth the name.
+        # A value that is too short to be masked is not a usable secret.
         with suppress(UsageError):
             secrets.add(name, value)
 
 
 def traces_of(asked: ReportOptions, run: str, secrets: Secrets) -> Traces:
-    """The sink for a run of this id."""
+    """The sink for the run with this id."""
     return Traces(
         run,
         open_exporter(asked.otel_endpoint, os.environ),

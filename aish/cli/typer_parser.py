@@ -1,4 +1,4 @@
-"""The command line as typer has it: help, completion, mistakes, and words that are not plain.
+"""The command line with typer: help, completion, usage errors, and words that are not plain.
 
 Typer only parses. Lists of commands are made from the catalogue; the module of a command is
 imported when that command is asked for.
@@ -44,16 +44,16 @@ _EDITED = (
     ".zfunc/_aish",
     ".config/fish/completions/aish.fish",
 )
-# What the parser calls a number that may not be any.
+# The parser's name for a number with a limited range.
 _RANGES = {"a valid float range": "a number", "a valid int range": "a whole number"}
 Call = Callable[[], int]
 
 
 def parsed_call(argv: Sequence[str]) -> Call:
-    """The call that `argv` asks for; help and completion are printed already.
+    """The call that `argv` requests; help and completion are printed already.
 
     Raises:
-        UsageError: it asks for what there is not.
+        UsageError: a command, option or value is invalid.
     """
     streams = sys.stdout, sys.stderr
     try:
@@ -67,8 +67,8 @@ def parsed_call(argv: Sequence[str]) -> Call:
     except SystemExit as leaving:
         if not isinstance(leaving.__context__, BrokenPipeError):
             raise
-        # Its own way to end where a reader has gone (`| head`). What that is worth is decided in
-        # one place for all commands.
+        # Typer's own way to exit after a closed output (`| head`). The exit code is decided in one
+        # place for all commands.
         sys.stdout, sys.stderr = streams
         raise BrokenPipeError from None
     else:
@@ -98,7 +98,7 @@ def command_line() -> Any:
 
 
 def load_command(row: Command) -> Any:
-    """The command of a row as typer has it; invoked, it returns the call that was asked for."""
+    """The command of a row for typer; invoked, it returns the requested call."""
     command = import_module(row.module).command
 
     def call(**given: Any) -> Call:
@@ -115,7 +115,7 @@ def load_command(row: Command) -> Any:
     ]
     call.__doc__ = command.__doc__
     call.__annotations__ = {one.name: one.annotation for one in seen}
-    # What `inspect.signature` answers with, and so what typer reads.
+    # The result of `inspect.signature`, and so what typer reads.
     vars(call)["__signature__"] = inspect.Signature(seen)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     app.command(row.name, hidden=row.hidden)(call)
@@ -123,7 +123,7 @@ def load_command(row: Command) -> Any:
 
 
 def get_type(annotation: Any) -> Any:
-    """The type of a declaration, without what is said of it."""
+    """The type of a declaration, without its annotations."""
     return annotation.__origin__
 
 
@@ -137,7 +137,7 @@ def _declared(one: Option | Argument) -> object:
 
 
 def _completing(name: str) -> Callable[[typer.Context, str], Any]:
-    """A function of `completion`, imported when a shell asks it what a word may be."""
+    """A function of `completion`, imported when a shell completes a word."""
 
     def complete(ctx: typer.Context, incomplete: str) -> Any:
         return getattr(import_module("aish.cli.completion"), name)(ctx, incomplete)
@@ -146,7 +146,7 @@ def _completing(name: str) -> Callable[[typer.Context, str], Any]:
 
 
 class _Group(TyperGroup):
-    """Lists commands from the catalogue, and loads the one that is asked for."""
+    """Lists commands from the catalogue, and loads the requested one."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -199,7 +199,7 @@ def _nothing() -> None:
 
 
 def _usage(error: typer.TyperException) -> int:
-    """The exit code of a command that does nothing alone and has shown its help.
+    """The exit code of a command group that has shown its help.
 
     Raises:
         UsageError: anything else, in our words.
@@ -210,7 +210,7 @@ def _usage(error: typer.TyperException) -> int:
         return int(ExitCode.USAGE)
     for words, meant in _RANGES.items():
         text = text.replace(words, meant)
-    # Names that the parser quotes; ours stand in backticks.
+    # Names that the parser quotes; we use backticks.
     shown = re.sub(r"'([^'\n]+)'", r"`\1`", text).removesuffix(".")
     context = getattr(error, "ctx", None)
     program = context.command_path if context is not None else "aish"
@@ -221,7 +221,7 @@ def _usage(error: typer.TyperException) -> int:
 
 
 def _taken_for_a_value(values: Mapping[str, object], program: str) -> str | None:
-    """What to write where an option has the pipeline file as its value."""
+    """The hint for an option that has taken the pipeline file as its value."""
     for name in ("replay", "record", "cassette"):
         value = values.get(name)
         if value is not None and str(value).endswith((".yaml", ".yml")):
@@ -233,11 +233,12 @@ def _taken_for_a_value(values: Mapping[str, object], program: str) -> str | None
     return None
 
 
-# --- What the installation of completion edits ---------------------------------------------------
+# --- Files that the installation of completion edits
+# -----------------------------------------------
 
 
 def _telling(install: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-    """The installation, and then every file that it has changed."""
+    """Install, then print every file that was changed."""
 
     def install_and_report(ctx: Any, parameter: Any, value: Any) -> Any:
         before = _texts() if value else {}

@@ -1,1 +1,1 @@
-"""Tools of our own, in process."""
+"""Built-in tools, in process."""

@@ -1,6 +1,6 @@
-"""Every pack there is, and the names that tools of ours are also called by (K1, K2).
+"""All packs, and the aliases of built-in tools (K1, K2).
 
-A new pack is one module and one line here. Modules are loaded when a server names their pack.
+A new pack is one module and one line here. A module is loaded when a server names its pack.
 """
 
 from collections.abc import Mapping

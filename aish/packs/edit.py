@@ -1,4 +1,4 @@
-"""The pack `edit`: changes within text files beneath the root (K6, K8)."""
+"""The pack `edit`: changes within text files below the root (K6, K8)."""
 
 from itertools import islice
 
@@ -124,7 +124,7 @@ def _ambiguous(lines: list[int], path: str) -> PackError:
 
 
 def _no_match(text: str, old: str, path: str) -> PackError:
-    """Says where the first line of the text stands with other spaces, if it does."""
+    """Reports where the first line of the text occurs with other spaces, if it does."""
     first = next((line.strip() for line in old.split("\n") if line.strip()), "")
     alike = (
         number for number, line in enumerate(text.split("\n"), 1) if first and line.strip() == first

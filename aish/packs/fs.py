@@ -1,6 +1,6 @@
-"""The pack `fs`: files and folders beneath the root, read and written (K4, K5, K6, K7, K8).
+"""The pack `fs`: reads and writes files and folders below the root (K4, K5, K6, K7, K8).
 
-The work is done in threads, because a disk may be slow; everything in them is bounded.
+The work runs in threads, because a disk may be slow; everything in them is bounded.
 """
 
 import hashlib
@@ -123,7 +123,7 @@ async def dir_create(place: Workspace, path: str) -> Answer:
 
 
 def _check_file(folder: int, name: str, path: str, expected: str | None) -> None:
-    """That a name is a regular file, and the one that is meant."""
+    """Check that a name is a regular file, and the expected one."""
     mode = _kind(folder, name, path)
     if mode is None:
         raise not_found(path)
@@ -338,7 +338,7 @@ def _lines_data(path: str, lines: Lines) -> dict[str, JsonValue]:
 
 
 def _how_to_go_on(lines: Lines) -> str:
-    """What to say below content that was cut (K7)."""
+    """The text below content that was cut, which says how to continue (K7)."""
     if not lines.cut:
         return ""
     total = f"of {lines.total:,}" if lines.total is not None else "of very many"
@@ -372,7 +372,7 @@ def _found_answer(found: Found) -> Answer:
 
 
 def _tree(folder: Folder, path: str, levels: int) -> tuple[str, int, bool]:
-    """The tree as text, how many entries are in it, and whether there were more."""
+    """The tree as text, the number of its entries, and whether there were more."""
     budget = Budget()
     rows: list[str] = []
     size = 0
@@ -391,7 +391,7 @@ def _row(entry: Entry) -> str:
 
 
 def _lines_that_fit(rows: list[str]) -> tuple[str, int]:
-    """As many rows as a result has room for, and how many those are."""
+    """As many rows as fit into a result, and their number."""
     size = 0
     for count, row in enumerate(rows):
         size += len(row) + 1
@@ -405,7 +405,7 @@ def _joined(rows: list[str]) -> str:
 
 
 def _sha256(descriptor: int, size: int) -> str | None:
-    """The hash of the whole file; `None` for one that is too large to be read for it."""
+    """The hash of the whole file; `None` if it is too large to be read."""
     if size > SCAN_LIMIT:
         return None
     with os.fdopen(os.dup(descriptor), "rb") as stream:

@@ -1,4 +1,4 @@
-"""The pack `git`: what a repository says, and nothing of it run (K5, K7, K8)."""
+"""The pack `git`: reads a repository and runs nothing of it (K5, K7, K8)."""
 
 import json
 import sys
@@ -91,7 +91,7 @@ async def _asked(place: Workspace, **question: JsonValue) -> dict[str, Any]:
     """The child's answer.
 
     Raises:
-        PackError: it refused, or took too long.
+        PackError: it refused, or timed out.
     """
     result = await run_command(
         (sys.executable, "-I", str(_CHILD)),
@@ -113,7 +113,7 @@ async def _asked(place: Workspace, **question: JsonValue) -> dict[str, Any]:
 
 
 def _path(path: str) -> str:
-    """A path below the root as git has it; what is denied is not there."""
+    """A path below the root as git names it; denied paths are reported as not found."""
     segments = segments_of(path)
     if segments and is_denied(segments):
         raise not_found(path)

@@ -1,8 +1,8 @@
-"""The child that reads a repository with libgit2: one question in, one answer out, as JSON.
+"""The child that reads a repository with libgit2: one question, one answer, as JSON.
 
-Run as a script by `git`, with nothing of ours to import. libgit2 runs no hook, no external filter
-and no external diff; what a hostile repository does to it otherwise ends with this process.
-Only the repository's own settings are read, and only a `.git` folder that leads nowhere else.
+Run as a script by `git`, without imports of `aish`. libgit2 runs no hook, no external filter and no
+external diff; any other damage by a hostile repository ends with this process. Only the
+repository's own settings are read, and only a `.git` folder that does not refer elsewhere.
 """
 
 import json
@@ -28,11 +28,11 @@ _LEADS_AWAY = ("commondir", "objects/info/alternates", "gitdir")
 
 
 class RefusedError(Exception):
-    """What was asked for cannot be answered: a sentence for the model."""
+    """The request cannot be answered: a sentence for the model."""
 
 
 def opened() -> pygit2.Repository:
-    """The repository of this folder, with no settings but its own."""
+    """The repository of this folder, with its own settings only."""
     for level in (
         ConfigLevel.PROGRAMDATA,
         ConfigLevel.SYSTEM,
@@ -40,7 +40,7 @@ def opened() -> pygit2.Repository:
         ConfigLevel.GLOBAL,
     ):
         pygit2.settings.search_path[level] = "/nowhere"
-    # Who owns it matters to programs that run what stands in it; nothing is run here.
+    # The owner matters to programs that run code of the repository; nothing is run here.
     pygit2.settings.owner_validation = False
     git = Path(".git")
     if git.is_symlink() or not git.is_dir():
@@ -48,7 +48,7 @@ def opened() -> pygit2.Repository:
     if any(os.path.lexists(git / name) for name in _LEADS_AWAY) or _has_links(git):
         raise RefusedError("the repository uses files outside its own folder")
     repository = pygit2.Repository(".git", pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
-    # A bare one has none.
+    # A bare repository has none.
     if Path(repository.workdir or ".").resolve() != Path.cwd():
         raise RefusedError("the repository has its working files in another folder")
     return repository
@@ -68,7 +68,7 @@ def _has_links(git: Path) -> bool:
 
 
 def commit_of(repository: pygit2.Repository, revision: str) -> pygit2.Commit:
-    """The commit that a name stands for; never a file, whatever the name."""
+    """The commit that a name refers to; never a file, whatever the name."""
     if ":" in revision or ".." in revision:
         raise RefusedError("the revision has to be one commit, such as `HEAD~1` or a branch")
     try:
@@ -78,7 +78,7 @@ def commit_of(repository: pygit2.Repository, revision: str) -> pygit2.Commit:
 
 
 def name_of(file: pygit2.DiffFile) -> str:
-    """A path, bytes that are no text kept."""
+    """A path as text, keeping bytes that are not valid text."""
     return os.fsdecode(file.raw_path)
 
 
@@ -118,7 +118,7 @@ def diff(repository: pygit2.Repository, question: Answer) -> Answer:
 
 
 def staged(repository: pygit2.Repository, flags: DiffOption) -> pygit2.Diff:
-    """What the next commit would change."""
+    """The changes of the next commit."""
     if repository.head_is_unborn:
         empty = repository[repository.TreeBuilder().write()].peel(pygit2.Tree)
         return empty.diff_to_index(repository.index, flags)
@@ -126,7 +126,7 @@ def staged(repository: pygit2.Repository, flags: DiffOption) -> pygit2.Diff:
 
 
 def bounded(rows: Iterator[list[str]]) -> list[list[str]]:
-    """As many as there is room for."""
+    """As many as fit."""
     kept: list[list[str]] = []
     size = 0
     for row in rows:
@@ -156,7 +156,7 @@ def status(repository: pygit2.Repository, _: Answer) -> Answer:
 
 
 def described(commit: pygit2.Commit) -> Answer:
-    """What is known of a commit without its changes."""
+    """The data of a commit without its changes."""
     author = commit.author
     return {
         "id": str(commit.id),
@@ -189,7 +189,7 @@ def _entry(commit: pygit2.Commit, path: str) -> str | None:
 
 
 def show(repository: pygit2.Repository, question: Answer) -> Answer:
-    """A commit with its changes, or a file as it was then."""
+    """A commit with its changes, or a file as of that commit."""
     commit = commit_of(repository, question["revision"])
     if question["path"]:
         return {"content": _content(repository, commit, question["path"])}

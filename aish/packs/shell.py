@@ -1,4 +1,4 @@
-"""The pack `shell`: one command line, in the root folder, with a small environment (K8, X8)."""
+"""The pack `shell`: one command line, in the root folder, with a minimal environment (K8, X8)."""
 
 import os
 
@@ -53,7 +53,7 @@ def _data(result: CommandResult) -> dict[str, JsonValue]:
 
 
 def _end_of(printed: bytes) -> tuple[str, bool]:
-    """A stream as text, its middle left out where it is long; and whether that was so."""
+    """A stream as text, without its middle if it is long; and whether that was removed."""
     text = printed.decode("utf-8", "replace")
     if len(text) <= _KEPT:
         return text, False

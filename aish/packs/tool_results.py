@@ -1,4 +1,4 @@
-"""What a tool of ours answers, in the form of an MCP `CallToolResult` (K3, K7)."""
+"""Results of built-in tools, in the form of an MCP `CallToolResult` (K3, K7)."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -12,7 +12,7 @@ TEXT_LIMIT = 50_000
 
 
 class PackError(Exception):
-    """A failure that the model is told of: a stable code, a sentence, and details for programs."""
+    """A failure reported to the model: a stable code, a sentence, and details for programs."""
 
     def __init__(self, code: str, message: str, **details: JsonValue) -> None:
         super().__init__(message)
@@ -23,17 +23,17 @@ class PackError(Exception):
 
 @frozen
 class Answer:
-    """What a tool has to say: text for a model and the same as data."""
+    """The answer of a tool: text for a model and the same as data."""
 
     text: str
     data: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 def success(answer: Answer) -> dict[str, JsonValue]:
-    """A result; text that is too long is cut even where the tool forgot to."""
+    """A result; text that is too long is cut even if the tool did not."""
     text, data = safe_utf8(answer.text), dict(answer.data)
     if len(text) > TEXT_LIMIT:
-        # The tools cut at a better place and say how to go on: this is the last resort.
+        # The tools cut at a better place and say how to continue: this is the last resort.
         note = f"\n[truncated: true, {len(text):,} characters in all; ask for less at a time]"
         text = text[: TEXT_LIMIT - len(note)] + note
         data["truncated"] = True

@@ -1,4 +1,4 @@
-"""What a session does with each line: for the model, a command, or the local shell (S1)."""
+"""Routes each line of a session: to the model, to a command, or to the local shell (S1)."""
 
 from aish.core.errors import AishError
 from aish.core.frozen import frozen
@@ -10,7 +10,7 @@ from aish.shell.session import Session
 
 @frozen
 class Question:
-    """For the model, as it was typed."""
+    """Text for the model, as it was typed."""
 
     text: str
 
@@ -25,7 +25,7 @@ class CommandLine:
 
 @frozen
 class LocalLine:
-    """`!command`, whose output goes to the model with the next turn, or `$command`."""
+    """`!command`, whose output is sent to the model with the next turn, or `$command`."""
 
     command: str
     hand_over: bool
@@ -35,10 +35,10 @@ Route = Question | CommandLine | LocalLine
 
 
 def route(line: str) -> Route | None:
-    """Where `line` goes; nowhere if there is nothing in it.
+    """The kind of `line`; `None` if it is empty.
 
     Only its first character counts: a line that begins with a blank is for the model, whatever
-    comes then. A command is one line; local commands may have several.
+    follows. A command is one line; local commands may have several.
     """
     if not line.strip():
         return None
@@ -52,13 +52,13 @@ def route(line: str) -> Route | None:
 
 
 async def take_lines(session: Session) -> None:
-    """Take one line after the other until the person leaves, the input ends or the reader goes."""
+    """Handle lines until the person leaves, the input ends or the reader of stdout is gone."""
     lines = session.open.lines
     while not (session.over or session.open.out.gone):
         try:
             line = await lines.next()
         except AishError as error:
-            # One line that cannot be read; the next one may be.
+            # One line that cannot be read; the next one may be valid.
             session.tell_failure(error)
             continue
         if line is None:
@@ -67,7 +67,7 @@ async def take_lines(session: Session) -> None:
 
 
 async def take(session: Session, line: str) -> None:
-    """Do what a line says; whatever fails is told, and the session goes on."""
+    """Handle a line; an error is reported, and the session continues."""
     interrupts, lines = session.open.interrupts, session.open.lines
     with interrupts.running(), lines.busy(session.watch_keys()):
         try:
@@ -77,7 +77,7 @@ async def take(session: Session, line: str) -> None:
         finally:
             settle(session.open.environment.recorder)
     if interrupts.stopped:
-        # Ctrl-C is a key, too.
+        # Ctrl-C counts as a key, too.
         session.halt()
 
 

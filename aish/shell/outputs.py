@@ -1,6 +1,6 @@
-"""Where a session's events go, and where its commands speak: a terminal, or pipes (1.2, B12).
+"""Outputs of a session's events and commands: a terminal, or pipes (1.2, B12).
 
-Text folded, and rows in columns, at the width of a terminal; nothing is cut off. Pure.
+Text is wrapped, and rows put in columns, at the width of a terminal; nothing is cut off. Pure.
 """
 
 import os
@@ -35,7 +35,7 @@ _LEAST = 8
 
 
 def fold(text: str, room: int) -> list[str]:
-    """Rows that fit into `room` cells, folded between words; they begin where the text does."""
+    """Lines of at most `room` cells, wrapped between words and indented like the text."""
     if cells(text) <= room:
         return [text]
     bare = text.lstrip(" ")
@@ -46,8 +46,7 @@ def fold(text: str, room: int) -> list[str]:
 def columns(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
     """Each row as lines; without a `width` a row is one line.
 
-    Where there is no room for all columns, cells are folded, and where that is not enough they
-    follow one another.
+    If the columns do not fit, cells are wrapped, and if that is not enough they follow one another.
     """
     if not rows:
         return
@@ -58,7 +57,7 @@ def columns(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
 
 
 def _fitted(natural: Sequence[int], width: int) -> list[int] | None:
-    """The widths of columns that fit, the last one narrowed first; `None` if none do."""
+    """The widths of columns that fit, narrowing the last one first; `None` if none do."""
     found = list(natural)
     excess = sum(found) + len(_GAP) * (len(found) - 1) - width
     order = [len(found) - 1, *sorted(range(len(found) - 1), key=lambda at: -found[at])]
@@ -82,7 +81,7 @@ def _in_columns(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 
 
 def _flowing(row: Sequence[str], width: int) -> Iterator[str]:
-    """The cells one after the other; one that has no room begins a line."""
+    """The cells one after the other; one that does not fit begins a line."""
     line = row[0]
     for cell in row[1:]:
         if cells(line) + len(_GAP) + cells(cell) <= width:
@@ -97,7 +96,7 @@ _NARROWEST = 20
 
 
 class TerminalOut:
-    """`session.Out` at a terminal, between what events draw there."""
+    """`session.Out` at a terminal, between the output of events."""
 
     gone = False
     """A terminal that goes away ends the session by itself."""
@@ -115,13 +114,13 @@ class TerminalOut:
         self._mask = mask
 
     def show(self, text: str) -> None:
-        """Line by line, folded between words."""
+        """Show lines, wrapped between words."""
         for line in self._mask(text).rstrip("\n").split("\n"):
             for part in fold(for_terminal(line), self._room()):
                 self._line(part)
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """In columns that fit."""
+        """Show rows in columns that fit."""
         cells = [[for_line(self._mask(cell)) for cell in row] for row in rows]
         for line in columns(cells, self._room()):
             self._line(line)
@@ -135,7 +134,7 @@ class TerminalOut:
             self.show(f"  hint: {error.hint}")
 
     def _room(self) -> int:
-        # The last column stays free: terminals differ in what they do there.
+        # The last column stays free: terminals differ in their handling of it.
         return max(self._width() - 1, _NARROWEST)
 
 
@@ -146,7 +145,7 @@ Mask = Callable[[str], str]
 
 
 class Answers:
-    """Each answer to a stream that is not a terminal: whole, when it is whole."""
+    """Writes each answer to a stream that is not a terminal, once it is complete."""
 
     name = "the answers"
     deltas = False
@@ -169,7 +168,7 @@ class Answers:
                 self.write(one.finished.text)
 
     def _printed(self, output: JsonValue) -> None:
-        """What a local command has printed is shown (S1)."""
+        """Show the output of a local command (S1)."""
         if not isinstance(output, Mapping):
             return
         if output.get("stdout"):
@@ -192,11 +191,11 @@ class Answers:
             raise
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 class PipedOut:
-    """`session.Out` where nobody is at a terminal: answers of commands are data."""
+    """`session.Out` without a terminal: answers of commands are data."""
 
     def __init__(self, answers: Answers, lost: Lost, mask: Mask) -> None:
         self._answers = answers
@@ -207,11 +206,11 @@ class PipedOut:
 
     @property
     def gone(self) -> bool:
-        """Whether stdout takes no more."""
+        """Whether stdout was closed by its reader."""
         return self._answers.gone
 
     def show(self, text: str) -> None:
-        """To stdout; one that takes no more is told of once."""
+        """Write to stdout; a failure is reported once."""
         if self.gone:
             return
         try:
@@ -220,7 +219,7 @@ class PipedOut:
             self._lost(self._answers, error)
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """A line each, for whoever reads them next."""
+        """One line for each row, for programs."""
         cells = [[for_line(self._mask(cell)) for cell in row] for row in rows]
         for line in columns(cells, None):
             self.show(line)
@@ -233,7 +232,7 @@ class PipedOut:
 
 
 class LastWords:
-    """Why a quiet session failed, on stderr, unless that was told when it happened."""
+    """Writes to stderr why a quiet session failed, unless that was reported when it happened."""
 
     name = "the log"
     deltas = False
@@ -242,7 +241,7 @@ class LastWords:
         self._piped = piped
 
     def __call__(self, stamped: Stamped) -> None:
-        """Speak at the end only."""
+        """React to the last event only."""
         event = stamped.event
         if isinstance(event, RunFinished) and event.exit.code:
             end = event.exit
@@ -250,7 +249,7 @@ class LastWords:
                 _complain(end.reason, end.hint)
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
 
 def _complain(text: str, hint: str | None) -> None:
@@ -259,7 +258,7 @@ def _complain(text: str, hint: str | None) -> None:
 
 
 def _to_stderr(text: str) -> None:
-    """For who reads there; the session goes on as well where nobody does any more."""
+    """Write to stderr; a closed stderr does not end the session."""
     try:
         sys.stderr.write(for_ci_log(text))
         sys.stderr.flush()
@@ -272,7 +271,7 @@ _USUAL = 80
 
 @frozen
 class SessionOutput:
-    """How a session is told."""
+    """The output options of a session."""
 
     attended: bool
     plain: bool = False
@@ -282,7 +281,7 @@ class SessionOutput:
 
 @frozen
 class Outlets:
-    """What shows a session; `pause` is entered while somebody else has the terminal."""
+    """The outputs of a session; `pause` is entered while other code uses the terminal."""
 
     log: EventLog
     out: PipedOut | TerminalOut
@@ -292,7 +291,7 @@ class Outlets:
 
     @contextmanager
     def asking(self, lines: Lines) -> Generator[None]:
-        """While a person is asked something at the terminal: nobody draws, and keys are echoed."""
+        """Used while a person is asked at the terminal: nothing is drawn, and keys are echoed."""
         with self.pause(), lines.question():
             yield
 
@@ -302,7 +301,7 @@ class Outlets:
 
     @contextmanager
     def of_run(self, plan: Plan, folder: RunFolder, clock: Clock) -> Generator[Emit]:
-        """Where the events of a pipeline go that is run in the session (`:run`)."""
+        """The outputs for events of a pipeline that is run in the session (`:run`)."""
         sinks: list[Sink] = []
         if folder.path is not None:
             from aish.journal.writer import open_journal
@@ -334,7 +333,7 @@ def open_outlets(
     lost: Lost,
     after: int = 0,
 ) -> Outlets:
-    """The sinks of a session, whose journal is open already; people read at `stream`."""
+    """The sinks of a session, whose journal is open already; `stream` is for people."""
     shown: Sink | None
     visitor: Callable[[], Sink] | None
     out: PipedOut | TerminalOut
@@ -359,7 +358,7 @@ def open_outlets(
         others.append(answers)
         out = piped = PipedOut(answers, lost, mask)
         shown = LastWords(piped) if session_output.quiet else Plain(sys.stderr, process_began())
-        # It counts by itself what that run comes to.
+        # It counts the usage of that run itself.
         visitor = None if session_output.quiet else lambda: Plain(sys.stderr)
     sinks = [sink for sink in (journal, shown, *others) if sink is not None]
     log = EventLog(sinks, clock=clock, secrets=secrets, on_failure=lost, after=after)
@@ -367,7 +366,7 @@ def open_outlets(
 
 
 def _width(stream: TextIO) -> Callable[[], int]:
-    """How wide the terminal is, each time it is asked: a person may change it."""
+    """The width of the terminal, read each time, because it may change."""
 
     def width() -> int:
         try:

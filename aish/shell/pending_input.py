@@ -1,4 +1,4 @@
-"""What waits for the next question and what goes out with one, told to the journal and read back.
+"""Input that waits for the next question or was sent with one, journaled and read back.
 
 (L14, S5, S6)
 """
@@ -22,7 +22,7 @@ from aish.core.tools import Media
 
 @frozen
 class Enclosure:
-    """What `:attach` puts before a question: what it is called, its text, pictures named there."""
+    """What `:attach` adds before a question: its name, its text and its pictures."""
 
     name: str
     text: str
@@ -31,7 +31,7 @@ class Enclosure:
 
 @frozen
 class Asked:
-    """A question, and what went out with it: output that `waited` (L14), and what was attached."""
+    """A question, and what was sent with it: output that `waited` (L14), and what was attached."""
 
     text: str
     waited: str = ""
@@ -39,12 +39,12 @@ class Asked:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is attached, by name."""
+        """The names of the attachments."""
         return tuple(one.name for one in self.attached)
 
     @property
     def whole(self) -> str:
-        """All of its text, as a model is told it."""
+        """Its whole text, as sent to the model."""
         parts = (*(one.text for one in self.attached), self.waited, self.text)
         return "\n\n".join(part for part in parts if part)
 
@@ -55,7 +55,7 @@ class Asked:
 
 
 class SessionBuffer(Buffer):
-    """The buffer of a session: a session that is gone on with has what waited in it."""
+    """The buffer of a session; in a resumed session it contains what waited before."""
 
     def __init__(self, emit: Emit) -> None:
         super().__init__()
@@ -67,17 +67,17 @@ class SessionBuffer(Buffer):
         self._emit(OutputWaits(NOWHERE, output))
 
     def put_first(self, output: str) -> None:
-        """Keep `output`, which has gone out before, in front of all that waits."""
+        """Put `output`, which was sent before, in front of everything that waits."""
         self._waiting.insert(0, output)
         self._emit(OutputWaits(NOWHERE, output, again=True))
 
     def restore(self, output: str) -> None:
-        """Keep what the journal tells of already."""
+        """Restore output that the journal contains already."""
         super().add(output)
 
 
 class Attached:
-    """What `:attach` has put before the next question; a session that is gone on with has it."""
+    """Attachments for the next question; a resumed session has those of before."""
 
     def __init__(self, emit: Emit, told: Callable[[UserTurn], JsonObject]) -> None:
         self._emit = emit
@@ -86,28 +86,28 @@ class Attached:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What goes out, by name."""
+        """The names of the attachments."""
         return tuple(one.name for one in self._waiting)
 
     def add(self, one: Enclosure) -> None:
-        """One more goes out."""
+        """Add an attachment."""
         self._now((*self._waiting, one))
 
     def put_first(self, gone: Iterable[Enclosure]) -> None:
-        """What has gone out goes out once more, before all else."""
+        """Attach again what was sent before, in front of everything else."""
         self._now((*gone, *self._waiting))
 
     def clear(self) -> None:
-        """Nothing goes out."""
+        """Remove all attachments."""
         self._now(())
 
     def take(self) -> tuple[Enclosure, ...]:
-        """All of it goes out: the turn that it becomes part of tells of that."""
+        """Remove and return all attachments: the turn that contains them is journaled."""
         taken, self._waiting = self._waiting, ()
         return taken
 
     def restore(self, waiting: Iterable[Enclosure]) -> None:
-        """Have what the journal tells of already."""
+        """Restore attachments that the journal contains already."""
         self._waiting = tuple(waiting)
 
     def _now(self, waiting: tuple[Enclosure, ...]) -> None:
@@ -121,14 +121,14 @@ class Attached:
 
 
 class Waiting:
-    """What waits, from the records of a journal: `texts` of commands, and what is `attached`."""
+    """Waiting input, from the records of a journal: `texts` of commands, and `attached` items."""
 
     def __init__(self) -> None:
         self.texts: tuple[str, ...] = ()
         self.attached: tuple[Any, ...] = ()
 
     def take(self, record: Any) -> None:
-        """One more record; a question takes all of it along, and a new conversation drops it."""
+        """Add a record; a question uses all waiting input, and a new conversation drops it."""
         match record.get("type"):
             case "output.waits" if record.get("again"):
                 self.texts = (str(record.get("text")), *self.texts)
@@ -144,20 +144,20 @@ class Waiting:
                 pass
 
 
-# How `session.replace` says that the last question may be asked again.
+# The reasons by which `session.replace` records that the last question can be repeated.
 _TAKEN_BACK = frozenset({"taken back", "asked again", "asked another way"})
 
 
 @frozen
 class _Sent:
-    """A question that became a turn; `attached` are names, texts, and how many pictures."""
+    """A question that became a turn; `attached` has names, texts, and numbers of pictures."""
 
     text: str
     waited: str
     attached: tuple[tuple[str, str, int], ...]
 
     def asked(self, turn: UserTurn) -> Asked:
-        """What went out as this turn."""
+        """The question of this turn with what was sent with it."""
         media = iter(turn.media)
         attached = [
             Enclosure(name, text, tuple(islice(media, count)))
@@ -167,7 +167,7 @@ class _Sent:
 
 
 class AskedBefore:
-    """What is known of questions after the records so far."""
+    """The state of questions after the records so far."""
 
     def __init__(self) -> None:
         self._waiting = Waiting()
@@ -177,7 +177,7 @@ class AskedBefore:
         self._taken_back: str | None = None
 
     def take(self, record: Any) -> None:
-        """One more record."""
+        """Add a record."""
         match record.get("type"):
             case "question.asked":
                 self._question = str(record.get("text"))
@@ -203,19 +203,19 @@ class AskedBefore:
 
     @property
     def taken_back(self) -> Asked | None:
-        """The last question, where it is not in the conversation, and can be asked again."""
+        """The last question, if it was removed from the conversation and can be repeated."""
         return None if self._taken_back is None else Asked(self._taken_back)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Output of local commands that no question has taken along yet (L14)."""
+        """Output of local commands that was not sent with a question yet (L14)."""
         return self._waiting.texts
 
     def attached(self, read_file: ReadFile, lost: Lost) -> tuple[Enclosure, ...]:
-        """What is attached and has not gone out; `lost` is told of a picture that is not there.
+        """Attachments that were not sent yet; `lost` is called for a missing picture.
 
         Raises:
-            UsageError: it is not what was written.
+            UsageError: the journal was changed.
         """
         try:
             return tuple([_enclosure(one, read_file, lost) for one in self._waiting.attached])
@@ -224,7 +224,7 @@ class AskedBefore:
             raise UsageError(said) from error
 
     def questions(self, turns: Sequence[Turn]) -> Iterator[tuple[UserTurn, Asked]]:
-        """The questions of a conversation as they were asked; none that was summarised."""
+        """The questions of a conversation as they were asked, without summarised ones."""
         for turn in turns:
             if not isinstance(turn, UserTurn):
                 continue
@@ -232,7 +232,7 @@ class AskedBefore:
             if sent is not None:
                 yield turn, sent.asked(turn)
             elif not is_shortened(turn.text):
-                # A picture of it is gone, so that it is not what it was.
+                # A picture of it is missing, so it is not the original question.
                 yield turn, Asked(turn.text, attached=_pictures(turn))
 
 

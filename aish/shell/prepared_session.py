@@ -1,4 +1,4 @@
-"""What there is before a session is: its file, its folder, its journal, the prompt (S1, S6, F8)."""
+"""What is prepared before a session begins: its file, folder, journal and prompt (S1, S6, F8)."""
 
 import os
 import sys
@@ -31,10 +31,10 @@ SESSIONS_FOLDER = "sessions"
 
 
 def session_file(given: Path | None) -> Path:
-    """The file that was given, else `aish.yaml` here, else the person's own (F8).
+    """The given file, else `aish.yaml` here, else the user's own (F8).
 
     Raises:
-        UsageError: there is none of them.
+        UsageError: none of them exists.
     """
     if given is not None:
         return given
@@ -49,7 +49,7 @@ def session_file(given: Path | None) -> Path:
 
 
 def sessions_place(file: Path, wanted: Path | None) -> RunsPlace:
-    """Where sessions on `file` are kept: in its project, or in the platform's folder for state."""
+    """The place for sessions on `file`: in its project, or in the platform's state folder."""
     if wanted is None and file.resolve().parent == config_folder().resolve():
         return RunsPlace(file.parent, state_folder() / SESSIONS_FOLDER)
     return RunsPlace(file.parent, wanted, SESSIONS_FOLDER)
@@ -57,7 +57,7 @@ def sessions_place(file: Path, wanted: Path | None) -> RunsPlace:
 
 @frozen
 class SessionOptions:
-    """What the command line said of a session; `resume` names one to go on with."""
+    """The command-line options of a session; `resume` names one to resume."""
 
     output: SessionOutput
     lost: Lost
@@ -68,7 +68,7 @@ class SessionOptions:
 
 @frozen
 class PreparedSession:
-    """A session that has not begun; `stack` closes what is open, and whatever is opened later."""
+    """A session that has not begun; `stack` closes what is open, and what is opened later."""
 
     plan: Plan
     options: RunOptions
@@ -91,13 +91,13 @@ def prepare_session(
     stack: ExitStack,
     before: Lines | None = None,
 ) -> PreparedSession:
-    """Everything that can fail before anything is asked.
+    """Do everything that can fail before the first question.
 
-    `before` are the lines of a session that this one is gone on with after.
+    `before` are the lines of the session from which the person switched to this one.
 
     Raises:
         UsageError: the folder cannot be made, or there is no such session.
-        JournalError: the journal of that session is not as it was written.
+        JournalError: the journal of that session is damaged.
     """
     clock, output = SystemClock(), wanted.output
     place = sessions_place(plan.pipeline.file, wanted.run_dir)
@@ -147,7 +147,7 @@ def _lines(
     before: Lines | None,
 ) -> Generator[Lines]:
     if isinstance(before, PipedLines):
-        # More may have been read than was taken.
+        # More may have been read than was used.
         before.go_on(deferred.notice)
         yield before
         return
@@ -176,17 +176,17 @@ def _stdin() -> int | None:
     try:
         return sys.stdin.fileno()
     except (AttributeError, ValueError, OSError):
-        # It was closed before we began.
+        # It was closed before we started.
         return None
 
 
 def session_plan(
     pipeline: Pipeline, options: RunOptions, secrets: Secrets, model: str | None = None
 ) -> Plan:
-    """What a session opens: the servers, the rules with those of `shell`, and one model.
+    """The plan of a session: the servers, the rules with those of `shell`, and one model.
 
     Raises:
-        PipelineError: a variable that these need is not set.
+        PipelineError: a variable that they need is not set.
         UsageError: an option names what the file does not have.
     """
     rules = pipeline.rules
@@ -202,5 +202,5 @@ def session_plan(
 
 
 def _without_prompts(plan: Plan) -> Plan:
-    """A session has no steps, so what a lock pins of their prompts is not about it."""
+    """A session has no steps, so prompts that a lock pins do not apply to it."""
     return plan if plan.lock is None else replace(plan, lock=replace(plan.lock, prompts={}))

@@ -1,4 +1,4 @@
-"""What a session keeps of its exchanges, for `:export` (S7)."""
+"""Records the exchanges of a session, for `:export` (S7)."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ _NAME = "recording-{}.yaml"
 
 
 def recordings(folder: Path) -> tuple[Path, ...]:
-    """Where each part of a session has recorded to, in order; one that was killed is unfinished."""
+    """The recording of each part of a session, in order; that of a killed part is incomplete."""
     names = {path.name.removesuffix(UNFINISHED) for path in folder.glob(_NAME.format("*") + "*")}
     found = [folder / name for name in names]
     return tuple(sorted(found, key=lambda path: int(path.stem.rpartition("-")[2])))
 
 
 def next_recording(folder: Path) -> Path:
-    """Where this part of the session records to."""
+    """The path of the recording of this part of the session."""
     number = 1
     while any(folder.glob(_NAME.format(number) + "*")):
         number += 1
@@ -28,13 +28,13 @@ def next_recording(folder: Path) -> Path:
 
 
 def settle(recorder: Recorder | None) -> None:
-    """See to it that what has ended is on the disk: a session may be killed at any time."""
+    """Write finished exchanges to disk: a session may be killed at any time."""
     if recorder is not None:
         recorder_of(recorder).settle()
 
 
 def end_recording(recorder: Recorder, emit: Emit) -> None:
-    """Write it all; that this fails costs the session nothing but its export later on."""
+    """Write everything; a failure affects only a later export of the session."""
     found = recorder_of(recorder)
     try:
         found.finish(found.head)

@@ -1,7 +1,7 @@
-"""Keeps things open that were opened in passing: each in a task of its own.
+"""Keeps resources open that a command has opened: each in a task of its own.
 
-What a command opens must outlive the scope that the command can be interrupted by, and a context
-has to be left in the task that has entered it.
+What a command opens must outlive the scope by which the command can be interrupted, and a context
+has to be left in the task that entered it.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ResourceGroup:
-    """Enters contexts, which are left when the resources closes."""
+    """Enters contexts, which are left when the group closes."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
@@ -23,7 +23,7 @@ class ResourceGroup:
         self._asides: set[anyio.CancelScope] = set()
 
     async def enter(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
-        """What `make` opens; whatever it raises, and cancellation, end the attempt."""
+        """Enter the context that `make` returns; an exception or cancellation ends the attempt."""
 
         async def hold(*, task_status: TaskStatus[T]) -> None:
             async with make() as found:
@@ -34,7 +34,7 @@ class ResourceGroup:
         return found
 
     def aside(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Have `work`, which fails with nothing, done meanwhile; it is given up at the close."""
+        """Run `work`, which must not fail, in the background; it is cancelled at the close."""
 
         async def bounded() -> None:
             with anyio.CancelScope() as scope:
@@ -46,7 +46,7 @@ class ResourceGroup:
             self._tasks.start_soon(bounded)
 
     def close(self) -> None:
-        """Let all of it go."""
+        """Close everything."""
         self._closing.set()
         for scope in self._asides:
             scope.cancel()
@@ -54,7 +54,7 @@ class ResourceGroup:
 
 @asynccontextmanager
 async def open_resource_group() -> AsyncGenerator[ResourceGroup]:
-    """A resources for as long as the block lasts."""
+    """A resource group for as long as the block lasts."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         resources = ResourceGroup(tasks)
@@ -69,7 +69,7 @@ async def open_resource_group() -> AsyncGenerator[ResourceGroup]:
 
 @asynccontextmanager
 async def background_task(work: Callable[[], Coroutine[None, None, None]]) -> AsyncGenerator[None]:
-    """Have `work`, which fails with nothing, done beside the block, and given up at its end."""
+    """Run `work`, which must not fail, beside the block, and cancel it at its end."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(work)

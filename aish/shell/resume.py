@@ -1,4 +1,4 @@
-"""Sessions that are kept: found, told in a line each, and resumed exactly where they were (S6)."""
+"""Kept sessions: found, listed with a line each, and resumed exactly where they ended (S6)."""
 
 import os
 import re
@@ -44,9 +44,9 @@ ANEW = "`aish shell` without `--resume` starts one; `:sessions` lists them"
 
 @frozen
 class PastSession:
-    """A session: when it began, how often its models were asked, and what it began with.
+    """A session: its start, its number of model requests, and its first line.
 
-    It is `empty` if nobody did anything in it.
+    It is `empty` if nothing was done in it.
     """
 
     id: str
@@ -75,12 +75,12 @@ def session_store(place: RunsPlace, stack: ExitStack) -> RunStore | None:
 def find_session(
     place: RunsPlace, name: str, pipeline: str, stack: ExitStack
 ) -> tuple[RunStore, str]:
-    """The session of this id, or of an id that ends so; `latest` is the newest on the pipeline.
+    """The session with this id or id suffix; `latest` is the newest on the pipeline.
 
-    One that was opened and left again is `latest` only where there is no other.
+    A session that was opened and left without input is `latest` only if there is no other.
 
     Raises:
-        UsageError: there is none, or more than one.
+        UsageError: there is no such session, or more than one.
     """
     store = session_store(place, stack)
     stores = [] if store is None else [store]
@@ -97,7 +97,7 @@ def find_session(
 
 
 def past_sessions(place: RunsPlace, stack: ExitStack) -> list[PastSession]:
-    """Every session that is kept, the newest first."""
+    """Every kept session, the newest first."""
     store = session_store(place, stack)
     return [] if store is None else [_told(store, id) for id, _ in newest_first([store])]
 
@@ -107,7 +107,7 @@ def _is_empty(store: RunStore, id: str) -> bool:
         with JournalReading(_open(store, id), id) as reading:
             return all(record.get("type") in _OF_ITSELF for record in reading)
     except (AishError, OSError):
-        # Whoever goes on with it is told what is wrong.
+        # The error is reported when the session is resumed.
         return False
 
 
@@ -155,13 +155,13 @@ _TAKEN_BACK = (
 
 @frozen
 class Earlier:
-    """What an earlier part of a session has left.
+    """The state that the earlier parts of a session have left.
 
     `outputs` of local commands (L14) and what is `attached` wait for the next question. `questions`
-    are those of the conversation, `taken_back` is one that was, and can be asked again. `model` is
-    the alias that was asked last, `seconds` how long answers took. `connected` are servers that a
-    command had added, as `:mcp connect` and `:export` know them. `last_seq` numbers the last
-    record of the journal. `denied` are globs that the person denied.
+    are those of the conversation, `taken_back` is one that was removed and can be repeated. `model`
+    is the alias of the last model, `seconds` the time that answers took. `connected` are servers
+    that a command had added, as `:mcp connect` and `:export` know them. `last_seq` is the number of
+    the last record of the journal. `denied` are globs that the person denied.
     """
 
     folder: RunFolder
@@ -182,16 +182,16 @@ class Earlier:
     notices: tuple[str, ...] = ()
 
     def go_on(self) -> Sink:
-        """The journal, to be appended to."""
+        """The journal, opened for appending."""
         return self.journal.go_on()
 
     def carry_into(self, session: Session) -> None:
-        """Have a session go on from here; what did not come back is told."""
+        """Restore a session from this state; what could not be restored is reported."""
         session.begin(self.turns, self.questions)
         if self.taken_back is not None:
             session.asked, session.stands = self.taken_back, False
         for glob in self.denied:
-            # What was approved is asked about again; what was denied stays so (X1).
+            # Approvals have to be given again; denials remain (X1).
             session.open.box.runtime.gate.add_rule("deny", RuleEntry(tool=glob))
         of_file = {server.entry.alias for server in session.open.plan.servers}
         session.connected |= {
@@ -215,7 +215,7 @@ class Earlier:
             session.emit(Notice(NOWHERE, "warning", "not_recalled", text))
 
     def _end_last(self, session: Session) -> None:
-        """Let the conversation be one that can be gone on with: it may have been killed."""
+        """Leave a conversation that can be continued: the session may have been killed."""
         last = self.turns[-1] if self.turns else None
         if isinstance(last, UserTurn):
             session.put_back(list(self.turns[:-1]), "taken back")
@@ -231,11 +231,11 @@ def find_earlier(
     mask: Callable[[str], str],
     stack: ExitStack,
 ) -> Earlier:
-    """The session of an id, or the newest; nobody else writes it from now on.
+    """The session with this id, or the newest; it is locked from now on.
 
     Raises:
-        UsageError: there is none, or another process writes it, or it is of another pipeline.
-        JournalError: its journal is not as it was written.
+        UsageError: there is none, another process writes it, or it belongs to another pipeline.
+        JournalError: its journal is damaged.
     """
     store, id = find_session(place, name, pipeline.name, stack)
     path = (store.path / id).resolve()
@@ -259,7 +259,7 @@ def find_earlier(
 
 
 class _Scan:
-    """What is known of a session after the records so far."""
+    """The state of a session after the records so far."""
 
     def __init__(self, path: Path, folder: RunFolder) -> None:
         self.pipeline: object = None
@@ -289,7 +289,7 @@ class _Scan:
         }
 
     def take(self, record: Any) -> None:
-        """One more record."""
+        """Add a record."""
         self._seq = record["seq"]
         self._spending.now(record["time"])
         taken = self._takes.get(record.get("type"))
@@ -299,11 +299,11 @@ class _Scan:
         self._recalling.take(record)
 
     def lost(self, said: str) -> None:
-        """Something did not come back; `said` is a sentence."""
+        """Record what could not be restored; `said` is a sentence."""
         self._lost.append(said)
 
     def earlier(self, id: str, journal: HeldJournal) -> Earlier:
-        """All of it."""
+        """The complete state."""
         recalled, asking = self._recalling.end(), self._asking
         lost = dict.fromkeys((*self._lost, *recalled.lost))
         attached = asking.attached(self._read, lost.setdefault)
@@ -371,7 +371,7 @@ class _Scan:
             return
         self._connected.pop(connected.alias, None)
         if _SECRET.search(" ".join((connected.url or "", *connected.command))) is None:
-            # Where a secret was, only its name is known.
+            # Of a masked secret only the name is known.
             self._connected[connected.alias] = ServerEntry(
                 alias=connected.alias,
                 url=connected.url,

@@ -29,12 +29,12 @@ _REFUSED = ("HTTP 401", "HTTP 403")
 def server_of_url(
     url: str, alias: str | None, taken: Container[str], auth_env: str | None = None
 ) -> ServerEntry:
-    """The entry of a server at `url`; without an alias it is called by its host's first label.
+    """The entry of a server at `url`; its default alias is the first label of its host name.
 
-    A number is added to that if it is taken.
+    A number is appended if that is taken.
 
     Raises:
-        UsageError: the url or the alias is not one, or the alias is taken.
+        UsageError: the URL or the alias is invalid, or the alias is taken.
     """
     parts = _split(url)
     if parts.username or parts.password:
@@ -50,7 +50,7 @@ def server_of_command(command: str, alias: str, taken: Container[str]) -> Server
     """The entry of a server that a command line starts, in the folder of the session.
 
     Raises:
-        UsageError: the words or the alias are none, or the alias is taken.
+        UsageError: the command line or the alias is invalid, or the alias is taken.
     """
     try:
         words = shlex.split(command)
@@ -64,7 +64,7 @@ def server_of_command(command: str, alias: str, taken: Container[str]) -> Server
 
 
 def _check_alias(alias: str, taken: Container[str]) -> None:
-    """Raise a `UsageError` unless a server may be called so."""
+    """Raise a `UsageError` unless this is a valid alias."""
     if not _ALIAS.match(alias) or alias == _RESERVED or len(alias) > _LONGEST_ALIAS:
         reserved = f"`{_RESERVED}` is the local shell; " if alias == _RESERVED else ""
         hint = f"{reserved}letters, digits, `-` and single `_`"
@@ -104,13 +104,13 @@ def _free(name: str, taken: Container[str]) -> str:
 
 
 def taken_aliases(session: Session) -> frozenset[str]:
-    """The aliases of servers that are there, or on their way; one that failed gives way."""
+    """The aliases of connected and connecting servers; that of a failed one is free."""
     servers = session.open.servers.dynamic_registry.registry.servers
     return frozenset(one.alias for one in servers if one.state != "failed")
 
 
 def known_servers(session: Session) -> Mapping[str, ServerEntry]:
-    """The servers of the file, and those that were connected here, by alias."""
+    """The servers of the file, and those that were connected in the session, by alias."""
     return {entry.alias: entry for entry in _of_file(session)} | session.connected
 
 
@@ -145,7 +145,7 @@ async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
 
 
 def is_of_file(session: Session, entry: ServerEntry) -> bool:
-    """Whether the session's file has this server, and no command has added it."""
+    """Whether the server is from the session's file, and was not added by a command."""
     return entry in _of_file(session)
 
 
@@ -165,7 +165,7 @@ def _resolved(session: Session, entry: ServerEntry) -> ResolvedServer:
 
 
 def _hide(url: str, secrets: Secrets) -> None:
-    """A key in a URL's query is masked wherever it would be shown."""
+    """Mask a key in a URL's query wherever it would be shown."""
     for name, value in keys_in(url):
         if len(value) >= SHORTEST:
             secrets.add(name, value)
@@ -182,19 +182,19 @@ _SOON = 2.0
 
 
 async def known_tools(session: Session) -> tuple[Tool, ...]:
-    """What servers offer; with nobody there, each of them is waited for."""
+    """Known tools; in an unattended session all servers are awaited."""
     await servers_known(session)
     return session.tools()
 
 
 async def servers_known(session: Session) -> None:
-    """Wait a moment for servers that still connect; with nobody there, for as long as it takes."""
+    """Wait briefly for servers that still connect; in an unattended session without limit."""
     with anyio.move_on_after(_SOON if session.open.attended else None):
         await session.open.servers.dynamic_registry.settled()
 
 
 def still_connecting(session: Session) -> str:
-    """What is to be said of servers that may have more; empty where all are known."""
+    """The message about servers that may have more tools; empty if all are known."""
     servers = session.open.servers.dynamic_registry.registry.servers
     names = [one.alias for one in servers if one.state == "connecting"]
     return f"still connecting: {', '.join(names)}" if names else ""

@@ -1,12 +1,12 @@
-"""A session: the conversation, what is open, and what a line of the person does with them.
+"""A session: its conversation, its open resources, and the effect of lines on them.
 
-The models of the file, each opened when it is asked for the first time.
+The models of the file, each opened at its first use.
 
-What servers have to attach, as completion knows it: asked for, and never waited for.
+Resources and prompts of servers for completion: requested, but never waited for.
 
 The static part of a session's system prompt (S3).
 
-It never names a tool: those only ever go in the request's own field for them.
+It never names a tool: tools are only in their own field of the request.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ PlanFor = Callable[[str], Plan]
 
 
 class Models:
-    """Opens models; those of a `plan_for` have their keys resolved only then (F7)."""
+    """Opens models; the keys of those of a `plan_for` are resolved only then (F7)."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class Models:
         self._throttles = Throttles()
 
     async def get(self, alias: str) -> Model:
-        """The model of an alias that the file has.
+        """The model with this alias of the file.
 
         Raises:
-            PipelineError: a variable that it needs is not set.
+            PipelineError: a variable it needs is not set.
             UnavailableError: an embedded model could not be started.
         """
         if alias not in self._open:
@@ -89,7 +89,7 @@ def known_model(alias: str, plan: Plan) -> str:
     """`alias`, if the file has a model of that name.
 
     Raises:
-        UsageError: it has none.
+        UsageError: there is none.
     """
     known = plan.pipeline.models
     if alias not in known:
@@ -104,7 +104,7 @@ Aside = Callable[[Callable[[], Coroutine[None, None, None]]], None]
 
 
 class Offers:
-    """The resources and prompts of servers, as they were when they were asked for last."""
+    """The resources and prompts of servers, as of the last request."""
 
     def __init__(self, registry: "Registry", aside: Aside, refresh: Callable[[], None]) -> None:
         self._registry = registry
@@ -114,7 +114,7 @@ class Offers:
         self._names: tuple[str, ...] = ()
 
     def names(self) -> Sequence[str]:
-        """What is known now; servers that have come up since are asked."""
+        """What is known now; servers that have connected since are queried."""
         ready = frozenset(one.alias for one in self._registry.servers if one.state == "ready")
         if ready != self._asked:
             self._asked = ready
@@ -143,28 +143,28 @@ OutletsFor = Callable[[Plan, RunFolder, Clock], AbstractContextManager[Emit]]
 
 
 class Out(Protocol):
-    """Where a session's own words go, beside its events."""
+    """The output for answers of commands, apart from the events."""
 
     def show(self, text: str) -> None:
-        """Lines of a command's answer; made fit for where they go."""
+        """Show lines of a command's answer, sanitized for the output."""
         ...
 
     def error(self, error: AishError) -> None:
-        """What could not be done, and what to do next."""
+        """Show an error with its hint."""
         ...
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """Rows in columns, as wide as there is room."""
+        """Show rows in columns that fit the width."""
         ...
 
     @property
     def gone(self) -> bool:
-        """Whether nobody can be answered any more."""
+        """Whether the output was closed."""
         ...
 
 
 class Described(Protocol):
-    """A command, as `:help` tells of it."""
+    """A command as `:help` shows it."""
 
     @property
     def title(self) -> str:
@@ -173,27 +173,27 @@ class Described(Protocol):
 
     @property
     def summary(self) -> str:
-        """What it does, in a line."""
+        """One-line summary."""
         ...
 
     @property
     def details(self) -> str:
-        """What else there is to know."""
+        """Further details."""
         ...
 
     @property
     def also(self) -> tuple[str, ...]:
-        """Its other names."""
+        """Its aliases."""
         ...
 
     def usage_rows(self) -> Sequence[tuple[str, str]]:
-        """Its forms, and what each does."""
+        """Its forms, and the effect of each."""
         ...
 
 
 @frozen
 class Opened:
-    """What a session holds open."""
+    """The open resources of a session."""
 
     plan: Plan
     options: RunOptions
@@ -254,45 +254,45 @@ class Session:
     def begin(
         self, turns: Iterable[Turn] = (), questions: Iterable[tuple[UserTurn, Asked]] = ()
     ) -> None:
-        """Begin a conversation, or go on with `turns` as they were journaled."""
+        """Begin a conversation, or continue `turns` as they were journaled."""
         self.history = History(list(turns))
         self.bound = None
         self.questions = list(questions)
         self.look_back()
 
     def look_back(self) -> None:
-        """What was asked last is what the conversation has as its last question."""
+        """Set the last question to the one of the conversation."""
         last = last_question(self.history.turns)
         asked = next((asked for turn, asked in self.questions if turn is last), None)
         self.asked, self.stands = asked, asked is not None
 
     def emit(self, event: Event) -> None:
-        """Tell of something."""
+        """Emit an event."""
         self.open.environment.emit(event)
 
     def conversation(self) -> Conversation:
-        """What adds to the history; each addition is journaled."""
+        """The object that adds to the history; each addition is journaled."""
         return Conversation(self.history, self.heard)
 
     def prepare(self) -> None:
-        """See to it that the conversation begins with the system prompt."""
+        """Ensure that the conversation begins with the system prompt."""
         if not self.history.turns and self.open.frame:
             self.conversation().add(SystemTurn(self.open.frame))
 
     def replace(self, turns: list[Turn], reason: str) -> None:
-        """Go on with another conversation."""
+        """Continue with another conversation."""
         self.conversation().rewrite(turns, reason)
         there = {id(turn) for turn in turns}
         self.questions = [pair for pair in self.questions if id(pair[0]) in there]
         self.bound = None
 
     def put_back(self, turns: list[Turn], reason: str) -> None:
-        """Go on with `turns`, in which the last question is not; what went out with it waits."""
+        """Continue with `turns`, without the last question; what was sent with it waits again."""
         self.replace(turns, reason)
         self.give_back()
 
     def give_back(self) -> None:
-        """Let what went out with the last question wait for the next one."""
+        """Let what was sent with the last question wait for the next one."""
         asked = self.asked
         if asked is None or not self.stands:
             return
@@ -302,7 +302,7 @@ class Session:
         self.attached.put_first(asked.attached)
 
     def send(self, text: str) -> tuple[Asked, UserTurn]:
-        """A question with all that waits to go out with it; nothing waits any more then."""
+        """Build a question with all waiting input; nothing waits any more then."""
         asked = Asked(text, self.buffer.user_turn("").text, self.attached.take())
         self.asked, self.stands = asked, True
         turn = UserTurn(asked.whole, asked.media)
@@ -317,16 +317,16 @@ class Session:
         return place
 
     def note_failure(self, status: StepStatus, failure: Failure | None, code: ExitCode) -> None:
-        """A line did not go well, which counts for the exit code where nobody is there."""
+        """Record the failure of a line, which counts for the exit code of an unattended session."""
         record = StepRecord(
             id=f"line-{self.lines}", kind="prompt", status=status, failure=failure, exit_code=code
         )
         self.records.append(record)
 
     def note_command(self, record: StepRecord, *, typed: bool) -> None:
-        """How a local command went counts for the line that it was typed on.
+        """Record the result of a local command for the line on which it was typed.
 
-        One that a model proposed counts only where it was denied, and a denial is a failure.
+        The result of a proposed command counts only if it was denied and a denial is a failure.
         """
         code = record.exit_code if typed else ExitCode.OK
         if record.status == "denied":
@@ -336,22 +336,22 @@ class Session:
             self.records.append(replace(record, exit_code=code))
 
     def tell_failure(self, error: AishError) -> None:
-        """A line could not be done."""
+        """Report a line that failed."""
         self.open.out.error(error)
-        # What was typed wrong is no broken file: something may well have been contacted.
+        # A typing error is not a broken file: something may have been contacted already.
         usage = error.exit_code is ExitCode.USAGE
         self.errors.append(StepFailedError(str(error), hint=error.hint) if usage else error)
 
     def choose(self, alias: str) -> None:
-        """Ask the model of that alias from now on, also when the session is gone on with."""
+        """Use the model with this alias from now on, also after the session is resumed."""
         self.model = alias
         self.emit(ModelChosen(NOWHERE, alias))
 
     def model_alias(self) -> str:
-        """The model that answers.
+        """The alias of the current model.
 
         Raises:
-            UsageError: none is chosen.
+            UsageError: no model is chosen.
         """
         if self.model is None:
             hint = "`:model ALIAS` chooses one, and `model:` in the file the first"
@@ -359,22 +359,22 @@ class Session:
         return self.model
 
     def tools(self) -> tuple[Tool, ...]:
-        """What the model is shown."""
+        """The tools that the model is shown."""
         return self.open.box.tools.listed()
 
     def watch_keys(self) -> Callable[[], None] | None:
-        """What any key does while a line is taken: it halts what goes on by itself (S5)."""
+        """The effect of any key while a line is handled: it stops autonomous work (S5)."""
         return self.open.interrupts.stop if self.autonomous.on else None
 
     def halt(self) -> None:
-        """A key was pressed, so nothing goes on by itself any more."""
+        """Turn autonomous mode off, because a key was pressed."""
         if self.autonomous.on:
             self.autonomous.left = 0
             told = "a key was pressed: norris is off"
             self.emit(Notice(self.heard.place, "warning", "norris", told))
 
     async def bounded(self) -> "Window | None":
-        """What keeps the conversation from growing without end, where the file wants that."""
+        """The limit on the length of the conversation, if the file sets one."""
         context = self.open.plan.pipeline.context
         if context.max_tokens is None or self.bound is not None:
             return self.bound
@@ -403,6 +403,6 @@ command; it has no terminal and no input."""
 
 
 def frame(*, cmd_lines: bool) -> str:
-    """The text; without `cmd_lines` nothing is said of the local shell."""
+    """The text; without `cmd_lines` it does not mention the local shell."""
     parts = (_SESSION, _TOOLS, _COMMANDS) if cmd_lines else (_SESSION, _TOOLS)
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""What a session has to know of its own events: what was used, said so far, denied (B8)."""
+"""Data that a session needs from its own events: usage, text so far, denials (B8)."""
 
 from dataclasses import field
 
@@ -23,7 +23,7 @@ _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 
 @slotted
 class Following:
-    """An `Emit` that keeps what a session needs. `said` is the text of an unfinished answer."""
+    """An `Emit` that collects what a session needs. `said` is the text of an unfinished answer."""
 
     emit: Emit
     spending: Spending = field(default_factory=Spending)
@@ -34,11 +34,11 @@ class Following:
 
     @property
     def said(self) -> str:
-        """What the model has said since it was last asked, if its answer is not whole."""
+        """The model's text since the last request, if its answer is not complete."""
         return "".join(self.pieces)
 
     def __call__(self, event: Event) -> None:
-        """Take an event, and hand it on."""
+        """Process an event, and pass it on."""
         match event:
             case TextDelta(_, text):
                 self.pieces.append(text)

@@ -1,4 +1,4 @@
-"""What stands beside the line that is edited, and what completion knows in a session."""
+"""The prompt and toolbar of the edited line, and the words for completion in a session."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,17 +15,17 @@ _MOST_SESSIONS = 50
 
 
 class SessionWords:
-    """The words of a session as it is now; nothing here waits for a server."""
+    """The words of the current session; nothing here waits for a server."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def commands(self) -> Mapping[str, str]:  # ruff: ignore[no-self-use] - see `lines.Words`
-        """The commands, and what each does."""
+        """The commands with their summaries."""
         return {name: row.summary for name, row in COMMANDS.items()}
 
     def arguments(self, command: str) -> Sequence[str]:
-        """What may come after these words."""
+        """Possible words after these words."""
         name, *words = command.split()
         row = COMMANDS.get(name)
         if row is None or len(words) > 1:
@@ -65,7 +65,7 @@ class SessionWords:
         return tuple(alias for alias in known_servers(self._session) if alias not in taken)
 
     def _sessions(self) -> Sequence[str]:
-        """The names of their folders, the newest first; what is in them is not read here."""
+        """The ids of sessions, the newest first; their content is not read here."""
         place = self._session.open.place
         folder = place.wanted or place.project / ".aish" / place.folder_name
         names: list[str] = []
@@ -76,7 +76,7 @@ class SessionWords:
 
 
 def shown(session: Session) -> Shown:
-    """What the editor shows of a session."""
+    """The texts of a session that the editor shows."""
     return Shown(SessionWords(session), lambda: _prompt(session), lambda: _toolbar(session))
 
 

@@ -1,4 +1,4 @@
-"""Steps of a session as events: each line that asks a model is one (design 11)."""
+"""Steps of a session as events: each line that queries a model is one (design 11)."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ STOPPED = Failure("interrupted", "interrupted")
 
 @contextmanager
 def step(session: Session, place: Place) -> Generator[None]:
-    """A step of a model that answers nobody's question, as for a summary."""
+    """A step of a model without a question of the person, such as a summary."""
     clock = session.open.environment.clock
     session.emit(StepStarted(place, "prompt"))
     begun = clock.monotonic()
@@ -41,7 +41,7 @@ def finish(
     seconds: float,
     failure: Failure | None,
 ) -> None:
-    """Tell that a step has ended, with what it has used."""
+    """Emit the end of a step, with its usage."""
     session.seconds += seconds
     used = session.following.spending.of(place)
     session.emit(

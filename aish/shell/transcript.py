@@ -1,4 +1,4 @@
-"""A conversation as Markdown that a person reads (S5). What others said in it is made harmless."""
+"""A conversation as Markdown for people (S5). Untrusted text in it is sanitized."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,11 +1,11 @@
-"""Keys in the URLs that a person types: found, so that they are not shown and not kept (X4)."""
+"""Finds keys in the URLs that a person types, so that they are not shown or kept (X4)."""
 
 import re
 from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlsplit
 
 _WORDS = "key|token|secret|auth|sig|pass|cred"
-# Bounded, so that no line takes long.
+# Bounded, so that every line is fast.
 _PART = r"[^=&#\s]{0,64}"
 _KEY = re.compile(_WORDS, re.IGNORECASE)
 _TYPED = re.compile(rf"([?&]({_PART}(?:{_WORDS}){_PART})=)[^&#\s]+", re.IGNORECASE)
@@ -18,7 +18,7 @@ def keys_in(url: str) -> Iterator[tuple[str, str]]:
 
 
 def without_keys(line: str) -> str:
-    """What is kept of a typed line: of a command, such as `:mcp connect URL`, no key in a URL."""
+    """A typed line for the history: commands, such as `:mcp connect URL`, without keys in URLs."""
     if not line.lstrip().startswith(":"):
         return line
     return _TYPED.sub(r"\1<secret:\2>", _CREDENTIALS.sub("<secret:credentials>", line))

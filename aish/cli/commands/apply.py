@@ -1,4 +1,4 @@
-"""`aish apply STAGED [FILE]`: the calls are shown, all of each, then made, each once (B16)."""
+"""`aish apply STAGED [FILE]`: shows the calls in full, then executes each once (B16)."""
 
 import shutil
 import sys
@@ -76,7 +76,7 @@ WORDS = {
 
 @frozen
 class Row:
-    """A call in the review: what became of it so far, and what stands against it now."""
+    """A call in the review: its state so far, and what prevents it now."""
 
     call: StagedCall
     state: State
@@ -85,7 +85,7 @@ class Row:
 
 
 def review_lines(heading: Sequence[str], rows: Sequence[Row], width: int) -> Iterator[str]:
-    """Everything that was reviewed, or is to be: nothing of a call is cut."""
+    """All calls for the review, reviewed or not: nothing of a call is cut."""
     yield from map(for_line, heading)
     for number, row in enumerate(rows, 1):
         yield ""
@@ -123,7 +123,7 @@ def review_row(row: Row) -> JsonObject:
 
 
 def attempt_line(attempt: Attempt) -> str:
-    """What became of a call, on one line."""
+    """The result of a call, on one line."""
     said = ""
     if attempt.used is not None and attempt.outcome != "applied":
         said = f": {attempt.used.content.removeprefix('[aish] ')}"
@@ -132,7 +132,7 @@ def attempt_line(attempt: Attempt) -> str:
 
 
 def attempt_row(attempt: Attempt) -> JsonObject:
-    """The same as JSON, with what the tool answered."""
+    """The same as JSON, with the result of the tool."""
     used = attempt.used
     return {
         "outcome": attempt.outcome,
@@ -156,9 +156,9 @@ NOTHING_DUE = Exit(0, "ok", retryable=False, reason="")
 
 @frozen
 class Applying:
-    """A file of staged calls and what is wanted of it; `calls` are those that were chosen.
+    """A file of staged calls with the options for it; `calls` are the selected ones.
 
-    `homes` are the pipeline and those of its sub-pipelines that calls are of.
+    `homes` are the pipeline and those of its sub-pipelines that contain calls.
     """
 
     path: Path
@@ -170,13 +170,13 @@ class Applying:
     deny: tuple[str, ...]
 
     def policy(self, call: StagedCall) -> Policy:
-        """The rules that hold for a call, with those of the command line."""
+        """The rules that apply to a call, with those of the command line."""
         home = self.homes.get(call.home, self.pipeline)
         return compile_policy(home.rules, deny=self.deny)
 
     @property
     def heading(self) -> tuple[str, ...]:
-        """What is said above the calls."""
+        """The heading of the calls."""
         head, count = self.staged.head, counted(len(self.staged.calls), "staged call")
         first = f"{self.path}: {count} of the run {head.run}, for {self.pipeline.file}"
         if head.digest == self.pipeline.digest:
@@ -185,13 +185,13 @@ class Applying:
 
 
 def named_pipeline(staged: Staged, path: Path) -> Path:
-    """The pipeline that the file names, where that can be trusted.
+    """The pipeline that the file names, if that can be trusted.
 
-    A file of staged calls may come from another job, with whatever else came with it: what it
-    names is looked for here and not there.
+    A file of staged calls may come from another job, together with other files: the pipeline is
+    searched for here, and not beside that file.
 
     Raises:
-        UsageError: the pipeline is to be named on the command line.
+        UsageError: the pipeline has to be named on the command line.
     """
     name, here = Path(staged.head.file), Path.cwd().resolve()
     found, beside = (here / name).resolve(), path.resolve().parent
@@ -214,17 +214,17 @@ def named_pipeline(staged: Staged, path: Path) -> Path:
 def applying(
     path: Path, staged: Staged, pipeline: Pipeline, wish: Wish, deny: tuple[str, ...]
 ) -> Applying:
-    """What is wanted, with the calls that are meant.
+    """The request with the selected calls.
 
     Raises:
-        UsageError: an id is that of no call.
+        UsageError: no call has one of the ids.
     """
     homes = homes_of(pipeline, staged.calls)
     return Applying(path, staged, pipeline, chosen(staged.calls, wish), wish, homes, deny)
 
 
 def reviewed_rows(asked: Applying, secrets: Secrets) -> list[Row]:
-    """Every call with what is known of it, without asking a server."""
+    """Every call with its state, without contacting a server."""
     states = states_in(log_path(asked.path))
     meant = {call.id for call in asked.calls}
     return [
@@ -239,7 +239,7 @@ def reviewed_rows(asked: Applying, secrets: Secrets) -> list[Row]:
 
 
 def expected_code(asked: Applying, rows: Sequence[Row]) -> ExitCode:
-    """How applying would end, as far as no server is asked."""
+    """The expected exit code, as far as it is known without a server."""
     codes = {ExitCode.OK}
     for row in rows:
         if row.left_out or row.state == "applied":
@@ -252,7 +252,7 @@ def expected_code(asked: Applying, rows: Sequence[Row]) -> ExitCode:
 
 
 def idempotent_calls(asked: Applying, calls: Iterable[StagedCall]) -> frozenset[str]:
-    """The calls that may be made again, by a rule under `mcp.idempotent`."""
+    """The calls that may be repeated, by a rule under `mcp.idempotent`."""
     return frozenset(
         call.digest
         for call in calls
@@ -261,13 +261,13 @@ def idempotent_calls(asked: Applying, calls: Iterable[StagedCall]) -> frozenset[
 
 
 def plans_of(asked: Applying, options: RunOptions) -> Mapping[str, Plan]:
-    """A plan for each pipeline that calls are of: no model, no steps, only servers that are called.
+    """A plan for each pipeline that has calls: no model, no steps, only servers that are called.
 
-    Others need no credentials then.
+    Other servers need no credentials then.
 
     Raises:
         UsageError: a variable that a server needs is not set.
-        LockDiffersError: a server is not the one that a call was staged for.
+        LockDiffersError: a server differs from the one that a call was staged for.
     """
     secrets = Secrets()
     aliases = {
@@ -301,10 +301,10 @@ def applied(
     *,
     quiet: bool,
 ) -> tuple[Application, str | None]:
-    """Make the calls that are due; also where the run's folder is.
+    """Execute the pending calls; returns also the run's folder.
 
     Raises:
-        UnsettledError: an earlier attempt left it open whether a call should be made.
+        UnsettledError: after an earlier attempt it is unknown whether a call was made.
         UsageError: the log beside the file cannot be written.
     """
     clock = SystemClock()
@@ -336,7 +336,7 @@ def _folder(
 
 
 def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool) -> Application:
-    """Do the job, and tell its journal and the person about it."""
+    """Execute the job, with events to its journal and the person."""
     assert folder.path is not None
     register_masks(job.secrets, quiet=quiet)
     lost: list[str] = []
@@ -369,7 +369,7 @@ def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool
 
 
 def width() -> int:
-    """How wide the review may be: the terminal, or a usual page where there is none."""
+    """The width of the review: that of the terminal, or a default without one."""
     return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
@@ -379,7 +379,7 @@ def _ids(flag: str, what: str) -> object:
 
 @frozen
 class Choosing:
-    """Which of the calls are made."""
+    """Which of the calls are executed."""
 
     dry_run: Annotated[bool, Option("--dry-run", help="Only show the calls; start no server.")] = (
         False
@@ -395,7 +395,7 @@ class Choosing:
 
     @property
     def wish(self) -> Wish:
-        """The same, as it is applied."""
+        """The same as a request."""
         ids = (tuple(self.only or ()), tuple(self.skip or ()))
         return Wish(*ids, retry_unknown=self.retry_unknown, retry_failed=self.retry_failed)
 
@@ -444,7 +444,7 @@ def command(
 
 
 def _review(asked: Applying, format_: Report) -> int:
-    """Show the calls, and say how applying them would end as far as no server is asked."""
+    """Show the calls, and the expected result as far as it is known without a server."""
     rows = reviewed_rows(asked, Secrets())
     code = int(expected_code(asked, rows))
     if format_ is Report.JSON:

@@ -81,7 +81,7 @@ def command(
 
 
 def _print(content: str) -> None:
-    """The result as the tool gave it, and nothing where it gave nothing."""
+    """Print the result of the tool, if it has any."""
     if content == NO_OUTPUT:
         return
     out = sys.stdout.buffer

@@ -82,7 +82,7 @@ def _from_stdin() -> Iterator[tuple[str, str]]:
         if not line.strip():
             continue
         if not (mark and name.strip() and value):
-            # What stands there may be the secret: it is not repeated.
+            # The value may be the secret: it is not repeated.
             raise UsageError("not `NAME=VALUE`", where=f"stdin:{number}")
         yield name.strip(), value
 

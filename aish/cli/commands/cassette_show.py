@@ -1,6 +1,6 @@
-"""`aish cassette show PATH`: the conversation that a cassette holds.
+"""`aish cassette show PATH`: the conversation in a cassette.
 
-Every foreign word is made harmless (X2, X3).
+All untrusted text is sanitized (X2, X3).
 """
 
 import json
@@ -35,7 +35,7 @@ _LONGEST_NAME = 200
 
 
 def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
-    """What a recording says of itself."""
+    """The metadata of a recording."""
     yield for_ci_log(f"cassette {_name(name)}: {counted(count, 'exchange')}")
     if head is None:
         yield "recorded by another program: the run is unknown"
@@ -48,7 +48,7 @@ def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
 
 
 def part_lines(part: Part, *, full: bool) -> Iterator[str]:
-    """One part, the first line with its number."""
+    """One part, its number on the first line."""
     lines = _lines(part, full=full)
     yield for_ci_log(f"{part.number:>3}  {next(lines)}")
     for line in lines:
@@ -140,7 +140,7 @@ def _command(part: LocalCommand, *, full: bool) -> Iterator[str]:
 
 
 def _word(word: str) -> str:
-    """A word of a command, quoted where it is not one by itself."""
+    """A word of a command, quoted if necessary."""
     import shlex
 
     return shlex.quote(word)
@@ -166,7 +166,7 @@ def _json(value: JsonValue) -> str:
 
 
 def _name(text: str) -> str:
-    """A name, which nobody needs to be long."""
+    """A name, shortened."""
     return for_line(shorten(text, _LONGEST_NAME))
 
 

@@ -19,7 +19,7 @@ _HEAD = f"# yaml-language-server: $schema={SCHEMA.as_posix()}\n"
 
 
 class Template(StrEnum):
-    """The starters that are shipped."""
+    """The included templates."""
 
     MINIMAL = "minimal"
     TOOLS = "tools"
@@ -82,7 +82,7 @@ def command(
 
 
 def starter(template: Template, output: Path) -> str:
-    """The text of a starter pipeline, under the name that it will have."""
+    """The text of a starter pipeline, with its future name."""
     text = (files("aish.cli") / "starters" / f"{template}.yaml").read_text(encoding="utf-8")
     if output.name != DEFAULT.name:
         from aish.cli.importing.pipeline import pipeline_name
@@ -104,7 +104,7 @@ def _write(output: Path, text: str, *, force: bool) -> None:
 
 
 def _write_schema(output: Path) -> None:
-    """What the first line of the file names; it is no reason to fail."""
+    """Write the schema that the first line of the file names; a failure is not an error."""
     if not output.is_file():
         return
     path = output.parent / SCHEMA

@@ -40,7 +40,7 @@ from aish.system.secrets.secrets import Secrets
 
 
 class _Way(Enum):
-    """What is done with the difference."""
+    """How the difference is handled."""
 
     WRITE = "write"
     CHECK = "--check"
@@ -156,7 +156,7 @@ def _row(path: Path, taken: Taken, older: Lock | None, *, wrote: bool) -> JsonOb
 
 
 def _end(path: Path, file: Path, differences: tuple[Difference, ...], way: _Way) -> int:
-    """The exit code of a difference that was not taken in."""
+    """The exit code for a difference that was not accepted."""
     if way is not _Way.DIFF:
         count = len(differences)
         verb = "differs" if count == 1 else "differ"

@@ -1,6 +1,6 @@
 """`aish plan FILE`: the plan as text, as JSON, and its steps as a graph in Mermaid (F3).
 
-Every foreign word passes `for_line` (X2).
+All untrusted text passes `for_line` (X2).
 """
 
 import json
@@ -44,13 +44,13 @@ from aish.engine.preview.tool_listing import MANY_TOOLS, Look, look_at_lock
 from aish.engine.resources.resources import missing_server
 
 _BRANCH, _LAST, _DOWN, _NOTHING = "├─▶ ", "└─▶ ", "│   ", "    "
-# What Mermaid would read as its own inside quotes.
+# Characters that Mermaid would interpret inside quotes.
 _MERMAID = str.maketrans({'"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;", "\n": " "})
 _LONGEST = 60
 
 
 def graph_lines(steps: Sequence[JsonObject]) -> Iterator[str]:
-    """A tree: each step stands below the last of what it needs, and names the others."""
+    """A tree: each step is below the last step that it needs, and names the others."""
     parents = _parents(steps)
     beside = _beside(steps, parents)
     children: dict[str | None, list[JsonObject]] = {}
@@ -62,13 +62,13 @@ def graph_lines(steps: Sequence[JsonObject]) -> Iterator[str]:
 
 
 def mermaid_lines(view: JsonObject) -> Iterator[str]:
-    """A flowchart that GitHub and others draw."""
+    """A flowchart that GitHub and others render."""
     yield "flowchart TD"
     yield from _mermaid(_tables(view["steps"]), "", "  ")
 
 
 def _parents(steps: Sequence[JsonObject]) -> dict[str, str | None]:
-    """The need of each step that is reached last."""
+    """For each step the needed step with the greatest depth."""
     depth: dict[str, int] = {}
     parents: dict[str, str | None] = {}
     for step in steps:
@@ -80,7 +80,7 @@ def _parents(steps: Sequence[JsonObject]) -> dict[str, str | None]:
 
 
 def _beside(steps: Sequence[JsonObject], parents: Mapping[str, str | None]) -> dict[str, list[str]]:
-    """What else each step waits for, without what another of its needs waits for anyway."""
+    """The other needs of each step, without those that another of its needs implies."""
     needs = {str(step["id"]): [str(need) for need in _rows(step["needs"])] for step in steps}
     before: dict[str, set[str]] = {}
     for id, own in needs.items():
@@ -244,7 +244,7 @@ def _model(row: JsonObject) -> str:
 
 
 def _price(price: JsonValue) -> str:
-    """What tokens cost; that a model of our own is free goes without saying."""
+    """The price of tokens; that an embedded model is free is not mentioned."""
     if not isinstance(price, Mapping):
         return "  by the price list" if price else ""
     rates = [dollars(rate) for rate in price.values() if isinstance(rate, int | float)]
@@ -273,7 +273,7 @@ def _steps(steps: Sequence[JsonObject], prefix: str = "") -> Iterator[str]:
 
 
 def _flow(step: JsonObject) -> Iterator[str]:
-    """What decides whether and how often the step runs."""
+    """The conditions that decide whether and how often the step runs."""
     if step.get("when") is not None:
         yield f"     when: {for_line(_short(step['when']))}"
     foreach = step.get("foreach")
@@ -296,7 +296,7 @@ def _flow(step: JsonObject) -> Iterator[str]:
 
 
 def _keys(foreach: JsonObject) -> Iterator[str]:
-    """What items are called, and how many of them may fail."""
+    """The keys of items, and how many items may fail."""
     if foreach["key"] is not None:
         yield f"     key: {for_line(_short(foreach['key']))}{_repeated(foreach)}"
     most = foreach["max_failures"]
@@ -317,7 +317,7 @@ def _repeated(foreach: JsonObject) -> str:
 
 
 def _kept_short(step: JsonObject) -> Iterator[str]:
-    """How long the conversation may grow."""
+    """The limit on the length of the conversation."""
     context = step.get("context")
     if isinstance(context, Mapping):
         said = f"at most {context['max_tokens']:,} tokens, the last {context['keep']} rounds kept"
@@ -356,7 +356,7 @@ def _step(number: str, step: JsonObject) -> Iterator[str]:
 
 
 def _opening(step: JsonObject) -> Iterator[str]:
-    """What a prompt has beside the texts of the file."""
+    """The parts of a prompt other than the texts of the file."""
     kept = step.get("prompt")
     if isinstance(kept, Mapping):
         given = f" with {_short(kept['arguments'])}" if kept["arguments"] else ""
@@ -394,7 +394,7 @@ def _rows(value: JsonValue) -> Sequence[JsonValue]:
 
 
 class PlanReport(StrEnum):
-    """How a plan is printed."""
+    """The output options of a plan."""
 
     TEXT = "text"
     JSON = "json"
@@ -448,7 +448,7 @@ def command(
 
             options = with_surveys(plan, options)
     except UsageError as repeated:
-        # What would run is shown all the same.
+        # The plan is shown even so.
         keys = repeated
     found = look_at_lock(plan, notices(plan.secrets)) if offline else looked_at(plan)
     view = plan.secrets.mask_json(plan_view(plan, options, found))
@@ -492,7 +492,7 @@ def _unmatched(found: Look, *, strict: bool) -> int:
 
 
 def _crowded(view: JsonObject, *, strict: bool) -> int:
-    """Requests with more tools than endpoints accept, as far as one can know."""
+    """Requests with more tools than endpoints accept, as far as that is known."""
     steps = view["steps"]
     assert isinstance(steps, Sequence)
     crowded = 0

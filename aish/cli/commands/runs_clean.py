@@ -73,7 +73,7 @@ def _seconds(text: str) -> float:
 
 
 def _row(one: Cleaned, *, dry_run: bool) -> JsonObject:
-    """A run that was chosen; `kept` says why it was left alone."""
+    """A selected run; `kept` is the reason why it was not deleted."""
     return {
         "run": one.id,
         "folder": str(one.store.path / one.id),

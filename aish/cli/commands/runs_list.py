@@ -1,6 +1,6 @@
 """`aish runs list`: past runs as text and as JSON.
 
-What a run called itself is foreign text (X2, X3).
+Names of runs are untrusted text (X2, X3).
 """
 
 import sys
@@ -29,13 +29,13 @@ STATES: Mapping[State, str] = {
 
 _HEAD = ("id", "when (UTC)", "pipeline", "status", "exit", "steps", "tokens in / out", "took")
 _RIGHT = frozenset({"exit", "steps"})
-# When it began is in its id.
+# The id contains the start time.
 _LEFT_OUT_FIRST = ("when (UTC)", "steps", "tokens in / out", "took")
 _LONGEST_NAME = 39
 
 
 def table(runs: Sequence[PastRun], width: int | None = None) -> Iterator[str]:
-    """A line for each run, below a head; on a narrow screen without what matters least."""
+    """A line for each run, below a header; a narrow screen omits the least important columns."""
     columns = {
         head: (head, *column)
         for head, column in zip(_HEAD, zip(*map(_cells, runs), strict=True), strict=True)
@@ -57,7 +57,7 @@ def _width(columns: Mapping[str, Sequence[str]]) -> int:
 
 
 def row_of(run: PastRun) -> JsonObject:
-    """One run for `--format json`; what is unknown is null."""
+    """One run for `--format json`; unknown values are null."""
     end = run.finished
     return {
         "run": run.id,
@@ -89,7 +89,7 @@ def _cells(run: PastRun) -> tuple[str, ...]:
 
 
 def _tokens(usage: Usage) -> str:
-    """`412 / 96`, in and out; what is unknown is `?`."""
+    """`412 / 96`, in and out; an unknown value is `?`."""
     if usage.input is None and usage.output is None:
         return ""
     known = ("?" if count is None else f"{count:,}" for count in (usage.input, usage.output))
@@ -99,7 +99,7 @@ def _tokens(usage: Usage) -> str:
 def bytes_text(size: int) -> str:
     """`412 B`, `1.4 MB`."""
     number, units = float(size), ["B", "kB", "MB", "GB", "TB"]
-    while number >= 1000 and len(units) > 1:  # ruff: ignore[magic-value-comparison] - as the units say
+    while number >= 1000 and len(units) > 1:  # ruff: ignore[magic-value-comparison] - as defined by the units
         number, units = number / 1000, units[1:]
     return f"{size} B" if units[0] == "B" else f"{number:.1f} {units[0]}"
 

@@ -73,7 +73,7 @@ def command(
 
 
 def _find(name: str, run_dir: Path | None, stack: ExitStack) -> tuple[RunStore, str]:
-    """A run by its folder, wherever that is, or by its id."""
+    """A run by its folder, anywhere, or by its id."""
     folder = Path(name)
     if (folder / JOURNAL).is_file():
         whole = folder.resolve()

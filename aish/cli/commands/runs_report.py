@@ -116,7 +116,7 @@ def command(
 def _others(
     asked: ReportOptions, run: str, secrets: Secrets, stack: ExitStack
 ) -> list[Callable[[Stamped], None]]:
-    """What tells of the run elsewhere than in a file."""
+    """Reports of the run that are not files."""
     sinks: list[Sink] = []
     if asked.github:
         from aish.cli.github import github_of
@@ -152,7 +152,7 @@ def _check_table(output: Path | None, step: str | None, *, csv_raw: bool) -> Non
 
 
 def _take_item(items: ItemsFile, stamped: Stamped) -> None:
-    """The items of a sub-pipeline that runs for an item are a part of that one."""
+    """The items of a sub-pipeline that runs for an item are part of that item."""
     event = stamped.event
     if isinstance(event, StepStarted | ItemStarted | ItemFinished) and "/" not in (
         event.place.step or ""
@@ -161,14 +161,14 @@ def _take_item(items: ItemsFile, stamped: Stamped) -> None:
 
 
 def _write_items(items: ItemsFile, step: str | None, output: Path, *, csv_raw: bool) -> JsonObject:
-    """Write the table of the items that have ended; where it is, and how many they are."""
+    """Write the table of finished items; returns its path, and their number."""
     meant = step_of(items.steps(), step, f"-o {output}")
     write_table(items, meant, output, ALL_RAW if csv_raw else None)
     return {"output": str(output), "items": items.count(meant)}
 
 
 def _tell(id: str, files: ReportFiles, format_: Report, table: JsonObject) -> None:
-    """Where the reports are, and the table of items, if one was wanted."""
+    """Print the paths of the reports, and of the table of items if requested."""
     paths = {"junit": files.junit, "html": files.html, "sarif": files.sarif}
     made = {name: None if path is None else str(path) for name, path in paths.items()}
     if format_ is Report.JSON:

@@ -124,7 +124,7 @@ def _print_messages(
 
 
 def _nothing_sent(store: RunStore, id: str, wanted: RequestFilter) -> UsageError:
-    """Why there is nothing to show; says which steps or items have something."""
+    """Why there is nothing to show; names the steps or items that have something."""
     asked: dict[str, None] = {}
     with ExitStack() as stack:
         for stamped in events(open_past(store, id, stack).reading):
@@ -145,7 +145,7 @@ def _nothing_sent(store: RunStore, id: str, wanted: RequestFilter) -> UsageError
 
 
 def _json_pieces(id: str, first: Answered, rest: Iterator[Answered]) -> Iterator[str]:
-    """One object, of which no more than a request is in memory at a time."""
+    """One object, with at most one request in memory at a time."""
     yield f'{{"v":1,"run":{json_text(id)},"requests":[{json_text(_request_object(*first))}'
     for one in rest:
         yield f",{json_text(_request_object(*one))}"
@@ -188,7 +188,7 @@ def _request_lines(request: Request, answer: TurnFinished | None) -> Iterator[st
     if request.rewritten is not None:
         yield f"  all messages again: {for_line(request.rewritten)}"
     for at, message in enumerate(request.messages):
-        # It stands above as the answer to the request before this one.
+        # It is shown above as the answer to the previous request.
         if at or message.get("role") != "assistant" or request.rewritten is not None:
             yield from _message_lines(message)
     if answer is None:

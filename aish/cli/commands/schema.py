@@ -9,7 +9,7 @@ from aish.system.files import schema_text
 
 
 class Name(StrEnum):
-    """The schemas that are shipped."""
+    """The included schemas."""
 
     PIPELINE = "pipeline"
     EVENTS = "events"

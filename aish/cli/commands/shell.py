@@ -33,7 +33,7 @@ from aish.shell.prepared_session import SessionOptions, session_file
 
 @frozen
 class Beginning:
-    """What a session begins with."""
+    """Options for the start of a session."""
 
     model: Annotated[
         str | None, Option("-m", "--model", metavar="ALIAS", help="The model at the start.")
@@ -52,7 +52,7 @@ class Beginning:
 
 @frozen
 class Allowing:
-    """What may be done in it, and for how much."""
+    """Options for permissions and limits."""
 
     allow: AllowOption = None
     deny: DenyOption = None
@@ -64,7 +64,7 @@ class Allowing:
 
 @frozen
 class Showing:
-    """How it is shown, and what it leaves behind."""
+    """Options for output and files."""
 
     plain: Annotated[bool, Option("--plain", help="Do not render Markdown.")] = False
     run_dir: Annotated[
@@ -116,9 +116,9 @@ def command(
 
 
 def is_attended(environ: Mapping[str, str]) -> bool:
-    """Whether a person is there: both ends are terminals, and this is no job of a CI (1.2).
+    """Whether a person is present: both ends are terminals, and this is not a CI job (1.2).
 
-    A terminal without escape sequences is read and written as a pipe is.
+    A terminal without escape sequences is handled like a pipe.
     """
     terminals = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     able = environ.get("TERM", "") not in {"", "dumb"}
@@ -127,7 +127,7 @@ def is_attended(environ: Mapping[str, str]) -> bool:
 
 @slotted
 class _LostOutput:
-    """Tells what could not be written; a reader that has gone has lost nothing it wanted."""
+    """Reports output that could not be written; a closed output is not reported."""
 
     any: bool = False
 

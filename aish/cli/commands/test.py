@@ -1,4 +1,4 @@
-"""`aish test [PATH…]`: pipelines on their cassettes, offline."""
+"""`aish test [PATH…]`: runs pipelines on their cassettes, offline."""
 
 import gc
 import os
@@ -126,7 +126,7 @@ def command(
         update_snapshots=update_snapshots,
         allow_orphans=allow_orphans,
     )
-    # One object alone goes to stdout; what people read goes to stderr then.
+    # In this case only the object goes to stdout, and text for people to stderr.
     out = sys.stderr if format_ is Report.JSON else sys.stdout
     manners = manners_for(out, os.environ, quiet=quiet, verbose=verbose)
     lines = CaseLines(out, manners)

@@ -109,14 +109,14 @@ def _rows_of(found: Look, secrets: Secrets) -> None:
 
 
 def _signs(row: ToolView) -> tuple[str, ...]:
-    """What is odd in all that a server says of a tool and a model may be shown."""
+    """Unusual characters in everything that a server says about a tool and a model may be shown."""
     tool = row.tool
     schemas: list[JsonValue] = [tool.input_schema, tool.output_schema]
     return suspicious("\n".join((str(tool.name), tool.description, *_words(schemas))))
 
 
 def _words(value: JsonValue) -> Iterator[str]:
-    """Every text in a JSON value, keys too, as it is: escaped ones would not look odd."""
+    """Every text in a JSON value, keys too, unescaped: escaped characters would not be found."""
     waiting = [value]
     while waiting:
         match waiting.pop():

@@ -69,9 +69,9 @@ def command(
 def problems_of(
     path: Path, overrides: tuple[str, ...], environ: Mapping[str, str] | None = None
 ) -> tuple[Problem, ...]:
-    """Everything that is wrong with a file, in its order.
+    """All problems of a file, in its order.
 
-    With an environment, a `${VAR}` that is not set there is odd.
+    With an environment, a `${VAR}` that is not set there is a warning.
     """
     pipeline, found = check_file(path, overrides)
     if pipeline is None:
@@ -79,7 +79,7 @@ def problems_of(
     unset = () if environ is None else _unset(pipeline, environ, set())
     found = (*found, *(replace(one, warning=True) for one in unset))
     found += wildcard_check(pipeline)
-    # Each of these can be looked at where what it is about has no errors.
+    # Each of these is checked only if the parts it depends on have no errors.
     if not is_wrong(pipeline, ("inputs", "tests"), found):
         found += tuple(row_check(pipeline))
     if not is_wrong(pipeline, _OF_POLICY_TESTS, found):
@@ -90,7 +90,7 @@ def problems_of(
 
 
 def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
-    """The policy tests that do not come out as they say."""
+    """The policy tests that fail."""
     tests = pipeline.policy_tests
     if not tests:
         return
@@ -102,7 +102,7 @@ def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _unset(pipeline: Pipeline, environ: Mapping[str, str], seen: set[Path]) -> Iterator[Problem]:
-    """The `${VAR}` that are not set, of the file and of its sub-pipelines."""
+    """The `${VAR}` that are not set, in the file and its sub-pipelines."""
     yield from unset_references(pipeline, environ)
     seen.add(pipeline.file.resolve())
     for step in pipeline.steps:

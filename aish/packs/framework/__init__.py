@@ -1,1 +1,1 @@
-"""What every pack is made with: declaring tools, their results, the in-process server."""
+"""Shared by all packs: declaration of tools, their results, the in-process server."""

@@ -1,4 +1,4 @@
-"""How a pack declares its tools (K1).
+"""Declaration of a pack's tools (K1).
 
 A typed function becomes a tool: its schema and its descriptions come from the signature.
 """
@@ -54,7 +54,7 @@ def schema_of(function: Callable[..., object]) -> dict[str, JsonValue]:
 
 
 def _type_schema(hint: object) -> dict[str, JsonValue]:
-    """The schema of one type; `X | None` is `X`, because leaving it out says `None`."""
+    """The schema of one type; `X | None` is `X`, because omitting the parameter means `None`."""
     if isinstance(hint, types.UnionType):
         some = [choice for choice in hint.__args__ if choice is not types.NoneType]
         if len(some) == 1:
@@ -91,7 +91,7 @@ ToolFunction = Callable[..., Awaitable[Answer]]
 
 @frozen
 class Marks:
-    """The four annotations of MCP, always all of them, and whether calls may run side by side."""
+    """The four annotations of MCP, always all of them, and whether calls may run in parallel."""
 
     read_only: bool
     destructive: bool
@@ -105,7 +105,7 @@ READS = Marks(read_only=True, destructive=False, idempotent=True, open_world=Fal
 
 @frozen
 class PackTool:
-    """A tool of a pack, as a server would describe it, and the function behind it."""
+    """A tool of a pack, as a server would describe it, with its function."""
 
     name: str
     description: str
@@ -120,7 +120,7 @@ class PackTool:
 
 
 def tool_of(function: ToolFunction, marks: Marks) -> PackTool:
-    """The tool that a function is; its name is the function's."""
+    """The tool of a function, with the function's name."""
     return PackTool(
         name=function.__name__,
         description=description_of(function),

@@ -21,18 +21,18 @@ from aish.system.schema.check import check
 
 
 class UnknownToolError(Exception):
-    """There is no tool of this name: a JSON-RPC error, not a result (K3)."""
+    """There is no tool with this name: a JSON-RPC error, not a result (K3)."""
 
 
 class Pack:
-    """Tools of ours behind one root. Without a root there are none: each of them needs one."""
+    """Built-in tools on one root. Without a root there are none, because each of them needs one."""
 
     def __init__(self, tools: Mapping[str, PackTool], place: Workspace | None) -> None:
         self.tools = tools
         self._place = place
 
     async def call(self, name: str, arguments: JsonObject) -> dict[str, JsonValue]:
-        """A `CallToolResult`; whatever goes wrong within the tool is in it.
+        """A `CallToolResult`; it contains every error of the tool itself.
 
         Raises:
             UnknownToolError: there is no such tool.
@@ -49,11 +49,11 @@ class Pack:
         except PackError as error:
             return failure(error)
         except OSError as error:
-            # The file name in it may lead outside the root, so it is not told.
+            # The file name in it may be outside the root, so it is not included.
             return failure(PackError("system", (error.strerror or "input or output error").lower()))
 
     async def shutdown(self) -> None:
-        """Let go of the root."""
+        """Close the root."""
         if self._place is not None:
             self._place.folder.close()
 
@@ -116,9 +116,9 @@ def _checked_root(root: Path, *, allow_broad_root: bool) -> Path:
 
 
 def _broad_folders() -> frozenset[Path]:
-    """Folders with so much in them that naming one is probably a mistake."""
+    """Folders with so much content that using one is probably a mistake."""
     folders = [Path("/"), Path(os.path.expanduser("~"))]  # ruff: ignore[os-path-expanduser] - never raises
     with suppress(KeyError):
-        # HOME may say otherwise, and be empty in a container.
+        # HOME may differ, and be empty in a container.
         folders.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
     return frozenset(folder.resolve() for folder in folders)

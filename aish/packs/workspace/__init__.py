@@ -1,1 +1,1 @@
-"""Files beneath the root: confined paths, reading, searching, changing."""
+"""Files below the root: confined paths, reading, searching, changing."""

@@ -1,6 +1,6 @@
-"""Changing one name in a folder, by the folder's descriptor: whole or not at all (K6, X9).
+"""Changes one name in a folder, by the folder's descriptor: completely or not at all (K6, X9).
 
-`renameat2` of Linux, which Python does not have, renames without ever replacing what is there.
+`renameat2` of Linux, which Python does not offer, renames without ever replacing a file.
 """
 
 import errno
@@ -26,7 +26,7 @@ def rename_new(source: int, name: str, target: int, new: str) -> None:
     """Rename between two folders, given by their descriptors.
 
     Raises:
-        FileExistsError: there is something of the new name.
+        FileExistsError: the new name exists.
         OSError: it cannot be renamed for another reason.
     """
     try:
@@ -34,7 +34,7 @@ def rename_new(source: int, name: str, target: int, new: str) -> None:
     except OSError as error:
         if error.errno not in _UNKNOWN:
             raise
-        # A file system or a C library without the call: look first, which is almost as good.
+        # Without the call in the file system or C library: check first, which is almost as good.
         with suppress(FileNotFoundError):
             os.stat(new, dir_fd=target, follow_symlinks=False)
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from None
@@ -55,7 +55,7 @@ def _rename(source: int, name: str, target: int, new: str) -> None:
 @cache
 def _library_call() -> _Call | None:
     """The function of the C library, or `None` where it has none (glibc before 2.28)."""
-    # Here, because only runs that write need it.
+    # Imported here, because only runs that write need it.
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
@@ -86,7 +86,7 @@ _ANY_WRITE = 0o222
 
 @frozen
 class Stand:
-    """What stood under a name when it was looked at: enough to see that it was changed since."""
+    """State of a name when it was checked: enough to detect later changes."""
 
     device: int
     inode: int
@@ -110,10 +110,10 @@ class Original:
 
 
 def read_original(folder: int, name: str, path: str) -> Original | None:
-    """The regular file of this name; `None` where there is nothing.
+    """The regular file with this name; `None` if there is none.
 
     Raises:
-        PackError: it is a link, no regular file, too large, or marked as not to be written.
+        PackError: it is a link, not a regular file, too large, or read-only.
     """
     try:
         descriptor = os.open(name, _OLD, dir_fd=folder)
@@ -134,10 +134,10 @@ def read_original(folder: int, name: str, path: str) -> Original | None:
 
 
 def check_unchanged(original: Original, expected: str | None, path: str) -> None:
-    """That a file is the one a model has read.
+    """Check that a file is the one that the model has read.
 
     Raises:
-        PackError: its hash is another one.
+        PackError: its hash differs.
     """
     if expected is not None and expected.strip().lower() != original.sha256:
         message = f"`{path}` is not what was expected: it was changed; read it again"
@@ -145,10 +145,10 @@ def check_unchanged(original: Original, expected: str | None, path: str) -> None
 
 
 def put(folder: int, name: str, path: str, data: bytes, original: Original | None) -> None:
-    """Make `data` the content of a file: a new one beside it, and then its name.
+    """Replace the content of a file by `data`: write a new file beside it, then rename it.
 
     Raises:
-        PackError: it is not what it was when it was read, or cannot be written.
+        PackError: it was changed since it was read, or cannot be written.
     """
     beside = f".aish-{os.urandom(8).hex()}.tmp"
     try:
@@ -168,26 +168,26 @@ def put(folder: int, name: str, path: str, data: bytes, original: Original | Non
 
 
 def settle(folder: int) -> None:
-    """Bring a folder's names to the disk; a file system that cannot do so has done its best."""
+    """Sync a folder to disk; a file system that does not support this is accepted."""
     with suppress(OSError):
         os.fsync(folder)
 
 
 def told_of_write(error: OSError, path: str) -> PackError:
-    """What a model hears of a write that failed."""
+    """The error for the model after a write that failed."""
     why = (error.strerror or os.strerror(error.errno or 0)).lower()
     return PackError("unwritable", f"`{path}` cannot be written: {why}", path=path)
 
 
 def _write(folder: int, beside: str, data: bytes, original: Original | None) -> None:
-    # A new file gets what the umask leaves; one that replaces another is private until it is whole.
+    # A new file gets the mode of the umask; a replacement is private until it is complete.
     descriptor = os.open(beside, _NEW, _PRIVATE if original else _ORDINARY, dir_fd=folder)
     try:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
         if original:
-            # Without set-uid and set-gid: new content does not inherit somebody's rights.
+            # Without set-uid and set-gid: new content must not inherit another user's rights.
             os.fchmod(descriptor, original.mode & 0o777)
         os.fsync(descriptor)
     finally:

@@ -1,8 +1,8 @@
-"""The one way from a path that a model wrote to an open file (K4, K5).
+"""The only way from a path written by a model to an open file (K4, K5).
 
-A path is opened once, beneath the descriptor of the root, and what was opened is looked at by
-its descriptor: there is no moment in which somebody could put something else in its place. Where
-Linux has `openat2` (5.6), the kernel resolves the path; Python does not have that call.
+A path is opened once, below the descriptor of the root, and the result is checked by its
+descriptor: at no time can another process replace it. Where Linux has `openat2` (5.6), the kernel
+resolves the path; Python does not offer that call.
 """
 
 import errno
@@ -28,7 +28,7 @@ _TRIES = 64
 
 @cache
 def is_available() -> bool:
-    """Whether the kernel has the call and lets us use it (old sandboxes answer `EPERM`)."""
+    """Whether the kernel has the call and allows it (old sandboxes answer `EPERM`)."""
     try:
         os.close(_call(-100, b".", os.O_PATH | os.O_CLOEXEC, 0))
     except OSError:
@@ -48,7 +48,7 @@ def open_confined(folder: int, path: str, flags: int, *, links: bool) -> int:
         try:
             return _call(folder, encoded, flags | os.O_CLOEXEC, resolve)
         except OSError as error:
-            # The kernel could not be sure while somebody was renaming: look again.
+            # The kernel could not be sure because of a concurrent rename: try again.
             if error.errno not in {errno.EAGAIN, errno.EINTR}:
                 raise
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
@@ -65,7 +65,7 @@ def _call(folder: int, path: bytes, flags: int, resolve: int) -> int:
 @cache
 def _system_call() -> Callable[[int, bytes, bytes], int]:
     """The call as a function; a negative result is an error number."""
-    # Here, because only runs with a pack on a root need it.
+    # Imported here, because only runs with a pack on a root need it.
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
@@ -87,7 +87,7 @@ LONGEST_PATH = 4096
 DEEPEST_PATH = 128
 Where = str | tuple[str, ...]
 """A path that a model wrote, or segments that came from reading folders and may be odd."""
-# Never wait for the other end of a pipe, never become the owner of a terminal.
+# Never wait for the other end of a pipe, never acquire a controlling terminal.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WAY_OUT = frozenset({errno.EXDEV, errno.ELOOP})
@@ -98,7 +98,7 @@ def segments_of(path: str) -> tuple[str, ...]:
     """The segments of a path below the root; empty for the root itself.
 
     Raises:
-        PackError: it is absolute, goes up, or cannot be a path at all.
+        PackError: it is absolute, contains `..`, or is not a valid path.
     """
     if len(path) > LONGEST_PATH or any(unicodedata.category(each) in {"Cc", "Cs"} for each in path):
         raise PackError("bad_path", "the path is too long or has control characters in it")
@@ -112,10 +112,10 @@ def segments_of(path: str) -> tuple[str, ...]:
 
 
 def writable(path: str) -> tuple[str, ...]:
-    """The segments of a path that may be written to, as far as its text tells.
+    """The segments of a path that may be written, judged by its text alone.
 
     Raises:
-        PackError: it is none, the root itself, or protected; the same whether it is there or not.
+        PackError: it is invalid, the root itself, or protected, whether it exists or not.
     """
     segments = segments_of(path)
     if not segments:
@@ -134,21 +134,21 @@ def shown(where: Where) -> str:
 
 
 def not_found(path: str) -> PackError:
-    """The one answer for what is not there and for what may not be seen."""
+    """The same answer for missing and for hidden paths."""
     message = f"there is no `{path}` here, or it may not be read; dir_list shows what there is"
     return PackError("not_found", message, path=path)
 
 
 class Folder:
-    """A root folder and everything beneath it that may be seen."""
+    """A root folder and everything visible below it."""
 
     def __init__(self, root: Path, *, kernel: bool = True) -> None:
         self._root = os.open(root, _FOLDER)
-        # `kernel` is false in tests of the way that older kernels go.
+        # `kernel` is false in tests of the implementation for older kernels.
         self._kernel = kernel and is_available()
 
     def close(self) -> None:
-        """Let go of the root; nothing can be opened after that."""
+        """Close the root; nothing can be opened after that."""
         if self._root >= 0:
             os.close(self._root)
             self._root = -1
@@ -158,7 +158,7 @@ class Folder:
         """The descriptor of a regular file, for reading.
 
         Raises:
-            PackError: it is not there, not seen, not regular, or cannot be read.
+            PackError: it does not exist, is hidden, not regular, or cannot be read.
         """
         with self._opened(where, _READ) as descriptor:
             path, mode = shown(where), os.fstat(descriptor).st_mode
@@ -175,7 +175,7 @@ class Folder:
             yield descriptor
 
     def kind(self, where: Where) -> str | None:
-        """`file`, `folder` or `other`, or `None` where there is nothing to be seen."""
+        """`file`, `folder` or `other`, or `None` if nothing is visible there."""
         try:
             with self._opened(where, os.O_PATH | os.O_CLOEXEC) as descriptor:
                 mode = os.fstat(descriptor).st_mode
@@ -196,7 +196,7 @@ class Folder:
         """
         *above, name = writable(path)
         try:
-            # Not even within the root: a link must not lead to what is protected.
+            # Not even within the root: a link must not lead to a protected path.
             descriptor = self._walk(tuple(above), _FOLDER)
         except OSError as error:
             raise _told_of_folder(error, "/".join(above)) from None
@@ -206,10 +206,10 @@ class Folder:
             os.close(descriptor)
 
     def make_folders(self, path: str) -> tuple[str, ...]:
-        """Make a folder and those above it; the paths of the ones that were not there.
+        """Make a folder and its missing parents; returns the paths of the new ones.
 
         Raises:
-            PackError: the path is protected, or something on it is a link or no folder.
+            PackError: the path is protected, or a part of it is a link or not a folder.
         """
         segments = writable(path)
         made: list[str] = []
@@ -259,14 +259,14 @@ class Folder:
         return descriptor
 
     def _check_target(self, descriptor: int) -> None:
-        """A link must not be a way around the list of what is denied."""
+        """A link must not bypass the deny list."""
         root = Path(f"/proc/self/fd/{self._root}").readlink()
         target = Path(f"/proc/self/fd/{descriptor}").readlink()
         if not target.is_relative_to(root) or is_denied(target.relative_to(root).parts or (".",)):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def _walk(self, segments: tuple[str, ...], flags: int) -> int:
-        """Segment by segment without following any link: the way of older kernels."""
+        """Segment by segment without following any link: the implementation for older kernels."""
         here = os.dup(self._root)
         try:
             for segment in segments[:-1]:
@@ -284,7 +284,7 @@ class Folder:
 
 
 def _entered(folder: int, name: str) -> tuple[int, bool]:
-    """The descriptor of a folder in another one, and whether it had to be made."""
+    """The descriptor of a folder in another one, and whether it was created."""
     is_new = False
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=folder)
@@ -293,7 +293,7 @@ def _entered(folder: int, name: str) -> tuple[int, bool]:
 
 
 def _told_of_folder(error: OSError, folder: str) -> PackError:
-    """What a model hears where the folder to write in cannot be opened or made."""
+    """The error for the model if the folder to write in cannot be opened or created."""
     if error.errno in {errno.ENOTDIR, errno.ELOOP}:
         message = f"`{folder}` is a link or no folder, and nothing is written through links"
         return PackError("not_a_folder", message, path=folder)
@@ -305,7 +305,7 @@ def _told_of_folder(error: OSError, folder: str) -> PackError:
 
 
 def _told(error: OSError, path: str) -> PackError:
-    """What a model hears of an `OSError`; never a path outside the root."""
+    """The error for the model after an `OSError`; never contains a path outside the root."""
     if error.errno in _WAY_OUT:
         return PackError("outside", f"`{path}` leads out of the root folder by a link", path=path)
     if error.errno in _NOT_THERE:

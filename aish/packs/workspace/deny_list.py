@@ -1,4 +1,4 @@
-"""Files that no tool of ours shows, whatever the rules say (K5): one list, one choke point."""
+"""Files that no built-in tool shows, whatever the rules say (K5): one list, one check."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ _GIT_ELSEWHERE = ("git~1", "git~2")
 
 
 def is_denied(segments: Sequence[str]) -> bool:
-    """Whether a path, by its segments below the root, must not be seen.
+    """Whether a path, given by its segments below the root, must not be seen.
 
-    Without regard to case and Unicode forms, because file systems differ in that.
+    Case and Unicode forms are ignored, because file systems differ in them.
     """
     plain = [_plain(segment) for segment in segments]
     if any(matches_word(glob, segment) for segment in plain for glob in ANYWHERE):
@@ -42,7 +42,7 @@ def is_denied(segments: Sequence[str]) -> bool:
 
 
 def is_protected(segments: Sequence[str]) -> bool:
-    """Whether a path must not be written, moved or removed: what is denied, git's own, and ours."""
+    """Whether a path must not be written, moved or removed: denied files, those of git and ours."""
     plain = [_plain(segment) for segment in segments]
     return is_denied(segments) or any(
         segment.endswith(".git") or segment in _GIT_ELSEWHERE for segment in plain

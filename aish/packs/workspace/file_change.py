@@ -1,7 +1,7 @@
-"""One change of one file, from what was read to what is answered (K6, K7).
+"""One change of one file, from reading it to the answer (K6, K7).
 
-The answer holds a unified diff, made in bounded time and length. An edit after which a Python file
-that parsed would not is refused.
+The answer contains a unified diff, made in bounded time and length. An edit after which a valid
+Python file would no longer parse is refused.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _LONGEST = 2000
 
 @frozen
 class Diff:
-    """The text, and whether there was more of it."""
+    """The text, and whether it was cut."""
 
     text: str
     truncated: bool
@@ -64,7 +64,7 @@ def diff_of(before: str, after: str, path: str) -> Diff:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines with their ends; a last one without says so, as `diff` does."""
+    """Lines with their ends; a last line without one is marked, as in `diff`."""
     lines = text.split("\n")
     last = lines.pop()
     ended = [line + "\n" for line in lines]
@@ -82,7 +82,7 @@ def _rows(before: list[str], after: list[str], path: str) -> Iterator[str]:
 
 
 def _range(start: int, count: int) -> str:
-    """Lines as `diff` counts them: from 1, but before the first where there are none."""
+    """A range of lines as in `diff`: counted from 1, or the line before an empty range."""
     if count == 1:
         return f"{start + 1}"
     return f"{start + 1 if count else start},{count}"
@@ -94,10 +94,10 @@ _OUTPUT_LIMIT = 4096
 
 
 async def check_parses(place: Workspace, path: str, before: bytes, after: bytes) -> None:
-    """That code which parsed still does.
+    """Check that code which parsed before still does.
 
     Raises:
-        PackError: it no longer would; nothing was written.
+        PackError: it no longer does; nothing was written.
     """
     if not path.endswith(_SUFFIXES) or before == after:
         return
@@ -112,7 +112,7 @@ async def check_parses(place: Workspace, path: str, before: bytes, after: bytes)
     )
     answers = [json.loads(row) for row in result.stdout.splitlines()]
     if not answers or answers[0]:
-        # It did not parse before: any edit may be the one that mends it.
+        # It did not parse before: any edit may be part of the repair.
         return
     problem = answers[1] if len(answers) > 1 else "it is too deep or too long to be parsed"
     if problem:
@@ -125,7 +125,7 @@ T = TypeVar("T")
 
 @frozen
 class Draft:
-    """A file's text before, its new text, and how it is spelled; `old` is `None` for a new file."""
+    """A file's text before, its new text, and its encoding; `old` is `None` for a new file."""
 
     old: Original | None
     before: str
@@ -139,15 +139,15 @@ class Draft:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Work on the disk, which is waited for even where the run ends: no write goes on unseen."""
+    """Disk work that is awaited even if the run is cancelled: no write continues unnoticed."""
     return await anyio.to_thread.run_sync(work)
 
 
 def read(place: Workspace, path: str, expected: str | None) -> Original | None:
-    """The file as it is; `None` where there is none and none was expected.
+    """The file as it is; `None` if there is none and none was expected.
 
     Raises:
-        PackError: it is not the expected one, or may not be changed.
+        PackError: it is not the expected file, or may not be changed.
     """
     with place.folder.place_of(path) as (folder, name):
         original = read_original(folder, name, path)
@@ -161,10 +161,10 @@ def read(place: Workspace, path: str, expected: str | None) -> Original | None:
 def edited(
     place: Workspace, path: str, expected: str | None, change: Callable[[str, Spelling], str]
 ) -> Draft:
-    """The draft of a change to a text that is there.
+    """The draft of a change to existing text.
 
     Raises:
-        PackError: there is no such text, or it cannot be changed so.
+        PackError: there is no such text, or the change is not possible.
     """
     original = read(place, path, expected)
     if original is None:
@@ -174,7 +174,7 @@ def edited(
 
 
 def replaced(place: Workspace, path: str, expected: str | None, content: str) -> Draft:
-    """The draft of a whole new content, spelled as the old one was where there is one."""
+    """The draft of a complete new content, in the encoding of the old one if there is one."""
     original = read(place, path, expected)
     if original is None:
         return Draft(None, "", content, PLAIN)
@@ -184,7 +184,7 @@ def replaced(place: Workspace, path: str, expected: str | None, content: str) ->
 
 
 async def finish(place: Workspace, path: str, draft: Draft) -> Answer:
-    """Write a draft and say what has changed.
+    """Write a draft and report the change.
 
     Raises:
         PackError: it is too large, breaks code, or cannot be written.

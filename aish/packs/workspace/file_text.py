@@ -1,6 +1,6 @@
-"""A text file through its descriptor (K4, K6, K7): lines in bounded memory and time, or whole.
+"""Reads a text file by its descriptor (K4, K6, K7): lines in bounded memory and time, or all.
 
-It is written back in the encoding, byte-order mark and line ends it had.
+It is written in the encoding, byte-order mark and line ends that it had.
 """
 
 import codecs
@@ -30,10 +30,10 @@ _BOMS = (
 
 @frozen
 class Lines:
-    """Some lines of a file; `last` is 0 where there are none.
+    """Some lines of a file; `last` is 0 if there are none.
 
-    `total` is `None` where the file is too large to count. `cut` says that there was more in the
-    range than fits, `inside` that it ends within a line.
+    `total` is `None` if the file is too large to count. `cut` says that the range has more than
+    fits, `inside` that the text ends within a line.
     """
 
     text: str
@@ -71,10 +71,10 @@ def read_lines(descriptor: int, path: str, first: int, last: int | None) -> Line
 
 
 def text_stream(descriptor: int, path: str) -> tuple[BinaryIO, str]:
-    """The file as UTF-8 bytes without a byte-order mark, and the encoding it is in.
+    """The file as UTF-8 bytes without a byte-order mark, and its encoding.
 
     Raises:
-        PackError: it is binary, or too large to be brought into UTF-8.
+        PackError: it is binary, or too large to be converted to UTF-8.
     """
     size = os.fstat(descriptor).st_size
     # A copy: the stream closes it, and the owner closes the original.
@@ -103,11 +103,11 @@ class _Kept:
 
 
 def _kept(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, int]:
-    """The bytes of a range of lines, and how many line ends were passed."""
+    """The bytes of a range of lines, and the number of line ends before its end."""
     pieces: list[bytes] = []
     size = ends = 0
     tail = b""
-    # Four bytes are the most that a character takes.
+    # A character has at most four bytes.
     while size <= 4 * ROOM and (last is None or ends < last) and stream.tell() < SCAN_LIMIT:
         piece = stream.readline(_PIECE)
         if not piece:
@@ -121,7 +121,7 @@ def _kept(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, int]:
 
 
 def _rest(stream: BinaryIO, tail: bytes) -> int:
-    """How many more lines end in what was not read yet; an unfinished last line counts."""
+    """Number of further lines in the unread rest; an unfinished last line counts."""
     ends = 0
     while stream.tell() < SCAN_LIMIT and (piece := stream.read(_PIECE)):
         ends += piece.count(b"\n")
@@ -130,17 +130,17 @@ def _rest(stream: BinaryIO, tail: bytes) -> int:
 
 
 def _decoded(content: bytes) -> tuple[str, bool]:
-    """The text, and whether every byte of it was UTF-8."""
+    """The text, and whether all of it was valid UTF-8."""
     try:
         return content.decode("utf-8"), True
     except UnicodeDecodeError as error:
-        # A range that was cut off may end within a character; that is not the file's fault.
+        # A range that was cut off may end within a character, which is not an error of the file.
         exact = error.end == len(content) and error.start >= len(content) - 3
         return content.decode("utf-8", "ignore" if exact else "replace"), exact
 
 
 def _fitting(text: str, *, cut: bool) -> tuple[str, bool, bool]:
-    """As much as fits, up to a line's end where there is one; whether cut, and inside a line."""
+    """As much as fits, to a line end if possible; whether it was cut, and inside a line."""
     if len(text) <= ROOM:
         return text, cut, cut and not text.endswith("\n")
     whole = text.rfind("\n", 0, ROOM) + 1
@@ -158,7 +158,7 @@ _CODECS_BY_BOM = (
 
 @frozen
 class Spelling:
-    """How a text is kept in bytes; `crlf` where every line end is one, `exact` for plain UTF-8."""
+    """Encoding of a text; `crlf` if every line end is one, `exact` for plain UTF-8."""
 
     bom: bytes = b""
     codec: str = "utf-8"
@@ -177,9 +177,9 @@ PLAIN = Spelling()
 
 
 def decoded(data: bytes, path: str) -> tuple[str, Spelling]:
-    """The text, its line ends plain where all of them are CRLF, and how it was spelled.
+    """The text, with plain line ends if all of them are CRLF, and its encoding.
 
-    Bytes that are no UTF-8 become lone surrogates, which become the same bytes again.
+    Bytes that are not valid UTF-8 become lone surrogates, which become the same bytes again.
 
     Raises:
         PackError: the file is binary.
@@ -198,10 +198,10 @@ def decoded(data: bytes, path: str) -> tuple[str, Spelling]:
 
 
 def plain_text(text: str, name: str) -> str:
-    """Text that a model wrote, as it can stand in a file.
+    """Text written by a model, checked for use in a file.
 
     Raises:
-        PackError: it has lone surrogates or NUL characters in it.
+        PackError: it contains lone surrogates or NUL characters.
     """
     if "\0" in text or _has_surrogates(text):
         raise PackError("bad_arguments", f"`{name}` has characters in it that no text file has")
@@ -209,7 +209,7 @@ def plain_text(text: str, name: str) -> str:
 
 
 def in_lines_of(spelling: Spelling, text: str, before: str) -> str:
-    """Text that a model wrote with the line ends that `decoded` text has."""
+    """Text written by a model, with the line ends of the `decoded` text."""
     if spelling.crlf or ("\n" in before and "\r\n" not in before):
         return text.replace("\r\n", "\n")
     return text
@@ -224,10 +224,10 @@ def encoded(text: str, spelling: Spelling) -> bytes:
 
 
 def check_fits(spelling: Spelling, text: str, path: str) -> None:
-    """That new text can stand in a file beside what is there.
+    """Check that new text can be encoded like the rest of the file.
 
     Raises:
-        PackError: the file is in an encoding that is not known, and the text is not ASCII.
+        PackError: the encoding of the file is unknown, and the text is not ASCII.
     """
     if not spelling.exact and not text.isascii():
         message = f"`{path}` is not in UTF-8, and only ASCII can be put into it"

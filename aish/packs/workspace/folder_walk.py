@@ -1,4 +1,4 @@
-"""Everything beneath a folder that may be seen, in order and without following links (K4, K5)."""
+"""All visible entries below a folder, in order and without following links (K4, K5)."""
 
 import os
 import stat
@@ -45,13 +45,13 @@ class Entry:
 
     @property
     def shown(self) -> str:
-        """The name with nothing in it that could break a line; a folder ends with `/`."""
+        """The name without anything that could break a line; a folder ends with `/`."""
         return for_line(self.name) + ("/" if self.kind == "folder" else "")
 
 
 @frozen
 class Listing:
-    """A folder's entries by name, and whether there were more than are read."""
+    """A folder's entries by name, and whether it has more than are read."""
 
     entries: tuple[Entry, ...]
     incomplete: bool
@@ -59,14 +59,14 @@ class Listing:
 
 @slotted
 class Budget:
-    """How many names a walk may still see; `spent` once there were more."""
+    """Number of names that a walk may still read; `spent` if there were more."""
 
     left: int = 100_000
     spent: bool = False
 
 
 def list_folder(folder: Folder, where: Where, after: str = "") -> Listing:
-    """What is in a folder and may be seen; `PackError` where there is no such folder."""
+    """The visible content of a folder; `PackError` if there is no such folder."""
     segments = segments_of(where) if isinstance(where, str) else where
     with folder.folder(where) as descriptor, os.scandir(descriptor) as scan:
         read = list(islice(scan, MOST_NAMES + 1))
@@ -81,7 +81,7 @@ def list_folder(folder: Folder, where: Where, after: str = "") -> Listing:
 def walk(
     folder: Folder, path: str, budget: Budget, depth: int = DEEPEST
 ) -> Iterator[tuple[int, Entry]]:
-    """All entries below a folder, parents first, with how deep they are."""
+    """All entries below a folder, parents first, with their depth."""
     waiting = _below(folder, path, 1, budget)
     while waiting:
         level, entry = waiting.pop()
@@ -94,7 +94,7 @@ def walk(
             try:
                 waiting.extend(_below(folder, entry.segments, level + 1, budget))
             except PackError:
-                # Gone, or not ours to read: its name is all there is to say.
+                # Removed, or not readable: only its name is known.
                 continue
 
 

@@ -1,7 +1,7 @@
-"""The child that says whether Python code parses: two texts in, two answers out.
+"""The child that checks whether Python code parses: two texts in, two answers out.
 
-Run as a script by `python_code`, with nothing of ours to import. Code that is nested deep enough
-ends the interpreter that parses it, and this one may end.
+Run as a script by `python_code`, without imports of `aish`. Deeply nested code can crash the
+interpreter that parses it; only this process would end.
 """
 
 import ast
@@ -11,7 +11,7 @@ import warnings
 
 
 def syntax_problem(code: bytes) -> str:
-    """What is wrong with some code; empty where it parses."""
+    """The syntax error of some code; empty if it parses."""
     try:
         ast.parse(code)
     except SyntaxError as error:
@@ -22,12 +22,12 @@ def syntax_problem(code: bytes) -> str:
 
 
 def main() -> None:
-    """Read the length of the first text and both texts, write what is wrong with them."""
+    """Read the length of the first text and both texts, write their syntax errors."""
     warnings.simplefilter("ignore")
     length = int(sys.stdin.buffer.readline())
     before, after = sys.stdin.buffer.read(length), sys.stdin.buffer.read()
     old = syntax_problem(before)
-    # Flushed, so that it is known even where the second text ends this process.
+    # Flushed, so that it is known even if the second text crashes this process.
     print(json.dumps(old), flush=True)  # ruff: ignore[print] - stdout is how a child answers
     if not old:
         print(json.dumps(syntax_problem(after)))  # ruff: ignore[print] - as above

@@ -1,7 +1,7 @@
-"""The child that looks for a regular expression: texts in, matching lines out, as JSON lines.
+"""The child that searches for a regular expression: texts in, matching lines out, as JSON lines.
 
-Run as a script by `regex`, with nothing of ours to import: it starts in a few milliseconds and is
-killed when it takes too long.
+Run as a script by `regex`, without imports of `aish`: it starts in a few milliseconds and is killed
+when it takes too long.
 """
 
 import json

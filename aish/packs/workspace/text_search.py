@@ -1,7 +1,7 @@
-"""Finding text in files (K7, X6, X7): literal text here, regular expressions in a child process.
+"""Searches text in files (K7, X6, X7): literal text here, regular expressions in a child process.
 
-`re` can take forever and holds the interpreter meanwhile; the child can be killed, this process
-cannot. Files are opened here in either case: the child sees bytes, never a path.
+`re` can take unlimited time and blocks the interpreter meanwhile; a child can be killed. Files are
+opened here in either case: the child gets bytes, never a path.
 
 Searching by regular expression, in a child process that can be killed (X7).
 """
@@ -37,7 +37,7 @@ SECONDS = 10.0
 
 @frozen
 class Match:
-    """One line that has what was looked for; `text` may be cut."""
+    """One matching line; `text` may be cut."""
 
     path: str
     line: int
@@ -56,13 +56,13 @@ class Found:
 
 @frozen
 class SearchScope:
-    """Where to look: a file or a folder, and which file names."""
+    """Where to search: a file or a folder, and which file names."""
 
     path: str
     glob: str | None = None
 
     def covers(self, path: str) -> bool:
-        """Whether a file is one to look into; a glob without `/` is about its name alone."""
+        """Whether a file is to be searched; a glob without `/` matches its name alone."""
         if self.glob is None:
             return True
         if "/" in self.glob:
@@ -71,7 +71,7 @@ class SearchScope:
 
 
 def texts(folder: Folder, wanted: SearchScope, found: Found) -> Iterator[tuple[str, str]]:
-    """The paths and texts of the files to look into, within all bounds; keeps count in `found`."""
+    """The paths and texts of the files to search, within all limits; counts in `found`."""
     began = time.monotonic()
     looked_at = 0
     budget = Budget()
@@ -99,12 +99,12 @@ def texts(folder: Folder, wanted: SearchScope, found: Found) -> Iterator[tuple[s
 
 
 def search_literal(folder: Folder, wanted: SearchScope, query: str, *, ignore_case: bool) -> Found:
-    """The lines that have `query` in them, as it is written."""
+    """The lines that contain `query` literally."""
     found = Found()
     sought = query.casefold() if ignore_case else query
     for path, text in texts(folder, wanted, found):
         whole = text.casefold() if ignore_case else text
-        # Most files have no match at all: one look tells.
+        # Most files have no match at all: one check is enough for them.
         if sought not in whole:
             continue
         for number, line in enumerate(text.split("\n"), 1):
@@ -122,7 +122,7 @@ def shown_line(line: str) -> str:
 
 
 def _files(folder: Folder, wanted: SearchScope, budget: Budget) -> Iterator[tuple[Where, int]]:
-    """Paths and sizes of the files to look into, in order."""
+    """Paths and sizes of the files to search, in order."""
     if folder.kind(wanted.path) != "folder":
         with folder.file(wanted.path) as descriptor:
             size = os.fstat(descriptor).st_size
@@ -138,7 +138,7 @@ def _is_wanted(entry: Entry, wanted: SearchScope) -> bool:
 
 
 def _text(folder: Folder, where: Where) -> str | None:
-    """The whole text of a file, or `None` where it is none or too large."""
+    """The whole text of a file, or `None` if it is not text or too large."""
     try:
         with folder.file(where) as descriptor:
             if os.fstat(descriptor).st_size > LARGEST_FILE:
@@ -147,7 +147,7 @@ def _text(folder: Folder, where: Where) -> str | None:
             with stream:
                 return stream.read(LARGEST_FILE).decode("utf-8", "replace")
     except PackError:
-        # Gone, binary or not to be seen: counted as skipped.
+        # Removed, binary or hidden: counted as skipped.
         return None
 
 
@@ -161,7 +161,7 @@ async def search_regex(
     """The lines in which a regular expression matches.
 
     Raises:
-        PackError: it is not one, or took too long.
+        PackError: it is invalid, or took too long.
     """
     found = Found()
     question = {

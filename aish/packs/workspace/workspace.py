@@ -1,4 +1,4 @@
-"""What the tools of a pack work with: the root of its server (K1, K4)."""
+"""The context of a pack's tools: the root of its server (K1, K4)."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from aish.system.process.reaper import Reaper
 
 @frozen
 class Workspace:
-    """The root of a server's packs, by descriptor and by path, and who ends its children."""
+    """The root of a server's packs, by descriptor and by path, and what ends its children."""
 
     folder: Folder
     root: Path

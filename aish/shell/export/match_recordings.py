@@ -1,4 +1,4 @@
-"""Which recorded exchange holds which answer, and which belong to no model (S7)."""
+"""Matches recorded exchanges with answers, and finds those that belong to no model (S7)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,10 +16,10 @@ _RAN = "exec://"
 
 @frozen
 class Matched:
-    """`answers` are those of the questions that are exported, in order; `steps` who asked each.
+    """`answers` are those of the exported questions, in order; `steps` says which step asked each.
 
-    `missing` are steps with an answer that was not found. `others` is what went between us and
-    servers or local commands.
+    `missing` are steps with an answer that was not found. `others` are exchanges with servers and
+    local commands.
     """
 
     steps: tuple[str, ...]
@@ -35,7 +35,7 @@ class Matched:
 
 
 def recorded(paths: Sequence[Path]) -> Iterator[tuple[Interaction, ...]]:
-    """The exchanges of each part of a session, those of one that was killed too.
+    """The exchanges of each part of a session, also of a part that was killed.
 
     Raises:
         CassetteFileError: one is no cassette, or cannot be read.
@@ -46,7 +46,7 @@ def recorded(paths: Sequence[Path]) -> Iterator[tuple[Interaction, ...]]:
 
 
 def match(parts: Iterable[tuple[Interaction, ...]], log: SessionLog) -> Matched:
-    """Find the exchange of each answer: they are in the same order in both."""
+    """Find the exchange of each answer: both are in the same order."""
     held = _joined(parts)
     models = [one for one in held if kind_of(one.request) == "model"]
     turns = [part for part in conversation(models, read_answer) if isinstance(part, ModelTurn)]
@@ -70,7 +70,7 @@ def match(parts: Iterable[tuple[Interaction, ...]], log: SessionLog) -> Matched:
 
 
 def _joined(parts: Iterable[tuple[Interaction, ...]]) -> tuple[Interaction, ...]:
-    """All of them as if it were one recording."""
+    """All recordings joined into one."""
     found: list[Interaction] = []
     for part in parts:
         before = len(found)

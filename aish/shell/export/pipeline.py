@@ -1,6 +1,7 @@
 """The session as the data and the YAML of a pipeline file (S7). Pure.
 
-Its questions as steps, the local commands whose output they took along, its servers and models.
+Its questions become steps, as do the local commands whose output they include; with its servers and
+models.
 """
 
 import os
@@ -27,13 +28,13 @@ _FOLDERS = ("root", "cwd")
 
 
 class NotExportedError(AishError):
-    """The session cannot be said as a pipeline; nothing was written."""
+    """The session cannot be expressed as a pipeline; nothing was written."""
 
     code = "not_exported"
 
 
 def models_of(data: JsonObject, aliases: Sequence[str]) -> dict[str, Any]:
-    """The entries of models, and of what they fall back to, in the order of the file."""
+    """The entries of these models and their fallbacks, in the order of the file."""
     declared: Any = data.get("models") or {}
     found: set[str] = set()
     waiting = list(aliases)
@@ -55,7 +56,7 @@ def servers_of(
     """The entries of the servers whose tools models were shown.
 
     Raises:
-        NotExportedError: it is not known where one of them is.
+        NotExportedError: the address of one is unknown.
     """
     mcp: Any = data.get("mcp") or {}
     declared: Any = mcp.get("servers") or {}
@@ -73,14 +74,14 @@ def servers_of(
 
 
 def moved(entry: Any, folder: Path, target: Path) -> Any:
-    """A server's entry with its folders said from `target`."""
+    """A server's entry with its folders relative to `target`."""
     if folder.resolve() == target.resolve():
         return entry
     found = dict(entry)
     if "command" in found:
         found.setdefault("cwd", ".")
     for key in _FOLDERS:
-        # What a variable says is not known here; most are whole paths.
+        # The value of a variable is unknown here; most are absolute paths.
         if key in found and "${" not in str(found[key]):
             found[key] = _from(target, folder / str(found[key]))
     return found
@@ -98,31 +99,31 @@ def _said(entry: ServerEntry, target: Path) -> dict[str, Any]:
     return said | ({"auth_env": entry.auth_env} if entry.auth_env else {})
 
 
-# The line of `agent.result_limit` in the place of what is left out.
+# The line that `agent.result_limit` inserts for omitted text.
 _CUT = re.compile(r"^\[aish\] \d+ of \d+ bytes left out here$", re.MULTILINE)
 _SHOWN = 60
 
 
 @frozen
 class Step:
-    """A step's data, and what a reader of the file is told of it."""
+    """A step's data, and the remarks for readers of the file."""
 
     data: JsonObject
     remarks: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
-        """What it is called."""
+        """The step id."""
         return str(self.data["id"])
 
 
 @frozen
 class ExportContext:
-    """What steps are made with.
+    """The context in which steps are created.
 
-    `frame` is the system prompt, `shell` the words before a command line, `offered` what every
-    step is shown that says nothing of tools, `ran` the steps whose commands are recorded. `folder`
-    is where the file will stand, and `here` where the session's commands ran.
+    `frame` is the system prompt, `shell` the words before a command line, `offered` the tools shown
+    to a step without `tools:`, `ran` the steps whose commands are recorded. `folder` is the folder
+    of the new file, and `here` the one in which the session's commands ran.
     """
 
     frame: str
@@ -134,7 +135,7 @@ class ExportContext:
 
 
 def steps_of(lines: Sequence[Line], context: ExportContext) -> Iterator[Step]:
-    """A step for each question, which goes on from the one before it, and for what it needs."""
+    """A step for each question, which continues the previous one, and for the commands it needs."""
     before: str | None = None
     known: set[str] = set()
     for line in lines:
@@ -148,7 +149,8 @@ def steps_of(lines: Sequence[Line], context: ExportContext) -> Iterator[Step]:
         data: dict[str, Any] = {"id": line.id}
         data |= {"system": literal(context.frame)} if before is None else {"continues": before}
         texts = [*(one.template for one in outputs), literal(line.text)]
-        # What is far is said as it was sent: no step could say it again.
+        # With an attachment outside the folder, the text is kept as it was sent: no step could
+        # build it.
         data["prompt"] = _prompt(literal(line.sent) if far else "\n\n".join(texts))
         data |= {"attach": attached} if attached and not far else {}
         data |= {"model": line.model} if line.model != lines[0].model else {}
@@ -160,7 +162,7 @@ def steps_of(lines: Sequence[Line], context: ExportContext) -> Iterator[Step]:
 
 
 def _prompt(text: str) -> JsonValue:
-    """The text itself, where it cannot be taken for the name of a prompt."""
+    """The text itself, unless it could be read as the name of a prompt."""
     return text if " " in text or "\n" in text else {"user": text}
 
 
@@ -174,7 +176,7 @@ def as_run(made: Made, shell: tuple[str, ...]) -> Made:
 
 @frozen
 class _Output:
-    """What a local command printed, as a template; `run` is what runs it as `step`, if it can."""
+    """Output of a local command as a template; `run` is the command that repeats it in `step`."""
 
     template: str
     step: str = ""
@@ -195,7 +197,7 @@ def _output(waited: Waited, context: ExportContext) -> _Output:
 
 
 def _why_not(waited: Waited, context: ExportContext) -> str | None:
-    """Why an output cannot be made again by a step."""
+    """The reason why a step cannot repeat an output."""
     if not waited.command:
         return ""
     reasons = (
@@ -216,7 +218,7 @@ def _failed(waited: Waited) -> bool:
 
 
 def _attached(line: Line, folder: Path) -> tuple[list[JsonValue], str]:
-    """What a step can attach; or why it cannot.
+    """The attachments of a step, or why it cannot attach them.
 
     Raises:
         NotExportedError: a picture is among what cannot be attached.
@@ -239,7 +241,7 @@ def _attached(line: Line, folder: Path) -> tuple[list[JsonValue], str]:
 
 
 def _tools(line: Line, offered: Mapping[str, frozenset[str]]) -> list[JsonValue] | None:
-    """What a step says of its tools, if it must."""
+    """The `tools:` of a step, if it needs any."""
     shown = frozenset(line.tools)
     if shown == frozenset().union(*offered.values()):
         return None
@@ -260,9 +262,9 @@ _OF_CONTEXT = ("max_tokens", "keep")
 
 @frozen
 class Source:
-    """What an exported file takes over from the session.
+    """The parts of a session that an exported file takes over.
 
-    `data` is the session's own file, `folder` where that stands, and `here` where its commands
+    `data` is the session's own file, `folder` its folder, and `here` the one in which its commands
     ran; `connected` are servers that a command has added, `tools` what each server offers now,
     `frame` the system prompt, `shell` the words before a command line.
     """
@@ -278,7 +280,7 @@ class Source:
 
 @frozen
 class Draft:
-    """A pipeline in its parts; `made` are the calls that it makes when all goes as it did."""
+    """A pipeline in its parts; `made` are the calls that it is expected to make."""
 
     head: Mapping[str, JsonObject]
     mcp: JsonObject
@@ -289,10 +291,10 @@ class Draft:
 
 
 def draft(source: Source, log: SessionLog, ran: frozenset[str], file: Path, cassette: str) -> Draft:
-    """The pipeline of what a session did; `ran` are the local commands that are recorded.
+    """The pipeline of a session; `ran` are the local commands that are recorded.
 
     Raises:
-        NotExportedError: something cannot be said in a pipeline.
+        NotExportedError: something cannot be expressed in a pipeline.
     """
     lines, folder = log.kept(), file.parent.resolve()
     offered = _offered(source, lines)
@@ -317,7 +319,7 @@ def draft(source: Source, log: SessionLog, ran: frozenset[str], file: Path, cass
 
 
 def _offered(source: Source, lines: Sequence[Line]) -> dict[str, frozenset[str]]:
-    """What each server offers that a model was shown something of."""
+    """The tools of each server, where the model was shown at least one of them."""
     shown: dict[str, set[str]] = {}
     for line in lines:
         for name in line.tools:
@@ -334,7 +336,7 @@ def _is_by_model(denied: Made) -> bool:
 def _bounds(source: Source, *, denied: bool) -> JsonObject:
     found: dict[str, Any] = {}
     if denied:
-        # The session went on after a denial.
+        # The session continued after a denial.
         found["on_denied"] = "continue"
     if source.data.get("limits"):
         found["limits"] = source.data["limits"]
@@ -347,7 +349,7 @@ def _bounds(source: Source, *, denied: bool) -> JsonObject:
 def _mcp(source: Source, servers: Mapping[str, Any]) -> JsonObject:
     declared: Any = source.data.get("mcp") or {}
     found: dict[str, Any] = {"servers": dict(servers)} if servers else {}
-    # A rule about a server that is not in the file is an error there.
+    # A rule for a server that is not in the file is an error in the file.
     for key in _RULES:
         kept = [rule for rule in declared.get(key) or () if _is_about(rule, servers)]
         if kept:

@@ -1,4 +1,4 @@
-"""The exported pipeline, run once on what was recorded: what it asks now is its cassette (S7)."""
+"""Runs the exported pipeline once on the recording; what it uses becomes its cassette (S7)."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ from aish.terminal.unattended import Unattended
 
 
 class Rehearsal(RunRecorder):
-    """Gives each model's answer in its order, and everything else to the request that it is of."""
+    """Replays model answers in their order, and everything else by its request."""
 
     def __init__(
         self,
@@ -74,31 +74,31 @@ class Rehearsal(RunRecorder):
 
     @property
     def offline(self) -> bool:
-        """Not guarded: what is open in the session goes on beside it."""
+        """The network is not blocked: the session's open servers keep running meanwhile."""
         return False
 
     @property
     def used(self) -> tuple[Interaction, ...]:
-        """What was asked, in that order."""
+        """The exchanges that were used, in order."""
         return tuple(numbered(one, self._numbers) for one in self._used)
 
     @property
     def left(self) -> int:
-        """How many answers nobody has asked for."""
+        """Number of answers that were not requested."""
         return len(self._answers)
 
     def asked_with(self, number: int, text: str) -> bool:
-        """Whether the last message of a request for an answer, counted from 0, was `text`."""
+        """Whether the last message of the request with this number, counted from 0, was `text`."""
         body = chat_request(self._asked[number])
         last = messages_of(body)[-1:] if body else ()
         wanted = self._secrets.mask(text)
         return any(self._secrets.mask(message.text) == wanted for message in last)
 
     def recorded(self, kind: Kind, request: Request, *, fresh: bool = False) -> Response | None:
-        """The next answer, or what was recorded of this very request.
+        """The next answer, or what was recorded for this request.
 
         Raises:
-            CassetteMissError: there is none.
+            CassetteMissError: there is no such recording.
         """
         if kind != "model":
             found = super().recorded(kind, request, fresh=fresh)
@@ -123,7 +123,7 @@ _SAME = "the pipeline would not do what the session did"
 
 @frozen
 class Rehearsed:
-    """What was asked and answered, and what differs from the session without harm."""
+    """The exchanges that were used, and harmless differences from the session."""
 
     used: tuple[Interaction, ...]
     notes: tuple[str, ...]
@@ -132,10 +132,10 @@ class Rehearsed:
 async def rehearse(
     session: Session, file: Path, log: SessionLog, matched: Matched, made: Draft
 ) -> Rehearsed:
-    """Run `file`; its cassette is what it asks.
+    """Run `file`; the exchanges that it uses become its cassette.
 
     Raises:
-        NotExportedError: it does something else than the session did.
+        NotExportedError: it does not do the same as the session.
     """
     opened, clock = session.open, session.open.environment.clock
     choice = CassetteChoice(file)
@@ -170,7 +170,7 @@ async def rehearse(
 
 
 def _require_unasked(pipeline: Pipeline, made: Draft) -> None:
-    """Nobody answers where a file is run: what it asks about would be denied.
+    """Refuse a file whose calls need approval: without a person they would be denied.
 
     Raises:
         NotExportedError: one of its own rules asks about a call that was approved by hand.
@@ -207,7 +207,7 @@ def _key(call: Made) -> str:
 
 
 def _changed(log: SessionLog, matched: Matched, recorder: Rehearsal) -> Sequence[str]:
-    """Questions that are asked with another text now, as when a file has changed meanwhile."""
+    """Questions whose text differs now, for example because a file has changed meanwhile."""
     first = {step: number for number, step in reversed([*enumerate(matched.steps)])}
     return [
         f"`{line.id}` is asked with another text than in the session: what it takes along differs"
@@ -217,7 +217,7 @@ def _changed(log: SessionLog, matched: Matched, recorder: Rehearsal) -> Sequence
 
 
 def _why(end: Exit, log: SessionLog, ended: Sequence[Ended]) -> str:
-    """Where the pipeline does something else than the session did."""
+    """The first difference between the pipeline and the session."""
     ends = {one.step: one.finished for one in ended if isinstance(one, Unit) and one.item is None}
     for line in log.kept():
         found = ends.get(line.id)

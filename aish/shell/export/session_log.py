@@ -1,4 +1,4 @@
-"""What a session did, from the records of its journal: what was asked and answered, and stands."""
+"""What a session did, from its journal: its questions, answers and current conversation."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -20,14 +20,14 @@ from aish.features.suggest.calls import Calls, made_of
 from aish.journal.history import Call, Ended, History, Turn, Unit
 from aish.journal.reader import event_of
 
-# How `session.replace` says that the last question is not in the conversation any more.
+# The reasons by which `session.replace` records that the last question was removed.
 _UNANSWERED = "taken back"
 _TAKEN_BACK = frozenset({_UNANSWERED, "undone", "asked again", "asked another way"})
 
 
 @frozen
 class Said:
-    """An answer of a model, by which its recording is known."""
+    """An answer of a model, by which its recording is identified."""
 
     text: str
     calls: tuple[tuple[str, str], ...]
@@ -35,7 +35,7 @@ class Said:
 
 @frozen
 class Waited:
-    """Output that went out with a question; `step` has run `command`, if a command it was."""
+    """Output that was sent with a question; `step` has run `command`, if it is of a command."""
 
     text: str
     step: str = ""
@@ -44,10 +44,10 @@ class Waited:
 
 @slotted
 class Line:
-    """A question: its step, its own text, and what went out with it.
+    """A question: its step, its own text, and what was sent with it.
 
-    `model` is the alias of who answered, `tools` what it was shown, `turn` what the question
-    became in the conversation. `whole` says that it was answered to the end.
+    `model` is the alias of the model that answered, `tools` the tools it was shown, `turn` the turn
+    of the question in the conversation. `whole` says whether the answer is complete.
     """
 
     id: str
@@ -61,21 +61,21 @@ class Line:
 
     @property
     def sent(self) -> str:
-        """The whole text that went to the model."""
+        """The whole text that was sent to the model."""
         return str(self.turn.get("text", ""))
 
     @property
     def has_media(self) -> bool:
-        """Whether a picture went with it."""
+        """Whether a picture was sent with it."""
         return bool(self.turn.get("media"))
 
 
 @frozen
 class SessionLog:
-    """`lines` are the questions that stand, `answers` all answers with the step of each.
+    """`lines` are the questions in the conversation, `answers` all answers with the step of each.
 
-    `shortened` says that the model was not told the whole conversation all the time. `unanswered`
-    are questions that had no answer at all, and were not asked again with one.
+    `shortened` says that the model did not always get the whole conversation. `unanswered` are
+    questions without any answer that were not repeated with one.
     """
 
     lines: tuple[Line, ...]
@@ -85,23 +85,23 @@ class SessionLog:
     unanswered: tuple[Line, ...] = ()
 
     def left_out(self) -> tuple[Line, ...]:
-        """Questions whose answers did not come to their end, or did not come."""
+        """Questions without a complete answer."""
         return (*self.unanswered, *(line for line in self.lines if not line.whole))
 
     def kept(self) -> tuple[Line, ...]:
-        """Questions that can be asked again."""
+        """Questions that can be repeated."""
         return tuple(line for line in self.lines if line.whole)
 
     def calls_of(self, steps: Collection[str]) -> Calls:
-        """What these steps called, and were denied."""
+        """The calls of these steps, and those that were denied."""
         return made_of(call for call in self.calls if call.place.step in steps)
 
 
 def session_log_of(records: Iterable[JsonObject]) -> SessionLog:
-    """What the records tell of.
+    """The session log of these records.
 
     Raises:
-        ValueError: one is no such event as its type says.
+        ValueError: a record does not have the form of its event type.
     """
     fold = _Fold()
     for record in records:
@@ -113,7 +113,7 @@ def session_log_of(records: Iterable[JsonObject]) -> SessionLog:
 
 class _Fold:
     def __init__(self) -> None:
-        # A question that was summarised stands in one user turn with those after it.
+        # A summarised question is in one user turn with the questions after it.
         self._standing: list[list[Line]] = []
         self._unanswered: list[Line] = []
         self._lines: dict[str, Line] = {}
@@ -127,7 +127,7 @@ class _Fold:
         self._shortened = False
 
     def take(self, stamped: Stamped) -> None:
-        """One more event."""
+        """Add an event."""
         event = stamped.event
         step = event.place.step
         match event:
@@ -160,7 +160,7 @@ class _Fold:
                     pass
 
     def log(self) -> SessionLog:
-        """All of them."""
+        """The complete log."""
         self._add(self._history.rest())
         lines = tuple(line for group in self._standing for line in group)
         texts = {line.text for line in lines}
@@ -202,7 +202,7 @@ class _Fold:
             one = Waited(text) if command is None else Waited(text, *command)
             self._waiting = (*self._waiting, one)
             return
-        # It waits once more, all of it at once, and before what has come since.
+        # It is queued again, all of it at once, before what was queued since.
         back, self._given_back = self._given_back, ()
         whole = "\n\n".join(one.text for one in back)
         self._waiting = (*(back if text == whole else (Waited(text),)), *self._waiting)

@@ -1,4 +1,4 @@
-"""From a session to files that `aish test` accepts: rehearsed, written, tested (S7)."""
+"""Writes the session to files that `aish test` accepts: rehearsed, written, tested (S7)."""
 
 import sys
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _PRINTED = 1 << 16
 
 @frozen
 class Exported:
-    """What was written, and what of the session is not in it."""
+    """What was written, and what of the session is missing in it."""
 
     file: Path
     cassette: Path
@@ -40,12 +40,12 @@ class Exported:
 
 
 async def export(session: Session, file: Path) -> Exported:
-    """Write `file` and its cassette beside it, tested; where that fails, neither is there.
+    """Write `file` and a tested cassette beside it; on failure neither file remains.
 
     Raises:
-        UsageError: a file is in the way, or nothing was asked yet.
-        NotExportedError: the pipeline would not do what the session did.
-        CassetteFileError: the cassette would hold what looks like a secret.
+        UsageError: a file exists already, or nothing was asked yet.
+        NotExportedError: the pipeline would not do the same as the session.
+        CassetteFileError: the cassette would contain what looks like a secret.
     """
     cassette = file.with_name(f"{file.stem}.cassette.yaml")
     for path in (file, cassette, partial(cassette)):
@@ -82,7 +82,7 @@ def _notes(log: SessionLog, made: Draft) -> Sequence[str]:
 
 
 def _done(session: Session) -> tuple[SessionLog, Matched]:
-    """What the session did, and where it is recorded."""
+    """The log of the session, and its recordings."""
     environment = session.open.environment
     folder = environment.folder.path
     if folder is None or environment.recorder is None:
@@ -127,12 +127,12 @@ def _write(file: Path, text: str) -> None:
         write_private(file, text.encode())
     except OSError as error:
         raise NotExportedError(f"cannot write it: {error.strerror}", where=str(file)) from error
-    # A pipeline is no secret: whoever may read the folder may read it.
+    # A pipeline contains no secrets: everyone who may read the folder may read it.
     file.chmod(_READABLE)
 
 
 def _keep(session: Session, used: Sequence[Interaction], cassette: Path) -> None:
-    """Write the cassette of the rehearsal, if nothing in it looks like a secret."""
+    """Write the cassette of the rehearsal, unless something in it looks like a secret."""
     opened = session.open
     secrets = opened.plan.secrets
     whole = Head(True, opened.environment.folder.id, "", dict(opened.plan.variables))
@@ -143,7 +143,7 @@ def _keep(session: Session, used: Sequence[Interaction], cassette: Path) -> None
 
 
 async def _test(session: Session, file: Path) -> None:
-    """Have `aish test` say whether all of it holds together, in a process of its own."""
+    """Run `aish test` on the result in a process of its own."""
     reaper = Reaper()
     try:
         result = await run_command(

@@ -1,4 +1,4 @@
-"""What the word before the cursor could become: commands, their arguments, tools, paths."""
+"""Completions of the word before the cursor: commands, their arguments, tools, paths."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _Found = Iterator[tuple[str, str]]
 
 
 class LineCompleter(Completer):
-    """Asks `words` in the event loop, and the file system in a thread."""
+    """Calls `words` in the event loop, and the file system in a thread."""
 
     def __init__(self, words: Words, folder: Path) -> None:
         self._words = words
@@ -32,14 +32,14 @@ class LineCompleter(Completer):
     def get_completions(  # ruff: ignore[no-self-use] - what prompt_toolkit calls
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """None: they are only ever asked for asynchronously."""
+        """No completions: prompt_toolkit requests them asynchronously only."""
         del document, complete_event
         return ()
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """What fits, words before paths; these only where somebody asked."""
+        """Matching words, then paths; paths only on request."""
         text = document.text_before_cursor
         if text.startswith(":"):
             found, typed, path = self._of_command(text[1:])
@@ -55,7 +55,7 @@ class LineCompleter(Completer):
             paths_like, start, self._folder, abandon_on_cancel=True
         ):
             if local and not name.isprintable():
-                # No backslash makes one word of a line's end.
+                # A backslash does not join words across lines.
                 continue
             shown = _FOR_SHELL.sub(r"\\\1", name) if local else name
             yield Completion(shown, -len(path), for_line(_last_part(name)))
@@ -68,7 +68,7 @@ class LineCompleter(Completer):
         return _beginning(typed, known), typed, self._path(text)
 
     def _path(self, text: str) -> str | None:
-        """What follows the words after which a path may come: it may have spaces in it."""
+        """The text after the words that a path may follow: it may contain spaces."""
         words = text.split(" ")
         for count in range(1, len(words)):
             if self._words.paths(" ".join(words[:count])):

@@ -1,4 +1,4 @@
-"""What the editor asks of a session that is not there yet when the editor is made."""
+"""Gives the editor the data of a session that does not exist yet when the editor is created."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from aish.shell.input.lines import Words
 
 @frozen
 class Shown:
-    """What is shown beside the line, each asked for when it is drawn."""
+    """What is shown beside the line; each callable is called when it is drawn."""
 
     words: Words
     prompt: Callable[[], str]
@@ -18,7 +18,7 @@ class Shown:
 
 
 class DeferredEditor:
-    """`lines.Words`, the prompt and the toolbar of a session, once it is held."""
+    """`lines.Words`, the prompt and the toolbar of a session, once it is set by `hold`."""
 
     def __init__(self, model: str | None) -> None:
         self.emit: Emit | None = None
@@ -27,14 +27,14 @@ class DeferredEditor:
         self._waiting: list[str] = []
 
     def hold(self, shown: Shown) -> None:
-        """The session is there, and has told that it has begun."""
+        """Set the session, which has emitted its first event."""
         self._shown = shown
         for text in self._waiting:
             self.notice(text)
         self._waiting.clear()
 
     def notice(self, text: str) -> None:
-        """Tell something that is not a reason to end."""
+        """Report a problem that does not end the session."""
         if self.emit is None or self._shown is None:
             self._waiting.append(text)
         else:
@@ -45,7 +45,7 @@ class DeferredEditor:
         return self._shown.prompt() if self._shown is not None else self._model or "aish"
 
     def toolbar(self) -> str:
-        """What is connecting or missing, and whether calls run unasked."""
+        """The servers that are connecting or missing, and whether calls run without approval."""
         return "" if self._shown is None else self._shown.toolbar()
 
     def commands(self) -> Mapping[str, str]:

@@ -1,6 +1,6 @@
 """The line editor of a session at a terminal, by prompt_toolkit (S1).
 
-Characters that would be invisible or steer the terminal are spelled out while a line is edited.
+Invisible characters and terminal control characters are shown escaped while a line is edited.
 """
 
 import asyncio
@@ -62,12 +62,12 @@ _SELECTORS = frozenset("\ufe0e\ufe0f")
 
 
 class OddText(Processor):
-    """Shows what `aish.core.text` would, one character at a time: the cursor stays right."""
+    """Shows text as `aish.core.text` does, but by character: the cursor position stays right."""
 
     def apply_transformation(  # ruff: ignore[no-self-use] - what prompt_toolkit calls
         self, transformation_input: TransformationInput
     ) -> Transformation:
-        """Spell out what is odd in one line."""
+        """Escape unusual characters of one line."""
         fragments = transformation_input.fragments
         line = "".join(fragment[1] for fragment in fragments)
         if "\t" not in line and for_terminal(line) == line:
@@ -90,7 +90,7 @@ class OddText(Processor):
 def _shown(character: str) -> str:
     if character == "\t":
         return _TAB
-    # What makes an emoji of a symbol is only odd elsewhere, and one character cannot tell.
+    # A variation selector is unusual only outside an emoji, which one character does not show.
     return character if character in _SELECTORS else for_terminal(character)
 
 
@@ -106,11 +106,11 @@ def as_it_is(text: str) -> str:
 
 @frozen
 class Settings:
-    """The callables are asked each time something is drawn, so they have to be quick.
+    """The callables are called each time something is drawn, so they have to be fast.
 
-    `prompt` is the name before the line, `toolbar` what stands below it. `history` is a file,
-    which is shown what `mask` makes of a line; `folder` is where paths begin. `notice` is told what
-    did not work but is no reason to end.
+    `prompt` is the name before the line, `toolbar` the text below it. `history` is a file that gets
+    lines as masked by `mask`; `folder` is where relative paths start. `notice` is called for
+    problems that do not end the session.
     """
 
     words: Words
@@ -138,8 +138,7 @@ _STYLE = Style.from_dict(
 class Editor:
     """Reads messages from a person; see `Lines`.
 
-    Whoever else writes to the terminal writes to `out`, and whoever else reads from it does so
-    within `question`.
+    Others write to the terminal through `out`, and read from it within `question`.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class Editor:
         return cast("TextIO", self._above)
 
     async def next(self) -> str | None:
-        """The next message; Ctrl-C begins it anew, Ctrl-D on an empty line ends it all."""
+        """The next message; Ctrl-C starts it again, Ctrl-D on an empty line ends the input."""
         self._input.put(bytes(self._keyboard.typed))
         self._keyboard.typed.clear()
         store_typeahead(self._input, self._input.read_keys())
@@ -180,9 +179,9 @@ class Editor:
                 return text
 
     async def edit(self, text: str, label: str) -> str | None:
-        """A text as changed; Ctrl-C, Ctrl-D and emptying it give up.
+        """A text as changed; Ctrl-C, Ctrl-D or an empty text cancel.
 
-        What was typed before it was shown does not answer it, and waits.
+        Input typed before it was shown does not answer it, and is kept.
         """
         waiting = get_typeahead(self._input)
         self._label, self._history.listening = label, False
@@ -196,7 +195,7 @@ class Editor:
 
     @contextmanager
     def busy(self, on_key: OnKey | None = None) -> Generator[None]:
-        """See `Lines`; Ctrl-C right behind the Enter was read with it, and is a signal too."""
+        """See `Lines`; a Ctrl-C that was read together with the Enter counts as a signal too."""
         waiting = get_typeahead(self._input)
         for at, key in enumerate(waiting):
             if key.key is Keys.ControlC:
@@ -209,7 +208,7 @@ class Editor:
 
     @contextmanager
     def question(self) -> Generator[None]:
-        """See `Lines`; the line that is edited goes away meanwhile."""
+        """See `Lines`; the edited line is hidden meanwhile."""
         if not self._app.is_running or self._aside:
             read = "".join(key.data for key in get_typeahead(self._input))
             self._keyboard.throw_away(self._settings.notice, read)
@@ -221,7 +220,7 @@ class Editor:
 
     @contextmanager
     def above(self) -> Generator[None]:
-        """Take the line that is edited away, so that others can write whole lines to stdout."""
+        """Hide the edited line, so that others can write whole lines to stdout."""
         if not self._app.is_running or self._aside:
             yield
             return
@@ -283,7 +282,7 @@ class Editor:
         return safe
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A bug in what is called while a line is edited ends the editing, not silently."""
+        """An exception in a callback while a line is edited ends the editing, and is not hidden."""
         error = context.get("exception")
         waiting = self._app.future
         if isinstance(error, Exception) and waiting is not None and not waiting.done():
@@ -305,7 +304,7 @@ class Editor:
         return self._label is None and self._session.default_buffer.text.startswith(":")
 
     def _lay_out(self, _: object) -> None:
-        """Before it is drawn: a toolbar without text takes no row, a menu not all of them."""
+        """Adjust the layout before drawing: no row for an empty toolbar, not all for a menu."""
         rows = self._app.output.get_size().rows
         self._session.reserve_space_for_menu = max(0, min(_MENU, rows - _BESIDE_MENU))
         self._session.bottom_toolbar = for_line(self._settings.toolbar()) or None
@@ -317,7 +316,7 @@ def _continuation(width: int, line: int, wrapped: int) -> str:  # ruff: ignore[u
 
 def _writer(stdout: TextIO) -> Callable[[str], None]:
     def write(text: str) -> None:
-        # Not through the buffer of the stream: a signal may come while somebody is in there.
+        # Not through the buffer of the stream: a signal may arrive while other code is using it.
         os.write(stdout.fileno(), text.encode())
 
     return write

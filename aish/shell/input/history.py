@@ -1,4 +1,4 @@
-"""The lines that were typed before: a private, bounded file of JSON strings, one a line."""
+"""History of typed lines: a private file of limited size, one JSON string per line."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from aish.core.errors import AishError
 from aish.shell.url_keys import without_keys
 from aish.system.files import atomic_write, open_append, open_own, private_folder
 
-# The file is cut to half of this when it has grown larger.
+# The file is cut to half of this size when it exceeds it.
 LONGEST_FILE = 1 << 20
 LONGEST_ENTRY = 1 << 16
 
@@ -19,7 +19,7 @@ LONGEST_ENTRY = 1 << 16
 class HistoryFile:
     """Lines on disk, masked and without keys in URLs.
 
-    What does not work is told once, and then it is no file.
+    An error is reported once, and then the file is no longer used.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class HistoryFile:
         self._notice = notice
 
     def read(self) -> list[str]:
-        """All lines, the oldest first; what is no line of ours is left out."""
+        """All lines, the oldest first; invalid lines are skipped."""
         if self._path is None:
             return []
         try:
@@ -41,7 +41,7 @@ class HistoryFile:
         return [text for line in data.splitlines() if (text := _text(line)) is not None]
 
     def add(self, text: str) -> None:
-        """Remember a line, if it is not too long."""
+        """Add a line, if it is not too long."""
         if self._path is None:
             return
         line = json.dumps(without_keys(self._mask(text))).encode() + b"\n"
@@ -59,7 +59,7 @@ class HistoryFile:
 
 
 class Remembered(History):
-    """What the editor looks into; lines that begin with a space are never kept."""
+    """The history of the editor; lines that begin with a space are never kept."""
 
     def __init__(self, file: HistoryFile) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Remembered(History):
         return reversed(self._file.read())
 
     def append_string(self, string: str) -> None:
-        """Remember a line."""
+        """Add a line."""
         if self.listening and string.strip() and not string.startswith(" "):
             if self._loaded_strings[:1] == [string]:
                 return
@@ -87,14 +87,14 @@ def _append(path: Path, line: bytes) -> None:
         private_folder(path.parent)
     descriptor = open_append(path)
     try:
-        # One call, so that two sessions at once do not mix their lines.
+        # One call, so that two concurrent sessions do not mix their lines.
         os.write(descriptor, line)
     finally:
         os.close(descriptor)
 
 
 def _content(path: Path) -> bytes:
-    """What the file holds; its end only, and from now on, if it has grown too long."""
+    """The content of the file; if it has grown too long, it is cut to its end."""
     try:
         descriptor = open_own(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Who has the keyboard while no line is edited: nobody, who then types ahead, or a question."""
+"""Terminal input while no line is edited: collects typed-ahead input, or serves a question."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from typing import Any
 
 from aish.shell.input.lines import OnKey
 
-# What is typed ahead, at most; a paste of 5,000 long lines is less.
+# Maximum size of typed-ahead input; a paste of 5,000 long lines is smaller.
 _MOST = 1 << 22
 _PIECE = 1 << 16
 _PASTE = b"\x1b[200~"
@@ -27,11 +27,10 @@ Attributes = list[Any]
 
 
 class Keyboard:
-    """The input side of a terminal; what was typed ahead is in `typed`.
+    """The input side of a terminal; typed-ahead input is in `typed`.
 
-    From `take` to `restore` nothing is echoed but what an editor or a question shows, so that
-    no key garbles what is written meanwhile. `show` writes our own escape sequences. All of it runs
-    in the event loop.
+    From `take` to `restore` only an editor or a question echoes keys, so that no key garbles the
+    output meanwhile. `show` writes our escape sequences. All of it runs in the event loop.
     """
 
     def __init__(self, descriptor: int, show: Callable[[str], None]) -> None:
@@ -44,12 +43,12 @@ class Keyboard:
         self._dropped: bytes | None = None
 
     def take(self) -> None:
-        """Have the terminal, quiet from now on."""
+        """Take over the terminal, without echo from now on."""
         self._set(self._after(_quiet))
 
     @contextmanager
     def quiet(self, on_key: OnKey | None = None) -> Generator[None]:
-        """No echo, and each key is there at once; what is typed is kept in `typed`."""
+        """No echo, and each key is available at once; typed keys are kept in `typed`."""
         self.take()
         before, listened = self._on_key, self._listening
         self._on_key = on_key
@@ -62,7 +61,7 @@ class Keyboard:
                     if not listened:
                         self._rest()
                     if self._dropped is not None:
-                        # The rest of that paste comes as one, and not as keys.
+                        # The rest of that paste is handled as a paste, and not as keys.
                         self._dropped = None
                         self.typed[:0] = _PASTE
         finally:
@@ -70,7 +69,7 @@ class Keyboard:
 
     @contextmanager
     def cooked(self) -> Generator[None]:
-        """As the terminal was found, for somebody who reads a line from it."""
+        """Restore the original terminal mode for code that reads a line from it."""
         listened = self._listening
         if listened:
             self._rest()
@@ -83,15 +82,16 @@ class Keyboard:
 
     @contextmanager
     def message(self) -> Generator[None]:
-        """While a message is typed.
+        """The mode while a message is typed.
 
-        Behind it Ctrl-C is a key, for `quiet` to find: until then nobody would hear a signal.
+        After the message Ctrl-C is a key, which `quiet` handles: until then no handler would get a
+        signal.
         """
         self._set(self._after(_without_signals))
         try:
             yield
         except BaseException:
-            # There is no message.
+            # No message was entered.
             self.take()
             raise
 
@@ -102,9 +102,9 @@ class Keyboard:
             termios.tcflush(self._descriptor, termios.TCIFLUSH)
 
     def throw_away(self, notice: Callable[[str], None], read: str = "") -> None:
-        """Drop what was typed before a question, which it is no answer to, and say so (P2).
+        """Drop input typed before a question, which it cannot answer, and report that (P2).
 
-        `read` are keys that somebody has taken from here already.
+        `read` are keys that other code has read already.
         """
         typed = self.typed.strip() or read.strip() or self._unread().strip()
         self.forget()
@@ -112,14 +112,14 @@ class Keyboard:
             notice("input typed before the question was discarded")
 
     def _unread(self) -> bytes:
-        """What the terminal has that nobody has read."""
+        """Unread input of the terminal."""
         with suppress(OSError):
             if select.select([self._descriptor], [], [], 0)[0]:
                 return os.read(self._descriptor, _PIECE)
         return b""
 
     def restore(self) -> None:
-        """As the terminal was found."""
+        """Restore the original terminal mode."""
         self._set(self._found)
         with suppress(OSError):
             self._show(_ALL_OFF)
@@ -140,7 +140,7 @@ class Keyboard:
             return self._found
 
     def _set(self, attributes: Attributes) -> None:
-        # A terminal that went away has no attributes.
+        # A closed terminal has no attributes.
         with suppress(termios.error):
             termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
 
@@ -151,7 +151,7 @@ class Keyboard:
         return changed
 
     def _go_on(self) -> None:
-        """The shell that stopped us has put the terminal in its own order."""
+        """Set our terminal mode again, which the parent shell has changed while we were stopped."""
         if self._listening:
             self.take()
             self._show(_PASTE_ON)
@@ -160,7 +160,7 @@ class Keyboard:
         if not self._listening:
             self._listening = True
             asyncio.get_running_loop().add_reader(self._descriptor, self._read)
-            # A paste is one message, in mid-answer too.
+            # A paste is one message, also during an answer.
             self._show(_PASTE_ON)
 
     def _rest(self) -> None:
@@ -178,14 +178,14 @@ class Keyboard:
         except OSError:
             piece = b""
         if not piece:
-            # It went away; who reads next finds that out.
+            # The terminal was closed; the next reader finds that out.
             asyncio.get_running_loop().remove_reader(self._descriptor)
             return
         if _INTERRUPT in piece and self._dropped is None:
-            # Pressed while it was no signal yet, right behind the Enter.
+            # Ctrl-C was pressed right after the Enter, when it was not a signal yet.
             piece = piece.rpartition(_INTERRUPT)[2]
             self.typed.clear()
-            # It stops what runs; as a key it would do so twice, which is to leave at once.
+            # It stops what is running; if it also counted as a key, it would exit at once.
             self._on_key = None
             signal.raise_signal(signal.SIGINT)
         if self._on_key is not None:
@@ -197,7 +197,7 @@ class Keyboard:
             self.typed += self._after_dropped(piece)[: _MOST - len(self.typed)]
 
     def _after_dropped(self, piece: bytes) -> bytes:
-        """Without the rest of a paste that was taken for a key."""
+        """The input without the rest of a paste that was handled as a key."""
         if self._dropped is None:
             return piece
         seen = self._dropped[-len(_PASTED) :] + piece
@@ -228,7 +228,7 @@ def _cooked(attributes: Attributes) -> None:
 
 @contextmanager
 def _continued(again: Callable[[], None]) -> Generator[None]:
-    """Call `again` when the process goes on after Ctrl-Z."""
+    """Call `again` when the process continues after Ctrl-Z."""
     if current_thread() is not main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""Where the messages of a session come from: a person's editor, or a pipe.
+"""Sources of the messages of a session: a person's editor, or a pipe.
 
-What an editor has to be able to do, what it may ask for completion, and `PipedLines` for sessions
-without a terminal. The editors for terminals are in `aish.shell.editor`.
+The interface of editors and of their completion, and `PipedLines` for sessions without a terminal.
+The editors for terminals are in `aish.shell.editor`.
 """
 
 import os
@@ -24,14 +24,14 @@ OnKey = Callable[[], None]
 
 
 class Words(Protocol):
-    """What completion knows; asked each time, in the event loop, so it has to be quick."""
+    """The words for completion; called each time, in the event loop, so they have to be fast."""
 
     def commands(self) -> Mapping[str, str]:
-        """The commands without their colon, each with a line that says what it does."""
+        """The commands without their colon, each with a one-line summary."""
         ...
 
     def arguments(self, command: str) -> Sequence[str]:
-        """What may come next after these words of a line, as `mcp` or `mcp tool`, no colon."""
+        """Possible next words after these of a line, such as `mcp` or `mcp tool`, without colon."""
         ...
 
     def paths(self, command: str) -> bool:
@@ -39,16 +39,16 @@ class Words(Protocol):
         ...
 
     def tools(self) -> Sequence[str]:
-        """The tools as `alias__name`, for lines that are for the model."""
+        """The tools as `alias__name`, for lines that are sent to the model."""
         ...
 
 
 class Lines(Protocol):
-    """Messages one after the other; every wait can be cancelled."""
+    """A sequence of messages; every wait can be cancelled."""
 
     @property
     def out(self) -> TextIO:
-        """Where to write what people read: while a line is edited, it appears above that."""
+        """The stream for people; while a line is edited, its text appears above that."""
         ...
 
     async def next(self) -> str | None:
@@ -56,34 +56,34 @@ class Lines(Protocol):
         ...
 
     async def edit(self, text: str, label: str) -> str | None:
-        """A text as a person has changed it; `None` if it was given up."""
+        """A text as a person has changed it; `None` if that was cancelled."""
         ...
 
     def busy(self, on_key: OnKey | None = None) -> AbstractContextManager[None]:
-        """While something runs: what is typed is not echoed, and kept for the next prompt.
+        """Used while something runs: input is not echoed, and kept for the next prompt.
 
-        `on_key` is called once, at the first key, and that key is not kept. Ctrl-C stays a
+        `on_key` is called once, at the first key, and that key is not kept. Ctrl-C remains a
         signal.
         """
         ...
 
     def question(self) -> AbstractContextManager[None]:
-        """While somebody else asks at this terminal; within `busy`, `next` or neither.
+        """Used while other code asks at this terminal; within `busy`, `next` or neither.
 
-        What was typed ahead is thrown away: it was not meant for a question nobody had seen (P2).
+        Typed-ahead input is discarded: it cannot answer a question that was not shown yet (P2).
         """
         ...
 
     def refresh(self) -> None:
-        """Draw again what is shown beside the line: the prompt, the toolbar."""
+        """Redraw the prompt and the toolbar."""
         ...
 
     def forget(self) -> None:
-        """Drop what was typed ahead, as Ctrl-C in mid-answer should."""
+        """Drop typed-ahead input, as on a Ctrl-C during an answer."""
         ...
 
     def restore(self) -> None:
-        """Leave the terminal as it was found, now; for those who end without unwinding."""
+        """Restore the terminal now; for exits without unwinding."""
         ...
 
 
@@ -93,7 +93,7 @@ class PipedLines:
     def __init__(
         self, descriptor: int | None, notice: Callable[[str], None], out: TextIO | None = None
     ) -> None:
-        """Read `descriptor`, which is `None` where stdin was closed; it is left as it is."""
+        """Read `descriptor`, which is `None` if stdin was closed; its flags are not changed."""
         self._descriptor = descriptor
         self._notice = notice
         self._out = out
@@ -109,11 +109,11 @@ class PipedLines:
         return self._out or sys.stdout
 
     def go_on(self, notice: Callable[[str], None]) -> None:
-        """Another session takes the lines from here on, and hears what is odd about them."""
+        """Another session reads from here on, and gets the warnings about invalid lines."""
         self._notice = notice
 
     async def next(self) -> str | None:
-        """The next line without its end; `None` when there are no more.
+        """The next line without its end; `None` at the end of input.
 
         Raises:
             UsageError: the line is too long or stdin cannot be read; the line after it may be.
@@ -126,7 +126,7 @@ class PipedLines:
         return None
 
     async def edit(self, text: str, label: str) -> str | None:  # ruff: ignore[unused-method-argument, no-self-use] - nobody is there to edit
-        """Nobody is there: given up."""
+        """Always cancelled: no person is present."""
         await anyio.lowlevel.checkpoint()
         return None
 
@@ -142,13 +142,13 @@ class PipedLines:
         """Nothing is drawn."""
 
     def forget(self) -> None:
-        """Nothing is typed ahead: what the pipe holds was meant."""
+        """Nothing is typed ahead: the content of the pipe is intended input."""
 
     def restore(self) -> None:
         """Nothing was changed."""
 
     async def _line(self) -> bytes | None:
-        """A line without its end, or what comes after the last end; `None` when all was read."""
+        """A line without its end, or the rest after the last one; `None` at the end of input."""
         while True:
             end = self._waiting.find(b"\n", self._searched)
             if end >= 0:
@@ -168,7 +168,7 @@ class PipedLines:
                 return self._short(rest) if rest and not self._skipping else None
 
     async def _more(self) -> bool:
-        """Take what is there, and wait for it; false at the end."""
+        """Read available data, or wait for it; false at the end."""
         if self._descriptor is None:
             return False
         try:
@@ -184,11 +184,11 @@ class PipedLines:
 
     @staticmethod
     async def _readable(descriptor: int) -> None:
-        # The descriptor is shared with whoever started us, so `O_NONBLOCK` is not ours to set.
+        # The descriptor is shared with the parent process, so `O_NONBLOCK` must not be set.
         try:
             await anyio.wait_readable(descriptor)
         except PermissionError:
-            # A plain file, `/dev/null`: cannot be waited for, and never has to be.
+            # A regular file or `/dev/null` cannot be waited for, and never needs it.
             await anyio.lowlevel.checkpoint()
 
     def _taken(self, size: int) -> bytes:

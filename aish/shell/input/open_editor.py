@@ -1,4 +1,4 @@
-"""The line editor, and the terminal as it was afterwards."""
+"""Opens the line editor, and restores the terminal afterwards."""
 
 import signal
 from collections.abc import Generator, Mapping
@@ -18,7 +18,7 @@ def open_editor(
 ) -> Generator[Lines]:
     """The lines of a person; both streams have to be terminals.
 
-    Meanwhile nothing that is typed is echoed, but by the editor and within `question`.
+    Meanwhile only the editor, and code within `question`, echo what is typed.
     """
     lines = Editor(settings, stdin, stdout, environ)
     try:
@@ -30,7 +30,7 @@ def open_editor(
 
 @contextmanager
 def _restored_by_signals(lines: Lines) -> Generator[None]:
-    """While no event loop has the signals, they must not leave a terminal without echo."""
+    """While no event loop handles signals, restore the terminal before one ends the process."""
 
     def end(number: int, frame: FrameType | None) -> None:
         del frame

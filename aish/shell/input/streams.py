@@ -1,4 +1,4 @@
-"""The terminal as prompt_toolkit sees it, and the stream that writes above an open line."""
+"""The terminal for prompt_toolkit, and the stream that writes above an open line."""
 
 import asyncio
 import io
@@ -16,25 +16,25 @@ _PIECE = 1 << 16
 
 
 class Unasked(Vt100_Output):
-    """An output that never asks the terminal anything, whose answer could end up in a line."""
+    """An output that never queries the terminal, because the answer could end up in a line."""
 
     @property
     def responds_to_cpr(self) -> bool:
-        """No: the cursor's place is not asked for."""
+        """False: the cursor position is not queried."""
         return False
 
     def flush(self) -> None:
-        """Show what was drawn; a terminal that is gone shows nothing, and is no bug."""
+        """Flush the output; a closed terminal shows nothing, which is not an error."""
         with suppress(OSError):
             super().flush()
 
     def get_rows_below_cursor_position(self) -> int:  # ruff: ignore[no-self-use] - what prompt_toolkit calls
-        """None that are ours; to know it at all is what lets the toolbar be drawn."""
+        """Zero rows; a known number is what lets prompt_toolkit draw the toolbar."""
         return 0
 
 
 class Typing(Vt100Input):
-    """An input that reads what was typed ahead before what the terminal has."""
+    """An input that reads typed-ahead input before that of the terminal."""
 
     def __init__(self, stdin: TextIO) -> None:
         super().__init__(stdin)
@@ -42,12 +42,12 @@ class Typing(Vt100Input):
         self.stdin_reader = self._ahead
 
     def put(self, data: bytes) -> None:
-        """Have these bytes read first."""
+        """Add bytes that are read first."""
         self._ahead.ahead += data
 
 
 class _AheadReader(PosixStdinReader):
-    """Reads larger pieces, too: a paste comes in thousands of them."""
+    """Reads larger chunks, because a paste can have thousands of bytes."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
@@ -68,18 +68,17 @@ class _AheadReader(PosixStdinReader):
         except BlockingIOError:
             return b""
         except OSError:
-            # The terminal is gone, which is the end of the input and not for somebody to retry.
+            # The terminal was closed: the end of the input, and nothing to retry.
             data = b""
         self.closed = not data
         return data
 
 
 class AboveStream(io.TextIOBase):
-    """Stdout for everybody but the editor: while a line is edited, it appears above that.
+    """Stdout for all code except the editor: while a line is edited, text appears above that.
 
-    A `Screen` made with it needs to know nothing of the editor. While a line is open, only whole
-    lines are written; what has no end yet waits for it, or for the line to be done (`release`).
-    Other threads may write.
+    A `Screen` made with it needs no knowledge of the editor. While a line is open, only whole lines
+    are written; an incomplete one waits for its end, or for `release`. Other threads may write.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class AboveStream(io.TextIOBase):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
-    def encoding(self) -> str:  # type: ignore[override]  # an attribute there, and it may change here
+    def encoding(self) -> str:  # type: ignore[override]  # an attribute there, and not constant here
         """That of the stream."""
         return self._under.encoding
 
@@ -123,15 +122,15 @@ class AboveStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Pass on what was written."""
+        """Flush what was written."""
         self._under.flush()
 
     def begin(self) -> None:
-        """A line is open from now on."""
+        """Mark a line as open from now on."""
         self._loop = asyncio.get_running_loop()
 
     def release(self) -> None:
-        """The line is done: write what waited."""
+        """The line is finished: write the text that waited."""
         begun, self._begun = self._begun, ""
         if begun:
             self._under.write(begun)

@@ -1,6 +1,6 @@
-"""A prompt that stands before the session does: what opens one takes longer to import than to draw.
+"""Shows the prompt before the session exists, because importing it takes longer than drawing.
 
-The person can type meanwhile; what is typed is taken when the session is there.
+Input typed meanwhile is used once the session exists.
 """
 
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ from aish.shell.input.lines import Lines, OnKey
 
 
 class TypeaheadLines:
-    """`Lines` whose first message is waited for before anybody asks for it."""
+    """`Lines` that wait for the first message before it is requested."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -27,7 +27,7 @@ class TypeaheadLines:
         return self._lines.out
 
     async def begin(self) -> None:
-        """Wait for the first message; `next` raises what goes wrong."""
+        """Wait for the first message; `next` raises an exception of that."""
         self._begun = True
         try:
             self._first.append(await self._lines.next())

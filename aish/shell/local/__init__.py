@@ -1,1 +1,1 @@
-"""Local commands of a session: typed by the person, or proposed by a model and decided on."""
+"""Local commands of a session: typed by the person, or proposed by a model and approved."""

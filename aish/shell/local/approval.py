@@ -1,4 +1,4 @@
-"""Who says yes to a local command: the rules, the person who typed it, or the one asked (P10)."""
+"""Approval of a local command: by the rules, by typing it, or by an answer (P10)."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -23,19 +23,19 @@ Reaction = Literal["no", "yes", "edit"]
 
 
 class Asking(Protocol):
-    """The person, asked about a command (S2)."""
+    """Asks the person about a command (S2)."""
 
     async def ask(self, command: str) -> Reaction:
         """The answer to `run '<command>'? [y/N/e]`."""
         ...
 
     async def edit(self, command: str) -> str | None:
-        """The command as the person makes it; `None` where it is given up."""
+        """The command as edited by the person; `None` if that was cancelled."""
         ...
 
 
 class Said:
-    """An approver that knows what the person has said of a local command already."""
+    """An approver that knows the person's earlier answer about a local command."""
 
     def __init__(self, other: Approver) -> None:
         self._other = other
@@ -43,12 +43,12 @@ class Said:
 
     @property
     def attended(self) -> bool:
-        """Whether there is a person, or was one who has answered."""
+        """Whether a person is present, or has answered."""
         return self._said is not None or self._other.attended
 
     @contextmanager
     def saying(self, place: Place, answer: Answer | None) -> Generator[None]:
-        """Meanwhile, `answer` is what the person says of the call at `place`."""
+        """Within the block, `answer` is the person's answer for the call at `place`."""
         self._said = None if answer is None else (place, answer)
         try:
             yield
@@ -56,7 +56,7 @@ class Said:
             self._said = None
 
     async def ask(self, question: Question) -> Answer:
-        """What was said of this very call; any other is asked about."""
+        """The earlier answer for this call; for any other the person is asked."""
         if self._said is not None and self._said[0] == question.place:
             return self._said[1]
         return await self._other.ask(question) if self._other.attended else "no"
@@ -64,14 +64,14 @@ class Said:
 
 @frozen
 class Settled:
-    """A proposal as it may have been edited, and what the person said, if that was asked."""
+    """A proposal, possibly edited, and the person's answer if they were asked."""
 
     command: str
     answer: Answer | None
 
 
 async def settle(command: str, policy: Policy, asking: Asking | None) -> Settled:
-    """Ask the person about a proposal where the rules say to; what is edited is decided again."""
+    """Ask about a proposal if the rules require it; an edited command is decided again."""
     while asking is not None and _is_asked(policy, command):
         reaction = await asking.ask(command)
         if reaction != "edit":
@@ -96,9 +96,9 @@ class CommandAsking:
         self._secrets = secrets
 
     async def ask(self, command: str) -> Reaction:
-        """The answer; anything but `y` and `e` is no."""
+        """The answer; anything except `y` and `e` means no."""
         return await ask_command(command, self._turns, secrets=self._secrets)
 
     async def edit(self, command: str) -> str | None:
-        """The command as the person makes it."""
+        """The command as edited by the person."""
         return await self._lines.edit(command, "run: ")

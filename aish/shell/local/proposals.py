@@ -1,7 +1,7 @@
 """`CMD: ` lines of an answer, which propose local commands (S2). Pure.
 
-What stands in a code fence is an example and no proposal. Where fences begin and end is what
-CommonMark says, as far as it concerns whole lines at the margin.
+Lines in a code fence are examples and not proposals. Fences are recognised as in CommonMark, as far
+as it concerns whole lines at the margin.
 """
 
 import re
@@ -18,13 +18,13 @@ LONGEST = 16 * 1024
 """Characters of a proposal; nobody looks through more."""
 
 _FENCE = re.compile(r" {0,3}(?:(`{3,})[^`]*|(~{3,}).*)\Z")
-# What ends a line for Python, a terminal or an editor: what follows it would not be seen as part
-# of the command.
+# Line ends of Python, terminals and editors: text after one would not be seen as part of the
+# command.
 _LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 
 
 def proposals(text: str) -> tuple[str, ...]:
-    """The commands of all `CMD: ` lines outside code fences, in order; empty ones are none."""
+    """The commands of all `CMD: ` lines outside code fences, in order, without empty ones."""
     found: list[str] = []
     fence = ""
     for whole in text.split("\n"):
@@ -39,7 +39,7 @@ def proposals(text: str) -> tuple[str, ...]:
 
 
 def refusal(command: str) -> str | None:
-    """Why a proposal is not even asked about, if so."""
+    """The reason to refuse a proposal without asking, if there is one."""
     if "\0" in command:
         return "it has a NUL character"
     if not _LINE_ENDS.isdisjoint(command):
@@ -50,7 +50,7 @@ def refusal(command: str) -> str | None:
 
 
 def too_many(count: int) -> str | None:
-    """What is said of the proposals that nobody is asked about, if there are any."""
+    """The message about proposals beyond the limit, if there are any."""
     if count <= MOST:
         return None
     lines = counted(count - MOST, "more `CMD:` line")
@@ -58,7 +58,7 @@ def too_many(count: int) -> str | None:
 
 
 def skipped(commands: Sequence[str]) -> str:
-    """What is said of proposals that nobody answered about, because of a Ctrl-C."""
+    """The message about proposals that were not answered because of a Ctrl-C."""
     first, *more = commands
     others = f" and {counted(len(more), 'more `CMD:` line')}" if more else ""
     verb = "are" if more else "is"
@@ -66,16 +66,16 @@ def skipped(commands: Sequence[str]) -> str:
 
 
 def brief(command: str) -> str:
-    """A proposal in a line of ours."""
+    """A proposal shortened for one of our lines."""
     return for_line(shorten(command, _SHOWN))
 
 
 def _closes(line: str, fence: str) -> bool:
-    """Whether a line ends the fence: the same mark, at least as often, and nothing else."""
+    """Whether a line closes the fence: the same mark, at least as often, and nothing else."""
     bare = line.rstrip(" \t")
     mark = bare.lstrip(" ")
     return len(bare) - len(mark) <= _INDENT and len(mark) >= len(fence) and set(mark) == {fence[0]}
 
 
-# A line that is moved further to the right is code by that alone.
+# A line with more indentation is code because of that.
 _INDENT = 3

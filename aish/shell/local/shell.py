@@ -1,4 +1,4 @@
-"""Local commands of a session, one after the other, each a step of its own (S1, S2, P10, L14)."""
+"""Local commands of a session, one at a time, each a step of its own (S1, S2, P10, L14)."""
 
 import codecs
 import json
@@ -59,30 +59,30 @@ _OUTPUT_TEMPLATE = (
 
 
 def handed_over(command: str, exit_code: int, stdout: str, stderr: str) -> str:
-    """The command, all that it printed, and how it ended."""
+    """The command, its whole output, and its result."""
     return f"{_head(command)}\n{_printed(stdout, stderr)}[exit code {exit_code}]"
 
 
 def handed_over_template(step: str, command: str) -> str:
-    """The template that gives the text of `handed_over` from what `step` has printed."""
+    """The template that produces the text of `handed_over` from the output of `step`."""
     output = f"{{% set ran = steps['{step}'].output %}}"
     return f"{output}{literal(_head(command))}\n{_OUTPUT_TEMPLATE}"
 
 
 def cut_short(command: str, stdout: str, stderr: str) -> str:
-    """The same of a command that was ended before it ended."""
+    """The same for a command that was interrupted."""
     return f"{_head(command)}\n{_printed(stdout, stderr)}{INTERRUPTED}"
 
 
 def not_run(command: str, why: str) -> str:
-    """The same of a command that was not run."""
+    """The same for a command that was not run."""
     return f"{_head(command)}\n{safe_utf8(why)}"
 
 
 def literal(text: str) -> str:
-    """The template that is rendered as `text`, whatever stands in it."""
+    """A template that renders as `text`, whatever it contains."""
     if is_template(text) or "\r" in text or text.endswith("{"):
-        # Jinja2 makes every line end a LF, but not those that are spelled out.
+        # Jinja2 turns every line end into LF, except those that are escaped.
         return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}"
     return text
 
@@ -106,10 +106,10 @@ _MIB = 1024 * 1024
 def own_environment(
     environ: Mapping[str, str], pipeline: Pipeline, secrets: Secrets
 ) -> dict[str, str]:
-    """The person's own environment without what holds a secret of the file.
+    """The person's own environment without variables that hold a secret of the file.
 
-    A command of one's own finds what it finds in any terminal, and no `env` that a model proposes
-    prints a key.
+    A typed command finds what it finds in any terminal, and no `env` that a model proposes prints a
+    key.
     """
     named = {model.key_env for model in pipeline.models.values()}
     named |= {server.auth_env for server in pipeline.servers.values()}
@@ -121,32 +121,32 @@ def own_environment(
 
 
 class Output:
-    """Tells what a command prints as it comes, and has it all at the end."""
+    """Reports the output of a command as it arrives, and collects all of it."""
 
     def __init__(self, place: Place, emit: Emit) -> None:
         self._place = place
         self._emit = emit
         self._texts: dict[Stream, list[str]] = {"stdout": [], "stderr": []}
-        # A character may come in two pieces.
+        # A character may arrive in two parts.
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders = {stream: decoder("replace") for stream in self._texts}
 
     @property
     def stdout(self) -> str:
-        """What has come so far."""
+        """Standard output so far."""
         return "".join(self._texts["stdout"])
 
     @property
     def stderr(self) -> str:
-        """Likewise."""
+        """Standard error so far."""
         return "".join(self._texts["stderr"])
 
     def printed(self, stream: Stream, data: bytes) -> None:
-        """Some bytes of it."""
+        """Handle some bytes of it."""
         self._tell(stream, self._decoders[stream].decode(data))
 
     def ended(self, result: CommandResult) -> None:
-        """It has ended by itself."""
+        """The command has ended by itself."""
         self.close()
         if result.truncated:
             total = max(result.stdout_bytes, result.stderr_bytes)
@@ -154,7 +154,7 @@ class Output:
             self._emit(Notice(self._place, "warning", "output_cut", text))
 
     def close(self) -> None:
-        """Nothing more comes: half a character is one that cannot be read."""
+        """The end of the output: an incomplete character cannot be decoded."""
         for stream, decoder in self._decoders.items():
             self._tell(stream, decoder.decode(b"", final=True))
 
@@ -166,7 +166,7 @@ class Output:
 
 @frozen
 class Ran:
-    """A local command that was run or refused, and what the next question says of it."""
+    """A local command that was run or refused, and the text about it in the next question."""
 
     command: str
     record: StepRecord
@@ -182,7 +182,7 @@ class DeniedCommandError(AishError):
 
 @slotted
 class _TimedEmit:
-    """Passes events on, and knows since when the command runs."""
+    """Passes events on, and records when the command started."""
 
     emit: Emit
     clock: Clock
@@ -195,15 +195,15 @@ class _TimedEmit:
 
     @property
     def seconds(self) -> float:
-        """For how long it has run."""
+        """How long it has run."""
         return 0.0 if self.begun is None else self.clock.monotonic() - self.begun
 
 
 class LocalShell:
-    """Runs commands for the person, and asks about those of a model.
+    """Runs commands of the person, and asks about those of a model.
 
-    `said` is what the gate of `runtime` asks. `environment` is asked each time: a session learns
-    of more secrets. `ran` counts the commands of the session before now.
+    `said` is the approver of the gate of `runtime`. `environment` is called each time: a session
+    learns of more secrets. `ran` is the number of earlier commands of the session.
     """
 
     def __init__(
@@ -229,10 +229,10 @@ class LocalShell:
         self._started = 0
 
     async def run_typed(self, command: str, *, hand_over: bool) -> Ran:
-        """Run what the person has typed, unless a rule denies it.
+        """Run a typed command, unless a rule denies it.
 
         Raises:
-            UsageError: there is no command.
+            UsageError: the command is empty.
         """
         command = command.strip()
         if not command:
@@ -240,9 +240,9 @@ class LocalShell:
         return await self._run(command, SHELL_RUN, "yes", hand_over=hand_over)
 
     async def permit(self, argv: Sequence[str]) -> Callable[[ResultKind, str], None]:
-        """Have the gate decide on a command that the person starts a server with.
+        """Have the gate decide on a command by which the person starts a server.
 
-        What is given back is to be told how that went.
+        The returned function takes the result.
 
         Raises:
             DeniedCommandError: a rule denies it, or would have it reviewed.
@@ -263,7 +263,7 @@ class LocalShell:
         return tell
 
     async def propose(self, answer: str) -> tuple[Ran, ...]:
-        """Ask about the commands of an answer, and run those that are approved, in order."""
+        """Ask about the commands of an answer, and run the approved ones, in order."""
         left = deque(proposals(answer) if self._cmd_lines else ())
         more = too_many(len(left))
         try:
@@ -278,7 +278,7 @@ class LocalShell:
         return tuple(ran)
 
     async def _each(self, left: deque[str]) -> Sequence[Ran]:
-        """Settle one proposal after the other; those are `left` that nobody answered about."""
+        """Settle the proposals one by one; those without an answer are in `left`."""
         ran: list[Ran] = []
         for command in list(left)[:MOST]:
             if why := refusal(command):
@@ -286,7 +286,7 @@ class LocalShell:
                 self._refuse(command, why)
                 continue
             settled = await settle(command, self._runtime.gate.policy, self._asking)
-            # Ctrl-C while the question stood is no yes, whatever was typed before.
+            # Ctrl-C during the question is not a yes, whatever was typed before.
             await anyio.lowlevel.checkpoint_if_cancelled()
             left.popleft()
             ran.append(await self._run(settled.command, PROPOSED, settled.answer, hand_over=True))
@@ -303,7 +303,7 @@ class LocalShell:
     async def _run(
         self, command: str, tool: Tool, answer: Answer | None, *, hand_over: bool
     ) -> Ran:
-        """One command as a step: what `run` steps tell of themselves, and its output meanwhile."""
+        """Run a command as a step, with the events of a `run` step, and report its output."""
         self.ran += 1
         step = Place(f"run-{self.ran}")
         self._runtime.emit(StepStarted(step, "run"))
@@ -328,7 +328,7 @@ class LocalShell:
         except AishError as error:
             return _failed(id, failure_of(error), error.exit_code), None
         except BaseException:
-            # Ended from outside: the stream and the next question say how far it has come.
+            # Ended from outside: the stream and the next question report its output so far.
             output.close()
             seconds = timed.seconds
             if timed.begun is not None:
@@ -356,7 +356,7 @@ class LocalShell:
 
 
 def _text(command: str, used: UsedCall) -> str:
-    """What the model reads of it."""
+    """The text for the model."""
     found = used.structured
     if not isinstance(found, dict):
         return not_run(command, used.content)
