@@ -169,17 +169,17 @@ class ItemsFile:
         return self._index.steps()
 
     def given(self, step: str) -> frozenset[Literal["item", "key"]]:
-        """What of the items of a step came with the input, as far as the step has been told of."""
+        """The parts of a step's items that came with the input, as far as known so far."""
         return self._given.get(step, frozenset())
 
     def rows(self, step: str) -> Iterator[Row]:
         """The result of each item of a step, in the order of the items.
 
-        Not of the items that a pipeline has within an item of the step that runs it: there, each
-        index is there many times.
+        Without the items of a pipeline that runs within an item of a step: their indexes are not
+        unique.
 
         Raises:
-            OSError: a line is not as it was written.
+            OSError: a line is damaged.
         """
         for offset in self._index.offsets(step):
             yield _parsed(self._line(offset))
@@ -188,7 +188,7 @@ class ItemsFile:
         """The result of one item, if it has one.
 
         Raises:
-            OSError: its line is not as it was written.
+            OSError: its line is damaged.
         """
         offset = self._index.get(step, index)
         return None if offset is None else _parsed(self._line(offset))
@@ -216,14 +216,14 @@ class ItemsFile:
         line = f"{json_text(row)}\n".encode()
         written = os.write(self._descriptor, line)
         if written < len(line):
-            # A full disk takes a part; half a line would spoil the next one too.
+            # A full disk takes a part; half a line would damage the next one too.
             os.ftruncate(self._descriptor, self._size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._note(line)
         self._size += written
 
     def _note(self, line: bytes) -> bool:
-        """Note a line that stands at the end; whether it is one of ours."""
+        """Index a line at the end; returns whether its format is valid."""
         head = _HEAD.match(line)
         if head is None or int(head[4]) >= MOST_ITEMS:
             return False
@@ -236,7 +236,7 @@ class ItemsFile:
         if older is not None and self._key_at(older) == head[5]:
             self._superseded = True
         elif older is not None:
-            # `--force` goes on with items that have moved: what is done of the others stays.
+            # `--force` resumes with items that have moved: results of the others are kept.
             self._index.displace(step, older)
         return True
 
@@ -245,7 +245,7 @@ class ItemsFile:
         return None if head is None else head[5]
 
     def _find_lines(self) -> None:
-        """Note the lines that are there; cut off where one is not as it was written."""
+        """Index the existing lines; truncate at the first damaged one."""
         held = os.dup(self._descriptor)
         with os.fdopen(held, "rb", buffering=_BLOCK) as file:
             file.seek(0)
@@ -267,7 +267,7 @@ class ItemsFile:
         return b"".join(pieces)
 
     def _compact(self, path: Path) -> None:
-        """Put a file in the place of this one that has the last line of each item only."""
+        """Replace this file by one with only the last line of each item."""
         from aish.system.files import atomic_pieces
 
         lines = (self._line(offset) + b"\n" for offset in self._index.all_offsets())
@@ -275,10 +275,10 @@ class ItemsFile:
 
 
 def open_items_file(folder: Path | None) -> ItemsFile:
-    """The results of the run in `folder`; without one, in a file that nobody else ever sees.
+    """The results of the run in `folder`; without one, in an anonymous temporary file.
 
     Raises:
-        UsageError: what stands there is not a regular file of our own.
+        UsageError: the path is not a regular file of this user.
         OSError: it cannot be opened.
     """
     if folder is None:
@@ -296,13 +296,13 @@ def open_items_file(folder: Path | None) -> ItemsFile:
 
 
 def _within(event: ItemFinished) -> str | None:
-    """The item that this one is within, where a pipeline runs once for each item."""
+    """The item that contains this one, if a pipeline runs once per item."""
     whole = event.place.item or ""
     return whole.removesuffix(f"/{event.key}") if whole != event.key else None
 
 
 def public(row: Row) -> dict[str, Any]:
-    """A row as it leaves the run's folder: without what is about the file."""
+    """A row as it leaves the run's folder: without the fields about the file."""
     return {name: value for name, value in row.items() if name not in _OWN}
 
 
