@@ -1,7 +1,6 @@
-"""How many items a file has, counted faster than they are read: for a person who waits.
+"""Counts the items of a file faster than reading them, for the progress display.
 
-A guess for files that are no proper CSV or JSON Lines; what is wrong with them is said when they
-are read.
+An estimate for invalid CSV or JSON Lines; errors are reported when the file is read.
 """
 
 from pathlib import Path
@@ -26,7 +25,7 @@ def count_of(path: Path) -> int | None:
     try:
         return _counted(path)
     except (ItemsError, OSError):
-        # It is said when the items are read.
+        # The error is reported when the items are read.
         return None
 
 

@@ -1,7 +1,7 @@
 """Rows of CSV as objects of strings (RFC 4180): strict, because a guess would shift columns.
 
-The values may be separated by another character than a comma, which the file's name or the pipeline
-says and nobody guesses; the rest is the same.
+The delimiter may be other than a comma, set by the file's name or the pipeline and never guessed;
+the rest is the same.
 """
 
 import csv
@@ -15,10 +15,10 @@ from aish.items.source import LONGEST_ITEM, ItemsError
 LONGEST_VALUE = 1024 * 1024
 """Characters of one value."""
 
-# As much of a column's name as a message shows.
+# The maximum length of a column's name in messages.
 _LONGEST_NAME = 80
 
-# What the reader says in its own terms.
+# Messages of the CSV reader.
 _REASONS = (
     ("field larger", f"a value is longer than {LONGEST_VALUE} characters: is a quote left open"),
     ("unexpected end", "a quote is left open until the end of the file"),
@@ -33,7 +33,7 @@ def csv_rows(
     """Each row under the names of the first one, with its line; empty lines are left out.
 
     Raises:
-        ItemsError: it is no CSV, has no proper header, or a row has more or fewer values.
+        ItemsError: it is not valid CSV, has no proper header, or a row has more or fewer values.
     """
     rows = csv_lists(file, name, delimiter)
     _, header = next(rows)
@@ -80,7 +80,7 @@ def _rows(lines: Lines, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
 
 
 def _bounded(lines: Lines) -> Iterator[str]:
-    """The lines, as long as one row does not swallow too many of them."""
+    """The lines, as long as one row does not span too many of them."""
     for line in lines:
         if lines.taken > LONGEST_ITEM:
             raise lines.error(f"the row is longer than {LONGEST_ITEM} bytes")
@@ -99,7 +99,7 @@ def _check_header(header: Sequence[str], lines: Lines, number: int) -> None:
         if not column.strip():
             raise _bad(f"column {place} has no name in the header", lines, number)
         if column in seen:
-            # Never a part of it: of a secret that is cut in two, no half would be masked.
+            # Never a part of it: half of a secret that is cut in two would not be masked.
             name = f"the name `{column}`" if len(column) <= _LONGEST_NAME else "a long name"
             places = f"columns {header.index(column) + 1} and {place}"
             raise _bad(f"the header has {name} twice, in {places}", lines, number)

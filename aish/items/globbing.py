@@ -1,4 +1,4 @@
-"""Files that a glob names, below one folder and nowhere else (F5, X9).
+"""Files that match a glob, below one folder only (F5, X9).
 
 `*` and `?` stop at slashes, `**` stands for any folders. Names that begin with a dot are found
 only where the pattern says so. Links to files are followed if they stay inside the folder; links
@@ -17,7 +17,7 @@ MOST = 1_000_000
 
 
 def files_of(pattern: str, root: Path) -> list[str]:
-    """The files, relative to `root`, with slashes, in order.
+    """The files, relative to `root`, with slashes, sorted.
 
     Raises:
         ItemsError: the pattern leads out of the folder, there are too many files, or a name is

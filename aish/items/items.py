@@ -1,4 +1,4 @@
-"""Where the items of a step come from, and the items, one after the other (F5)."""
+"""The items of a step and their sources (F5)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -43,7 +43,7 @@ class Item:
 
 
 class Items:
-    """The items of a step, each time from the first one; `total` where it is known already.
+    """The items of a step, each time from the first one; `total` if it is known already.
 
     `file` is the one they are in: opened when iteration begins, closed when it ends or is given up.
     """
@@ -64,13 +64,13 @@ class Items:
         """Each item.
 
         Raises:
-            ItemsError: what comes next cannot be read.
+            ItemsError: the next item cannot be read.
         """
         for index, (line, value) in enumerate(self._values()):
             yield Item(index, value, line)
 
     def place(self, number: int) -> str:
-        """Where an item stands, for people: by its line, or by its index where there are none."""
+        """The place of an item for display: its line, or its index if there are no lines."""
         return f"item {number}" if self.file is None else f"{shown(self.file)}:{number}"
 
     def column(self, name: str) -> Iterator[tuple[int, str]] | None:
@@ -100,10 +100,10 @@ def _column(path: Path, delimiter: str, name: str) -> Iterator[tuple[int, str]]:
 
 
 def from_list(value: JsonValue) -> Items:
-    """The items of a list, which an expression gave.
+    """The items of a list, the value of an expression.
 
     Raises:
-        ItemsError: it is no list.
+        ItemsError: it is not a list.
     """
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise _no_list(value)
@@ -127,7 +127,7 @@ def from_file(path: Path, delimiter: str | None = None) -> Items:
         ItemsError: it is not there, or its ending is none that is known.
     """
     reader = reader_of(path, delimiter)
-    # A file that is not there is said at once, not when the first item is asked for.
+    # A missing file is reported at once, not when the first item is requested.
     with opened(path):
         usual = DELIMITERS.get(path.suffix.lower())
         return Items(partial(_read, path, reader), None, path, delimiter or usual)

@@ -21,7 +21,7 @@ NO_UTF8 = "save the file as UTF-8"
 class Lines:
     """Iterates over lines with their ends; `number` is that of the line that came last, from 1.
 
-    `taken` counts the bytes that came since somebody set it to 0.
+    `taken` counts the bytes read since it was last set to 0.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -35,7 +35,7 @@ class Lines:
         """Each line.
 
         Raises:
-            ItemsError: a line is too long, or no UTF-8.
+            ItemsError: a line is too long, or not UTF-8.
         """
         while line := self._line():
             self.number += 1
@@ -86,7 +86,7 @@ def json_array(file: BinaryIO, name: str) -> Iterator[tuple[int, JsonValue]]:
     """Each element, with the line that it begins in.
 
     Raises:
-        ItemsError: it is no JSON array, or an element is too long.
+        ItemsError: it is not a JSON array, or an element is too long.
     """
     text = _Text(file, name)
     if text.after_space() != "[":
@@ -112,7 +112,7 @@ def _elements(text: "_Text") -> Iterator[tuple[int, JsonValue]]:
 
 
 class _Text:
-    """A window of the file's text, which moves on; `here` is the character that comes next."""
+    """A moving window of the file's text; `here` is the next character."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
@@ -132,13 +132,13 @@ class _Text:
 
     @property
     def line(self) -> int:
-        """That of the character that comes next."""
+        """The line of the next character."""
         self._line += self._text.count("\n", self._counted, self._place)
         self._counted = self._place
         return self._line
 
     def skip(self) -> None:
-        """Go on by a character."""
+        """Advance by a character."""
         self._place += 1
 
     def after_space(self) -> str:
@@ -149,9 +149,9 @@ class _Text:
                 return self.here
 
     def element(self) -> tuple[JsonValue, str]:
-        """The value that begins here, and the comma or bracket behind it, which are gone by.
+        """The value that begins here, and the comma or bracket after it, both consumed.
 
-        What looks broken may only be cut off by the window's end, so more is read first.
+        What looks invalid may only be cut off by the window's end, so more is read first.
         """
         while True:
             try:
@@ -185,7 +185,7 @@ class _Text:
         return self.error(f"this is not valid JSON: {trouble.msg}", trouble.pos)
 
     def _more(self) -> bool:
-        """Read on, as much again as there is of a value already; whether there was anything."""
+        """Read as much again as a value already has; returns whether there was anything."""
         if self._ended:
             return False
         left = len(self._text) - self._place
@@ -225,7 +225,7 @@ def json_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, JsonValue]]:
     """Each line's value, with the line.
 
     Raises:
-        ItemsError: a line is no JSON, or too long.
+        ItemsError: a line is not valid JSON, or too long.
     """
     lines = Lines(file, name)
     for line in lines:

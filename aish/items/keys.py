@@ -1,6 +1,6 @@
 """Keys of items: the name under which each is journaled, resumed, sharded and reported (B4).
 
-`survey` looks at all of them before anything is asked; `Keys` at each as the items come.
+`survey` checks all of them before the run begins; `Keys` checks each as the items are read.
 """
 
 import json
@@ -30,7 +30,7 @@ _STAND_IN = re.compile(r"\[(?:0|[1-9][0-9]*)\]")
 _TABLES = 64
 _FIRST_SIZE = 8
 _BUCKETS = 256
-# How many keys are read until something else gets a turn.
+# How many keys are read before yielding to other tasks.
 _READ_AT_ONCE = 256
 # How many are computed at once, whose items are all kept meanwhile, and for how long.
 _COMPUTED_AT_ONCE = 32
@@ -42,7 +42,7 @@ def key_text(value: JsonValue) -> str:
     """The key that the value of a `key` expression makes.
 
     Raises:
-        ItemsError: it is nothing that names an item.
+        ItemsError: it is not a usable key.
     """
     if isinstance(value, str):
         text = value
@@ -67,7 +67,7 @@ def key_text(value: JsonValue) -> str:
 
 
 def place_key(index: int) -> str:
-    """What an item goes by that has no key of its own."""
+    """The key of an item that has none of its own."""
     return f"[{index}]"
 
 
@@ -79,7 +79,7 @@ SAME_KEY = (
 
 
 class StandInKeyError(ItemsError):
-    """The key is that of an item which has none of its own."""
+    """The key equals that of an item which has none of its own."""
 
     def __init__(self, key: str) -> None:
         said = f"the key `{key}` has the form of names of items without a key"
@@ -92,7 +92,7 @@ class DuplicateKeyError(ItemsError):
 
 
 class Keys:
-    """The keys that were there, and what becomes of one that comes again.
+    """The keys seen so far, and the handling of duplicates.
 
     Keeps 64 bits of each (a hash that nobody can aim at) and a number in 16 to 32 bytes: a million
     take 16 to 31 MiB. There are several tables, so that only a part is copied when one grows.

@@ -12,7 +12,7 @@ _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 
 
 def shard_of(key: str, shards: int) -> int:
-    """Which of `shards` parts an item belongs to, from 0: the same on every machine, for ever."""
+    """Which of `shards` parts an item belongs to, from 0: the same on every machine, always."""
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % shards
 

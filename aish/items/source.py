@@ -1,9 +1,9 @@
-"""What every source of items has: its error, its caps, and files opened with care (X6).
+"""Shared by all sources of items: the error, the caps, and safe opening of files (X6).
 
-Files of items are a stranger's. They are read from the beginning to the end, in memory that does
-not grow with them, and what is wrong with them is said with file and line.
+Files of items are untrusted. They are read from beginning to end, in memory that does not grow with
+them, and errors are reported with file and line.
 
-Values of items: JSON read without guessing, and the digest that tells two of them apart.
+Values of items: strict JSON, and the digest that distinguishes them.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ class ItemsError(StepFailedError):
 
 
 def shown(path: Path) -> str:
-    """A path as a person would type it: relative to the working directory if beneath."""
+    """A path for display: relative to the working directory if below it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -42,7 +42,7 @@ def shown(path: Path) -> str:
 
 @contextmanager
 def opened(path: Path) -> Generator[BinaryIO]:
-    """A file of items, open; a pipe or a device has no end that could be waited for.
+    """An open file of items; pipes and devices are refused, as they may never end.
 
     Raises:
         ItemsError: it is not a regular file, or it cannot be opened.
@@ -64,7 +64,7 @@ def read(file: BinaryIO, size: int, name: str) -> bytes:
     """A piece of an open file.
 
     Raises:
-        ItemsError: the disk fails.
+        ItemsError: the file cannot be read.
     """
     try:
         return file.read(size)
@@ -87,7 +87,7 @@ def value_of(text: str) -> JsonValue:
     """The value of a whole text.
 
     Raises:
-        ValueError: it is no JSON, or nested too deeply.
+        ValueError: it is not valid JSON, or nested too deeply.
     """
     try:
         return _shallow(strict_json(text), text)
@@ -96,10 +96,10 @@ def value_of(text: str) -> JsonValue:
 
 
 def value_at(text: str, start: int) -> tuple[JsonValue, int]:
-    """The value that begins at `start`, and where it ends.
+    """The value that begins at `start`, and its end position.
 
     Raises:
-        ValueError: it is no JSON, or nested too deeply.
+        ValueError: it is not valid JSON, or nested too deeply.
     """
     try:
         value, end = strict_json_at(text, start)

@@ -110,7 +110,7 @@ def check_size(size: int) -> None:
 
 
 def _nested(form: str) -> bool:
-    """Check `{:{}}`, which takes its width from an argument."""
+    """Whether a format takes its width from an argument, as in `{:{}}`."""
     return bool(re.search(r"\{[^}]*\{", form))
 
 
@@ -183,7 +183,7 @@ def _not_defined(error: Any, source: str, names: Mapping[str, Any]) -> tuple[str
 
 
 def _there_is(path: str, known: Mapping[str, Any]) -> str:
-    """The names that are defined, if there are few."""
+    """The names defined at `path`, up to a limit."""
     names = [f"`{str(name)[:_MOST_SHOWN]}`" for name in islice(known, _MOST_NAMED)]
     more = " and others" if len(known) > len(names) else ""
     return f"`{path}` has {', '.join(names)}{more}" if names else f"`{path}` is empty"

@@ -1,1 +1,1 @@
-"""The spelling of model endpoints: pure code, no sockets."""
+"""The wire format of model endpoints: pure code, no sockets."""

@@ -1,10 +1,10 @@
-"""How an answer on the wire can be unusable, and whether asking again may help (L7, L8)."""
+"""Errors of unusable answers, and whether a retry may help (L7, L8)."""
 
 from typing import ClassVar
 
 
 class StreamError(Exception):
-    """An answer that is not one.
+    """An unusable answer.
 
     `message` is one sentence without a full stop, fit to show on one line. `code` is the
     endpoint's own word or number where it gave one, else ours. `retryable` says whether the same
@@ -48,7 +48,7 @@ class InBandError(StreamError):
 
 
 class MalformedToolCallError(StreamError):
-    """A tool call that cannot be told from what was sent (quirks 47, 54)."""
+    """A tool call that cannot be reconstructed from the data (quirks 47, 54)."""
 
     usual_code = "malformed_tool_call"
 

@@ -1,6 +1,6 @@
-"""JSON as endpoints send it: several values in one text, cut off, or with a tail.
+"""JSON as sent by endpoints: several values in one text, truncated, or with trailing text.
 
-Parsed values are `Any`: this room is one of the doors where the shape of data is looked at.
+Parsed values are `Any`: this is one of the modules that check the shape of data.
 """
 
 import json
@@ -21,7 +21,7 @@ Mask = Callable[[str], str]
 """A text without its secrets; this room does not know them."""
 
 _DECODER: Final = json.JSONDecoder(strict=False)
-# What may stand where a parser stops: nothing, or part of a literal, a number, an escape.
+# The text at which a parser may stop: empty, or part of a literal, a number, an escape.
 _BREAKS_OFF: Final = lazy_pattern(
     r"t(ru?)?|f(a(ls?)?)?|n(ul?)?|-?(I[a-z]*)?|Na?|\.|[eE][-+]?|(\\?u[0-9a-fA-F]{0,4})?"
 )
@@ -46,7 +46,7 @@ def json_values(text: str) -> Iterator[Any]:
     `data:` between values is skipped (quirk 19).
 
     Raises:
-        BrokenJsonError: the rest is no JSON.
+        BrokenJsonError: the rest is not valid JSON.
     """
     at = _end_of(_LEADING, text, 0)
     while at < len(text):
@@ -62,7 +62,7 @@ def json_values(text: str) -> Iterator[Any]:
 
 
 def is_cut(text: str) -> bool:
-    """Whether a text is the beginning of a JSON value and no more."""
+    """Whether a text is only the beginning of a JSON value."""
     text = text.strip(_SPACE)
     try:
         raw_decode(text)
@@ -93,7 +93,7 @@ def dump(value: Any) -> str:
 def excerpt(text: str, mask: Mask, length: int = SHOWN) -> str:
     """The beginning of an untrusted text on one line, made visible (quirk 22).
 
-    It is masked before it is cut: half a secret would not be known for one.
+    It is masked before it is cut: half a secret would not be recognised.
     """
     return for_line(shorten(mask(text).strip(), length))
 
@@ -113,5 +113,5 @@ def _plain(value: Any) -> Any:
     return dict(value) if hasattr(value, "keys") else list(value)
 
 
-# `json.dumps` makes an encoder for each value where it is not told the usual.
+# `json.dumps` makes an encoder for each value unless all options are the default.
 _dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode

@@ -53,7 +53,7 @@ class SseEvent:
 
 
 class SseReader:
-    """Takes the body of a response in pieces of any size.
+    """Reads the body of a response in pieces of any size.
 
     The last event needs no blank line after it: `close` gives it (quirk 12). `frames` and those
     after it are the same for many small events per second, without ids and pauses.
@@ -160,7 +160,7 @@ class SseReader:
         return head.removeprefix(_BOM)
 
     def _with_lf(self, chunk: bytes) -> bytes:
-        """The chunk with LF for every line end; a CR at its end waits for what follows."""
+        """The chunk with LF for every line end; a CR at its end is held back."""
         if self._cr and chunk:
             chunk = b"\r" + chunk
             self._cr = False
@@ -170,7 +170,7 @@ class SseReader:
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _check_waiting(self) -> None:
-        """Apply the caps to an event that is still incomplete, and drop its comments."""
+        """Apply the caps to an incomplete event, and drop its comments."""
         *whole, partial = bytes(self._waiting).split(b"\n")
         _check_caps([*whole, partial], self._caps)
         kept = [line for line in whole if not line.startswith(b":")]
@@ -190,7 +190,7 @@ def _blocks(chunk: bytes) -> list[Frame]:
 
 
 def _block(block: bytes) -> list[Frame]:
-    """What the lines between two blank lines say."""
+    """The event between two blank lines."""
     frames: list[Frame] = []
     lines = block.split(b"\n")
     if len(block) > MAX_LINE:
@@ -218,7 +218,7 @@ def _dispatch(frames: list[Frame], data: list[bytes], event: bytes | None) -> No
 
 
 def _check_caps(lines: list[bytes], caps: Caps) -> None:
-    """Hold one event's lines against the caps."""
+    """Check one event's lines against the caps."""
     if max(map(len, lines)) > caps.line:
         raise LimitError(f"a line of the stream is over {caps.line >> 20} MiB")
     if sum(len(line) for line in lines if line.startswith(b"data")) > caps.event:
@@ -226,7 +226,7 @@ def _check_caps(lines: list[bytes], caps: Caps) -> None:
 
 
 def _event(block: bytes, caps: Caps) -> SseEvent | None:
-    """The event whose lines these are, if it brings anything."""
+    """The event with these lines, if it has any content."""
     lines = block.split(b"\n")
     if len(block) > caps.line:
         _check_caps(lines, caps)

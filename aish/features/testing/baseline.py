@@ -81,7 +81,7 @@ def compare(matrix: Matrix, baseline: Baseline, *, whole: bool) -> Comparison:
 
 
 def counts_as_failed(cell: Cell, comparison: Comparison | None) -> bool:
-    """Whether a case that does not pass fails the command: not if it did not pass before."""
+    """Whether a case that does not pass fails the command: not if it failed before."""
     if cell.verdict != "failed":
         return False
     return comparison is None or comparison.changes[cell.key] != "same"

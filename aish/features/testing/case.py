@@ -1,4 +1,4 @@
-"""One case: the same way as `aish run`, on its cassette, with nobody to ask (C12).
+"""Runs one case: as `aish run` does, on its cassette, without questions to the user (C12).
 
 What it expects is checked on the finished run; snapshots are renewed on demand (F12).
 """
@@ -54,9 +54,9 @@ from aish.terminal.unattended import Unattended
 
 
 class Examiner:
-    """Looks at a run that has succeeded; `checked` and `written` say what it found and did.
+    """Examines a successful run; `checked` and `written` hold the results.
 
-    `names` are what the templates of the case see beside the others: those of its row.
+    `names` are additional names for the templates of the case: those of its row.
     """
 
     def __init__(
@@ -134,9 +134,9 @@ _ACCEPTED = frozenset({ExitCode.OK})
 
 
 def run_case(job: Job, mode: Mode = "none", *, update_snapshots: bool = False) -> Outcome:
-    """Run a case and say how it ended; with `mode="all"` live, to record its cassette.
+    """Run a case and return its outcome; with `mode="all"` live, to record its cassette.
 
-    Whatever goes wrong is part of the answer.
+    All errors become part of the outcome.
     """
     begun = monotonic()
     try:
@@ -212,7 +212,7 @@ def _folder(job: Job, clock: Clock, mask: Callable[[str], str]) -> RunFolder:
 
 
 def _looked_at(job: Job, mode: Mode) -> tuple[Expectation, ...]:
-    """What a case expects; while it is recorded only its judges, whose words are recorded too."""
+    """The expectations of a case; while it is recorded only its judges, which are recorded too."""
     expect = job.case.expect
     return expect if mode == "none" else tuple(one for one in expect if one.kind == "judge")
 
@@ -228,7 +228,7 @@ def _own(job: Job) -> str:
 
 
 def unkept(plan: Plan, run: str) -> Staging | None:
-    """Calls that a rule stages are put down for nobody."""
+    """Staged calls of a test are not stored."""
     if not stages_calls(plan):
         return None
     from aish.features.staging.queue import unkept_queue

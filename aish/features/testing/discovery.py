@@ -17,7 +17,7 @@ _TESTED = re.compile(rb"""^(?:\{\s*)?["']?(?:tests|extends)["']?[ \t]*:""", re.M
 
 @frozen
 class Search:
-    """What the given paths lead to; `searched` says of a file that it was found in a folder."""
+    """The files found for the given paths; `searched` says that a file was found in a folder."""
 
     files: tuple[Path, ...]
     searched: frozenset[Path]

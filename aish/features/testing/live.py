@@ -1,7 +1,7 @@
 """`aish test --live`: cases on the real models, each case on each model (C12).
 
 All runs share one event loop: so one limit on cost holds over all of them, and a signal ends them
-together. What has not been begun by then is left out, and the rest is told as it is.
+together. Cases that have not begun by then are left out, and the rest is reported.
 """
 
 import os
@@ -54,7 +54,7 @@ _ALL_OVER = "the limit of {} for all cases together is reached"
 
 @frozen
 class LiveWish:
-    """What the command line wants; `max_cost_usd` and `timeout` hold for all cases together.
+    """The options of the command line; `max_cost_usd` and `timeout` hold for all cases together.
 
     `options` has what holds for each run: rules, the lock, whether broad roots are allowed. `ask`
     asks the person at the terminal about calls that no rule decides, one question at a time.
@@ -71,7 +71,7 @@ class LiveWish:
 
 @frozen
 class Cell:
-    """A case on a model: how it ended, and what it used.
+    """A case on a model: its outcome, and its usage.
 
     `cost_usd` of `None` is unknown. `folder` is that of the run, `None` where there was none.
     `answer` is the text of the last step that ended.
@@ -88,7 +88,7 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str | None]:
-        """What a baseline knows it by."""
+        """Its key in a baseline."""
         return self.job.id, self.model
 
 
@@ -104,12 +104,12 @@ class Matrix:
 
     @property
     def cost_usd(self) -> float | None:
-        """What all of it cost."""
+        """The total cost."""
         return cost_of(self.cells)
 
 
 class LiveListener(Protocol):
-    """Tells people how it goes on."""
+    """Reports progress to the user."""
 
     def ended(self, cell: Cell) -> None:
         """A case has ended on a model."""
@@ -117,7 +117,7 @@ class LiveListener(Protocol):
 
 
 def cost_of(cells: Sequence[Cell]) -> float | None:
-    """What they cost together; `None` as soon as one part is not known."""
+    """The total cost; `None` as soon as one part is unknown."""
     costs = [cell.cost_usd for cell in cells]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
@@ -202,14 +202,14 @@ class _Signals:
         self._ends: list[End] = []
 
     def end_all(self, code: ExitCode) -> None:
-        """End what runs, in order; nothing more begins."""
+        """End all runs in order; no more are started."""
         self.code = self.code or code
         for end in tuple(self._ends):
             end(code)
 
     @contextmanager
     def lend(self, end: End) -> Generator[Interrupt]:
-        """To a run, while it lasts."""
+        """Pass the signals to a run while it lasts."""
         seen = Interrupt()
 
         def noted(code: ExitCode) -> None:
@@ -224,7 +224,7 @@ class _Signals:
 
 
 class _Share(RunMeter):
-    """A run's part in the limit of all; remembers that it was refused by that one, not its own."""
+    """A run's part of the common limit; remembers a refusal by that one, not its own."""
 
     def __init__(self, total: RunMeter) -> None:
         super().__init__(Budget(Limits()), {}, total)
@@ -275,7 +275,7 @@ class _Trial:
         self._total: RunMeter | None = None
         self._over: str | None = None
         self._first_failed = False
-        # One for all runs: whose question it is does not matter to who is asked.
+        # Shared by all runs: the user need not know which run asks.
         self._turns = Turns() if wish.ask else None
 
     @property
@@ -288,11 +288,11 @@ class _Trial:
 
     @property
     def stopped(self) -> ExitCode | None:
-        """The code of the signal that ended it early."""
+        """The code of the signal that stopped it early."""
         return None if self._over is not None else self._signals.code
 
     async def run(self) -> None:
-        """Run all of them, some at a time."""
+        """Run all of them, with limited concurrency."""
         if self._wish.max_cost_usd is not None:
             self._total = RunMeter(Budget(Limits(cost_usd=self._wish.max_cost_usd)), {})
         limiter = anyio.CapacityLimiter(self._width())
@@ -400,7 +400,7 @@ class _Trial:
 
     @property
     def _left_code(self) -> ExitCode:
-        """What it means for the whole that a case has not been run to its end."""
+        """The exit code of the whole if a case has not been run to its end."""
         if self._over is not None:
             return ExitCode.BUDGET
         return self._signals.code or ExitCode.OK
@@ -456,7 +456,7 @@ class _Lost:
             yield seen
 
     def check(self) -> None:
-        """Raise what came.
+        """Raise the stored error.
 
         Raises:
             AishError: an event could not be written.
@@ -466,7 +466,7 @@ class _Lost:
 
 
 def live_verdict(code: ExitCode, *, ok: bool) -> CellVerdict:
-    """What the end of a live run and its expectations say of the case."""
+    """The verdict on a case from the end of a live run and its expectations."""
     match code:
         case ExitCode.OK:
             return "passed" if ok else "failed"

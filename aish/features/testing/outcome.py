@@ -48,7 +48,7 @@ class Job:
 
 @frozen
 class Outcome:
-    """How a case ended.
+    """The outcome of a case.
 
     `code` is the one of the run, `reason` says why it is not 0; `trace` is a bug's traceback;
     `written` are snapshots that were updated; `unreadable` says that the reason is a missing or

@@ -1,4 +1,4 @@
-"""`aish test`: files loaded, cases chosen and run in forked processes, what is left over (C12)."""
+"""`aish test`: loads files, selects cases, runs them in forked processes, finds leftovers (C12)."""
 
 import signal
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ class _Worker:
 
 
 class Workers:
-    """A pool; leaving it ends every process, and what runs in one."""
+    """A pool; leaving it ends every process, and the runs in them."""
 
     def __init__(self, count: int, run: Run) -> None:
         self._run = run
@@ -54,7 +54,7 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         for worker in self._workers:
             if worker.busy is not None:
-                # A run in progress ends in order, its children with it.
+                # A run in progress ends in order, including its child processes.
                 worker.process.terminate()
             worker.pipe.close()
         for worker in self._workers:
@@ -64,7 +64,7 @@ class Workers:
                 worker.process.join()
 
     def outcomes(self, jobs: Sequence[int]) -> Iterator[tuple[int, Outcome]]:
-        """How each case ended, as they end."""
+        """The outcome of each case, in order of completion."""
         waiting = list(reversed(jobs))
         for worker in self._workers:
             self._assign(worker, waiting)
@@ -94,7 +94,7 @@ class Workers:
         if not waiting:
             return
         worker.busy = waiting.pop()
-        # One that has died meanwhile is found out when its answer is read.
+        # A worker that has died meanwhile is detected when its answer is read.
         with suppress(OSError):
             worker.pipe.send(worker.busy)
 
@@ -132,7 +132,7 @@ def _work(
 
 
 def _end_with_parent() -> None:
-    """Let a parent that is killed take along what waits for something in a case."""
+    """Have the process signalled if its parent is killed, so that no waiting case survives it."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
@@ -155,7 +155,7 @@ _STOPS = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 
 
 class StoppedError(BaseException):
-    """SIGTERM or SIGHUP came; like `KeyboardInterrupt`, it is nobody's to handle on the way."""
+    """SIGTERM or SIGHUP arrived; like `KeyboardInterrupt`, it is not handled on the way."""
 
 
 class Renewal(StrEnum):
@@ -168,7 +168,7 @@ class Renewal(StrEnum):
 
 @frozen
 class Wish:
-    """What the command line wants."""
+    """The options of the command line."""
 
     keyword: str = ""
     processes: int = 1
@@ -179,7 +179,7 @@ class Wish:
 
 
 class SessionListener(Protocol):
-    """Tells people how it goes on."""
+    """Reports progress to the user."""
 
     def recording(self, cassette: str) -> None:
         """A cassette is about to be recorded."""
@@ -221,7 +221,7 @@ def run_session(search: Search, wish: Wish, tell: SessionListener) -> Session:
 
 @frozen
 class Found:
-    """The files of a search, those of them that are broken, all their cases and those chosen."""
+    """The files of a search, the broken ones, all their cases, and the selected ones."""
 
     files: tuple[PipelineFile, ...]
     broken: tuple[PipelineFile, ...]
@@ -230,7 +230,7 @@ class Found:
 
 
 def find_cases(search: Search, keyword: str) -> Found:
-    """Load the files and choose the cases whose names contain `keyword`.
+    """Load the files and select the cases whose names contain `keyword`.
 
     Raises:
         UsageError: no file is broken, and there is no case at all, or none that is selected.
@@ -258,22 +258,22 @@ class _Trial:
 
     @property
     def left_out(self) -> int:
-        """How many cases were not come to."""
+        """How many cases were not reached."""
         return sum(job.id not in self._ended for job in self._jobs)
 
     def tried(self, files: Iterable[PipelineFile]) -> tuple[Tried, ...]:
-        """What was tried, in the order of the files."""
+        """The results so far, in the order of the files."""
         ids = (id for file in files for id in (file.name, *(job.id for job in _jobs([file]))))
         return tuple(self._ended[id] for id in ids if id in self._ended)
 
     def end(self, tried: Tried) -> None:
-        """One has ended."""
+        """Record that a case has ended."""
         self._ended[tried.id] = tried
         self._over = self._over or (self._wish.stop_first and tried.outcome.verdict != "passed")
         self._tell.ended(tried)
 
     def run(self) -> ExitCode | None:
-        """Run all of them; the code of the signal that ended it early, if one did."""
+        """Run all of them; the code of the signal that stopped it early, if any."""
         try:
             with _armed(), ExitStack() as stack:
                 for job, outcome in self._outcomes(stack):
@@ -326,7 +326,7 @@ def _due(jobs: Sequence[Job], which: Renewal, processes: int) -> dict[str, Job]:
 
 
 def _stale(jobs: Sequence[Job], missing: Collection[str], processes: int) -> set[str]:
-    """The cassettes on which a case asks for something else, or that cannot be read."""
+    """The cassettes whose cases make other requests, or that cannot be read."""
     there = [job for job in jobs if job.cassette and shown(job.cassette.path) not in missing]
     count = min(processes, len(there))
     with Workers(count, lambda number: run_case(there[number])) as workers:
@@ -342,8 +342,8 @@ def record(
 ) -> tuple[tuple[str, ...], dict[str, Outcome]]:
     """Record cassettes, each with its case.
 
-    Which were recorded, and how the recording of the others failed. A run that fails is no
-    recording to test with: it leaves none, and an older one as it was.
+    Returns which were recorded, and the errors of the others. A failed run is not a usable
+    recording: it leaves none, and an older one is unchanged.
     """
     recorded: list[str] = []
     failed: dict[str, Outcome] = {}
@@ -382,7 +382,7 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def load_file(path: Path) -> PipelineFile:
-    """A pipeline file with its cases, or with what stands in the way of them."""
+    """A pipeline file with its cases, or with the problems that prevent them."""
     pipeline, problems = check_file(path)
     wrong = [problem for problem in problems if not problem.warning]
     if pipeline is not None and not wrong:
@@ -415,7 +415,7 @@ def _jobs(files: Iterable[PipelineFile]) -> Iterator[Job]:
 
 
 def _demand(jobs: Sequence[Job], chosen: Sequence[Job], search: Search) -> None:
-    """Nothing tested must not look like everything passed."""
+    """Fail if nothing was tested, so that it does not look like a success."""
     if not jobs:
         said = f"no tests in {counted(len(search.files), 'pipeline file')}"
         raise UsageError(said, hint="cases are under `tests:` in a pipeline file")
@@ -424,7 +424,7 @@ def _demand(jobs: Sequence[Job], chosen: Sequence[Job], search: Search) -> None:
 
 
 def _used(files: Iterable[PipelineFile]) -> Iterator[Path]:
-    """The cassettes that the files speak of."""
+    """The cassettes that the files refer to."""
     for file in files:
         if file.pipeline is not None:
             settings = (file.pipeline.cassette, *(case.cassette for case in file.pipeline.tests))

@@ -1,4 +1,4 @@
-"""Text and thinking as they arrive: merged within a chunk, `<think>` apart, characters whole.
+"""Text and thinking as they arrive: merged within a chunk, `<think>` split off, characters whole.
 
 The `content` of a message has many shapes, and so has thinking (quirks 58, 59).
 """
@@ -10,15 +10,14 @@ from aish.core.messages import Delta, ReasoningPiece, TextPiece
 
 _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"
-# Between texts that came in choices of their own.
+# Between texts of different choices.
 _APART: Final = "\n\n"
 
 
 class Speech:
-    """What is said between two calls of `take`, in order.
+    """The text and thinking between two calls of `take`, in order.
 
-    `texts` may be appended to directly while `thoughts` is empty: that is the way of nearly all
-    there is in a stream.
+    `texts` may be appended to directly while `thoughts` is empty: the usual case in a stream.
     """
 
     __slots__ = ("_deltas", "_heard", "_tags", "_text", "_thought", "said", "texts", "thoughts")
@@ -35,24 +34,24 @@ class Speech:
         self._thought = WholeText()
 
     def say(self, text: str) -> None:
-        """Text of the answer."""
+        """Add text of the answer."""
         if self.thoughts:
             self._settle_thoughts()
         self.texts.append(text)
 
     def think(self, text: str) -> None:
-        """Text of the thinking."""
+        """Add text of the thinking."""
         if self.texts:
             self._settle_texts()
         self.thoughts.append(text)
 
     def remark(self, delta: Delta) -> None:
-        """Any other delta, in its place."""
+        """Add any other delta at its position."""
         self.settle()
         self._deltas.append(delta)
 
     def settle(self) -> None:
-        """Turn what was said into pieces."""
+        """Convert the collected text into pieces."""
         if self.texts:
             self._settle_texts()
         if self.thoughts:
@@ -65,7 +64,7 @@ class Speech:
         return deltas
 
     def finish(self) -> None:
-        """Nothing more will be said: what was held back is no longer."""
+        """The end of the text: held-back text is released."""
         self.settle()
         self._add(self._tags.flush())
         for text, kind in (
@@ -76,7 +75,7 @@ class Speech:
                 self._deltas.append(kind(text))
 
     def adopt(self, deltas: Iterable[Delta]) -> None:
-        """Add what another choice of the same answer said, once both are finished."""
+        """Add the text of another choice of the same answer, once both are finished."""
         apart = self.said
         for delta in deltas:
             if isinstance(delta, TextPiece):
@@ -157,7 +156,7 @@ class ThinkTags:
         return [(held, False)]
 
     def flush(self) -> list[tuple[str, bool]]:
-        """What was held back, at the end."""
+        """The held-back text, at the end."""
         held, self._held = self._held, ""
         return [(held, self._inside)] if held else []
 
@@ -182,7 +181,7 @@ class WholeText:
         """What waits for its other half."""
 
     def feed(self, text: str) -> str:
-        """The text without a half character at its end, which waits."""
+        """The text without half a character at its end, which is held back."""
         if self.half:
             text = self.half + text
             self.half = ""
@@ -194,7 +193,7 @@ class WholeText:
         return mended(text)
 
     def flush(self) -> str:
-        """What waits, at the end."""
+        """The held-back text, at the end."""
         half, self.half = self.half, ""
         return mended(half)
 
@@ -214,7 +213,7 @@ Kind = Literal["text", "reasoning", "refusal", "unknown"]
 
 
 def content_pieces(content: Any) -> Iterator[tuple[Kind, str]]:
-    """What a `content` says, part by part; for an unknown part its type."""
+    """The pieces of a `content`, part by part; for an unknown part its type."""
     if isinstance(content, str):
         yield "text", content
     elif isinstance(content, list):

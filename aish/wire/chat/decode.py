@@ -48,7 +48,7 @@ from aish.wire.sse import MAX_EVENT, UNFRAMED, Frame, SseReader
 _SHOWN: Final = 400
 _RETRYABLE: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529})
 _STATUSES: Final = frozenset(str(status) for status in range(100, 600))
-# Words in codes and types that say that the same request would fail again.
+# Words in codes and types that say that a retry would fail again.
 _FINAL_WORDS: Final = (
     "quota", "billing", "credit", "payment", "balance", "insufficient_funds", "invalid",
     "context", "not_found", "authentication", "permission", "unauthorized", "forbidden",
@@ -104,7 +104,7 @@ def _text_of(value: Any) -> str:
 
 
 def _code(error: dict[str, Any]) -> str | int | None:
-    """A status where there is one; the word instead where it says that money is missing."""
+    """The status if there is one; the word instead if it says that credit is missing."""
     found = [error[name] for name in _WORD_FIELDS if isinstance(error.get(name), str | int)]
     words = [word for word in found if isinstance(word, str) and word and not word.isdigit()]
     for word in words:
@@ -117,7 +117,7 @@ def _code(error: dict[str, Any]) -> str | int | None:
 
 
 def _is_retryable(code: str | int | None) -> bool:
-    """Whether asking again may help; an error that does not say is taken for a passing one."""
+    """Whether a retry may help; an unspecified error is taken for a temporary one."""
     if isinstance(code, int):
         return code in _RETRYABLE
     return code is None or not any(part in code.lower() for part in _FINAL_WORDS)
@@ -148,7 +148,7 @@ def read_usage(value: Any) -> Usage:
 
 
 def read_cost(value: Any) -> float | None:
-    """US dollars in a `usage` object, of endpoints that tell (B10).
+    """US dollars in a `usage` object, from endpoints that report costs (B10).
 
     A number, or an object with the total in it.
     """
@@ -179,12 +179,12 @@ _KNOWN_FIELDS: Final = frozenset(
     {"role", "content", "refusal", "tool_calls", "function_call", "annotations", "audio"}
     | set(REASONING_FIELDS)
 )
-# Content of these types is a call in the words of another wire.
+# Content of these types is a call in the format of another API.
 _CALLS_IN_CONTENT: Final = frozenset({"tool_use", "tool_call", "tool_calls", "function_call"})
 
 
 class Choice:
-    """What one choice says: its speech, its calls, its fields, its end."""
+    """One choice: its speech, calls, fields, and end."""
 
     __slots__ = (
         "_known", "_mask", "_noticed", "begun", "extras", "finish", "misplaced", "reasoning",
@@ -217,11 +217,11 @@ class Choice:
 
     @property
     def says_anything(self) -> bool:
-        """Whether there is anything in it but calls."""
+        """Whether there is anything in it besides calls."""
         return bool(self.speech.said or self.reasoning or self.refusal)
 
     def notice(self, code: str, text: str) -> None:
-        """Say of an oddity that it was tolerated; once a stream."""
+        """Report a tolerated oddity; once per stream."""
         if code not in self._noticed:
             self._noticed.add(code)
             self.speech.remark(StreamNotice(code, text))
@@ -255,7 +255,7 @@ class Choice:
             self.finish = finish
 
     def _add_again(self, message: dict[str, Any]) -> None:
-        """A whole message behind its pieces says nothing new, but it may have the calls."""
+        """A whole message after its pieces adds nothing new, except perhaps the calls."""
         again = Choice(self._known, self._mask)
         again.take({"message": message})
         if not self.slots.all:
@@ -296,7 +296,7 @@ class Choice:
                 self.notice("unknown_content", f"content of type `{said}` was left out")
 
     def _add_reasoning(self, delta: dict[str, Any]) -> None:
-        """Thinking is kept by name, and shown once where two fields say the same."""
+        """Thinking is kept by field name, and shown once if two fields are the same."""
         shown = False
         for name in REASONING_FIELDS:
             value = delta.get(name)
@@ -343,21 +343,21 @@ _ERRORS: Final = frozenset(
 
 
 def known_reason(raw: str) -> FinishReason:
-    """The reason behind an endpoint's own word; `stop` where it sent none (quirk 14)."""
+    """The reason for an endpoint's own word; `stop` if it sent none (quirk 14)."""
     return _REASONS.get(raw.lower(), "other") if raw else "stop"
 
 
 def is_error(raw: str) -> bool:
-    """Whether the word says that the answer was given up."""
+    """Whether the word means that the answer was aborted."""
     return raw.lower() in _ERRORS
 
 
-# As many as endpoints send at most where they are asked for several.
+# The maximum that endpoints send when several are requested.
 _MOST_CHOICES: Final = 128
 
 
 def plain_text(value: Any) -> str | None:
-    """The text of a chunk that holds a piece of text and nothing else to look at, else `None`."""
+    """The text of a chunk that holds only a piece of text, else `None`."""
     try:
         choices = value["choices"]
         choice = choices[0]
@@ -374,14 +374,14 @@ def plain_text(value: Any) -> str | None:
 
 
 def _has_more(delta: dict[str, Any]) -> bool:
-    """Whether a delta has anything beside text and fields that are there but empty."""
+    """Whether a delta has more than text and empty fields."""
     return any(value for name, value in delta.items() if name not in {"role", "content"})
 
 
 class Answer:
-    """The state of one turn: the first choice, and others where they come.
+    """The state of one turn: the first choice, and others if there are any.
 
-    After `settle` the first holds all that counts.
+    After `settle` the first holds everything that counts.
     """
 
     __slots__ = ("_known", "_mask", "_others", "begun", "first", "slots", "speech")
@@ -407,35 +407,35 @@ class Answer:
 
     @property
     def finish(self) -> str:
-        """The endpoint's own word for the end, the last it sent."""
+        """The endpoint's last finish reason, unchanged."""
         return self.first.finish
 
     @property
     def whole(self) -> bool:
-        """Whether it came in one piece, not as a stream (quirk 18)."""
+        """Whether it was received as a whole, not as a stream (quirk 18)."""
         return self.first.whole or any(other.whole for other in self._others.values())
 
     @property
     def usage(self) -> Usage:
-        """The last counts that came."""
+        """The last counts received."""
         return read_usage(self.first.usage)
 
     @property
     def cost_usd(self) -> float | None:
-        """What the endpoint says that it costs."""
+        """The cost reported by the endpoint."""
         return read_cost(self.first.usage)
 
     @property
     def refusal(self) -> str | None:
-        """What the model says instead of an answer."""
+        """The model's refusal to answer."""
         return "".join(self.first.refusal) or None
 
     def notice(self, code: str, text: str) -> None:
-        """Say of an oddity that it was tolerated; once a stream."""
+        """Report a tolerated oddity; once per stream."""
         self.first.notice(code, text)
 
     def take(self, value: dict[str, Any]) -> None:
-        """Take a chunk of a stream, or a whole completion.
+        """Add a chunk of a stream, or a whole completion.
 
         Raises:
             InBandError: the endpoint reports an error.
@@ -460,13 +460,13 @@ class Answer:
                 first_taken = True
 
     def message_fields(self) -> dict[str, Any]:
-        """The fields that go back to the same endpoint, under the names they came with."""
+        """The fields that are sent back to the same endpoint, under their original names."""
         reasoning = self.first.reasoning.items()
         spoken = {name: "".join(parts) for name, parts in reasoning if any(parts)}
         return {**spoken, **self.first.extras}
 
     def settle(self) -> None:
-        """Nothing more will come: make one turn of what the choices say.
+        """The end of the answer: merge the choices into one turn.
 
         Raises:
             MalformedToolCallError: calls in several choices, of which each is a turn of its own.
@@ -505,12 +505,12 @@ class Answer:
         return other
 
     def _pass_over(self, others: Sequence[Choice]) -> None:
-        """Leave choices out, which is told where they are answers of their own."""
+        """Leave choices out; reported if they are separate answers."""
         if any(other.speech.said and other.speech.heard != self.speech.heard for other in others):
             self.notice("other_choices", "the endpoint sends more than one answer")
 
     def _end_as(self, calling: Sequence[Choice]) -> None:
-        """End as the choices with the calls do, the worst end first."""
+        """Use the end of the choices with the calls, the worst one first."""
         ends = [other.finish for other in calling]
         failed = [end for end in (self.finish, *ends) if is_error(end)]
         odd = [end for end in ends if known_reason(end) != "tool_calls"]
@@ -522,7 +522,7 @@ class Answer:
             self.first.finish = ""
 
     def _join(self, others: Sequence[Choice]) -> None:
-        """Add what other choices say to the first, but no text a second time."""
+        """Add the text of other choices to the first, without repeating any."""
         first = self.first
         heard = {first.speech.heard.strip()}
         for other in others:
@@ -550,7 +550,7 @@ _MARKS = lazy_pattern(
 
 
 def looks_leaked(text: str, known_tools: Collection[str]) -> bool:
-    """Whether a text has the marks of a call, or names a tool where a call would."""
+    """Whether a text has the marks of a call, or names a tool as a call would."""
     if _MARKS.search(text):
         return True
     names = "|".join(re.escape(name) for name in known_tools)
@@ -560,7 +560,7 @@ def looks_leaked(text: str, known_tools: Collection[str]) -> bool:
 
 @frozen
 class Setting:
-    """What the decoder knows of the request: its place, its tools, which need arguments.
+    """The decoder's data about the request: its place, its tools, which need arguments.
 
     `mask` takes the secrets out of what is shown of an answer.
     """
@@ -637,7 +637,7 @@ def _check_call(slot: Slot, raw: str, reason: FinishReason, setting: Setting) ->
 
 
 def _may_stand(name: str, arguments: str, setting: Setting) -> bool:
-    """Whether a call counts without a finish reason: only if nothing of it is missing."""
+    """Whether a call counts without a finish reason: only if it is complete."""
     if arguments.strip():
         return is_whole(arguments)
     return setting.required.get(name) is False
@@ -646,7 +646,7 @@ def _may_stand(name: str, arguments: str, setting: Setting) -> bool:
 def _check_content(
     answer: Answer, reason: FinishReason, calls: list[ToolCall], setting: Setting
 ) -> None:
-    """Refuse an end that has nothing before it, unless the model said it was done."""
+    """Refuse an empty answer, unless the model reported that it was done."""
     if answer.first.misplaced and not calls and reason != "refusal":
         raise MalformedToolCallError(
             f"malformed tool call: it came {answer.first.misplaced}, not among `tool_calls`"
@@ -689,13 +689,13 @@ def _mended_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 _MOST: Final = 4096
-# The standard asks for unknown fields to be ignored; an error is none.
+# The standard says to ignore unknown fields, but not errors.
 _UNKNOWN_FIELD: Final = lazy_pattern(rb"(?!error:|fatal:)[a-z][a-z0-9_-]*:")
 _FIELDS: Final = (b"data", b"event", b"id", b"retry")
 
 
 class StrayLines:
-    """Gathers them, up to a size, and says in the end what they were (quirks 21, 22)."""
+    """Collects lines up to a size, and reports at the end what they were (quirks 21, 22)."""
 
     __slots__ = ("_lines", "_mask", "_odd", "_size")
 
@@ -706,14 +706,14 @@ class StrayLines:
         self._size = 0
 
     def add(self, line: bytes) -> None:
-        """Take a line."""
+        """Add a line."""
         self._odd = self._odd or not _UNKNOWN_FIELD.match(line)
         if self._size < _MOST:
             self._lines.append(line[:_MOST])
             self._size += len(line)
 
     def error(self, *, begun: bool) -> StreamError | None:
-        """The error that the lines are; `begun` says that there was an answer around them."""
+        """The error for the lines; `begun` says that there was an answer around them."""
         if not self._lines or (begun and not self._odd):
             return None
         text = b"\n".join(self._lines).decode("utf-8", "replace")
@@ -778,14 +778,14 @@ class ChatDecoder:
 
     @property
     def complete(self) -> bool:
-        """Whether the answer is over, so that the end of the connection is no loss."""
+        """Whether the answer is complete, so that the end of the connection is no loss."""
         return self.done or self._answer.over
 
     def feed(self, chunk: bytes) -> list[Delta]:
-        """What a piece of the body says, text within it merged.
+        """The deltas in a piece of the body, with text merged.
 
         Raises:
-            StreamError: the endpoint reports an error, or sends what is no answer.
+            StreamError: the endpoint reports an error, or sends something other than an answer.
         """
         if self.done:
             return []
@@ -804,7 +804,7 @@ class ChatDecoder:
         """The end of the body: the rest of the answer, `Finish` last.
 
         Raises:
-            StreamError: what came is no complete answer.
+            StreamError: the answer is incomplete.
         """
         try:
             if self._kind == "json":
@@ -816,7 +816,7 @@ class ChatDecoder:
             raise UnreadableStreamError("the answer has too many levels") from None
 
     def _look(self, chunk: bytes) -> bytes:
-        """Find out by the first byte that is not a space what the body is (quirks 17, 18)."""
+        """Determine the type of the body by its first byte that is not a space (quirks 17, 18)."""
         head = self._head + chunk
         text = b"" if _BOM.startswith(head) else head.removeprefix(_BOM).lstrip()
         if text:
@@ -826,14 +826,14 @@ class ChatDecoder:
         return text
 
     def _keep(self, chunk: bytes) -> None:
-        """Gather a body that is one JSON text."""
+        """Collect a body that is one JSON text."""
         self.progress += bool(chunk.strip())
         self._body += chunk
         if len(self._body) > MAX_EVENT:
             raise LimitError(f"the answer is over {MAX_EVENT >> 20} MiB")
 
     def _take_frames(self, frames: list[Frame]) -> None:
-        """Take events; nearly all are a piece of text without a name."""
+        """Process events; nearly all are a piece of text without a name."""
         speech = self._answer.speech
         for data, event in frames:
             if event is not None or (value := _parsed(data)) is None:
@@ -861,7 +861,7 @@ class ChatDecoder:
             self._refuse(f"an event is no object: {excerpt(str(value), self._setting.mask)}")
 
     def _take_odd(self, data: bytes, event: bytes | None) -> None:
-        """Take an event that is named, or is not one JSON value (quirks 2, 9, 21, 25)."""
+        """Process an event that is named, or is not one JSON value (quirks 2, 9, 21, 25)."""
         if event is UNFRAMED:
             self._take_stray(data)
             return
@@ -888,7 +888,7 @@ class ChatDecoder:
             self._stray.add(line)
 
     def _refuse(self, message: str) -> None:
-        """Nonsense is an error, but after the answer it is only odd."""
+        """Unreadable data is an error, but only a notice after the answer."""
         if not self.complete:
             raise UnreadableStreamError(message)
         self._answer.notice("unreadable_event", message)
@@ -909,7 +909,7 @@ class ChatDecoder:
             raise EmptyStreamError("the answer is empty")
 
     def _end_json(self, text: str) -> None:
-        """Read a body that is one completion, whatever stands behind it (quirks 18, 19)."""
+        """Read a body that is one completion, whatever follows it (quirks 18, 19)."""
         try:
             for value in json_values(text):
                 self._take_value(value)

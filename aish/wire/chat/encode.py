@@ -85,7 +85,7 @@ def _call(call: ToolCall, id: str, *, turn_extras: bool) -> Message:
 
 
 def _media_part(media: Media) -> Message:
-    """An image as a data URL; anything else as a line that says what is missing."""
+    """An image as a data URL; other media as a line that says what is missing."""
     if not media.mime_type.startswith("image/"):
         return {"type": "text", "text": f"[{media.mime_type} not sent]"}
     import base64  # few turns have media
@@ -121,7 +121,7 @@ class Transcript:
     def fits(self, turns: Sequence[Turn]) -> bool:
         """Whether `turns` begin with those already encoded.
 
-        They do not where they are in another list: a conversation that was shortened (L19).
+        They do not if they are in another list: a conversation that was shortened (L19).
         """
         count = self._encoded
         return count == 0 or (
@@ -233,7 +233,7 @@ _MOST_TOKENS: Final = ("max_tokens", "max_completion_tokens")
 
 @frozen
 class Dialect:
-    """How one model entry wants to be spoken to.
+    """The settings for requests of one model entry.
 
     `params` are merged into the body as they are. `usage` asks for token counts, `json_schema`
     sends answer schemas, `tool_role` and `vision` are the entry's own. `origin` is what
@@ -267,7 +267,7 @@ class Encoder:
         return b"".join([head, tools, b',"messages":[', *messages, b"]}"])
 
     def max_tokens(self, request: ModelRequest) -> int | None:
-        """The most tokens that the endpoint is asked to answer; `None` if nothing is said."""
+        """The requested maximum number of answer tokens; `None` if there is none."""
         return answer_limit({**self._dialect.params, **request.params})
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
@@ -310,7 +310,7 @@ class Encoder:
 
 def answer_limit(params: Mapping[str, JsonValue]) -> int | None:
     """The most tokens of an answer that these parameters of a request allow."""
-    # Where both are there, which of them an endpoint goes by is its own affair.
+    # If both are set, the endpoint decides which one applies.
     said = [value for name in _MOST_TOKENS if type(value := params.get(name)) is int and value > 0]
     return max(said, default=None)
 

@@ -1,4 +1,4 @@
-"""Fragments of tool calls, put together (L5, L16, quirks 36 to 49); unknown fields (quirk 60)."""
+"""Assembles fragments of tool calls (L5, L16, quirks 36 to 49) and unknown fields (quirk 60)."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from aish.wire.json_text import dump, parsed_object, raw_decode
 
 NO_ARGUMENTS: Final = "{}"
 
-# Where a text of arguments may begin anew; most have no such place and need not be parsed.
+# Where a text of arguments may begin again; most have no such place and need no parsing.
 _BEGINS_ANEW: Final = lazy_pattern(r'\}\s*\{|^\s*".*"\s*"', re.DOTALL)
 _SPACE: Final = lazy_pattern(r"\s*")
 
@@ -67,7 +67,7 @@ def sent_once(text: str) -> str:
 
 
 def canonical(text: str) -> str:
-    """The text so that equal JSON is equal text; what is no JSON as it is."""
+    """The text so that equal JSON is equal text; invalid JSON is unchanged."""
     try:
         return _spelled(json.loads(text))
     except (ValueError, RecursionError):
@@ -75,7 +75,7 @@ def canonical(text: str) -> str:
 
 
 def _after(text: str, at: int) -> int:
-    """Where the white space that begins at `at` ends."""
+    """The end of the white space that begins at `at`."""
     space = _SPACE.match(text, at)
     assert space is not None, "it may be none"
     return space.end()
@@ -96,10 +96,10 @@ def _inner(text: str) -> str | None:
 
 
 def merge_field(fields: dict[str, Any], name: str, value: Any) -> None:
-    """Add what a chunk says of a field to what the chunks before said.
+    """Add a chunk's value of a field to the value of earlier chunks.
 
-    Objects merge, lists and texts go on where they stopped (a text that only repeats adds
-    nothing), anything else is replaced. What is empty has nothing to give back.
+    Objects merge, lists and texts are appended (a text that only repeats adds nothing), other
+    values are replaced. Empty values are ignored.
     """
     if value is None or value in ("", [], {}):
         return
@@ -123,7 +123,7 @@ _MOST_LOOKS: Final = 32
 
 @slotted
 class Slot:
-    """One call in the making."""
+    """One call that is being assembled."""
 
     id: str = ""
     name: str = ""
@@ -146,13 +146,13 @@ class Slot:
         return is_whole(self.arguments)
 
     def meaning(self) -> tuple[str, str]:
-        """Name and arguments, spelled so that equal JSON is equal text."""
+        """Name and arguments, normalised so that equal JSON is equal text."""
         return self.name, canonical(sent_once(self.arguments))
 
 
 @frozen
 class Fragment:
-    """What one element of `tool_calls` says; empty text stands for nothing said."""
+    """One element of `tool_calls`; empty text means that a field is missing."""
 
     index: int | None
     id: str
@@ -175,7 +175,7 @@ class ToolCallSlots:
         self._by_id: dict[str, Slot] = {}
 
     def add(self, item: dict[str, Any]) -> None:
-        """Take a fragment from a stream."""
+        """Add a fragment from a stream."""
         if self._goes_on(item):
             return
         fragment = _read(item)
@@ -187,12 +187,12 @@ class ToolCallSlots:
         self._fill(slot, fragment)
 
     def add_whole(self, item: dict[str, Any]) -> None:
-        """Take a call from an answer that is not streamed: each element is one call."""
+        """Add a call from an answer that is not streamed: each element is one call."""
         fragment = _read(item)
         self._fill(self._open(fragment), fragment)
 
     def settle(self) -> None:
-        """Nothing more will come: arguments that were sent again count once (quirk 41)."""
+        """The end of the answer: arguments that were sent again count once (quirk 41)."""
         for slot in self.all:
             if len(slot.parts) > 1:
                 slot.parts[:] = [sent_once(slot.arguments)]
@@ -206,7 +206,7 @@ class ToolCallSlots:
         return [slot.meaning() for slot in self.all] == [slot.meaning() for slot in others.all]
 
     def _goes_on(self, item: dict[str, Any]) -> bool:
-        """Take a fragment that is more arguments for a known index: nearly all of them are."""
+        """Add a fragment with more arguments for a known index: the usual case."""
         function = item.get("function")
         if len(item) > len(("index", "function")) or not isinstance(function, dict):
             return False
@@ -261,7 +261,7 @@ class ToolCallSlots:
         if not fragment.name or not slot.name:
             return False
         if fragment.name == slot.name:
-            return False  # the same call, told again (quirks 41, 44)
+            return False  # the same call, sent again (quirks 41, 44)
         if not slot.parts:
             return slot.name in self._known and fragment.name in self._known
         return slot.is_whole()
@@ -334,7 +334,7 @@ def short_id(original: str, taken: Container[str]) -> str:
 
 
 def numbered_id(original: str, taken: Container[str]) -> str:
-    """The id itself, or with a number where a turn before has used it (quirk 39)."""
+    """The id itself, or with a number if an earlier turn has used it (quirk 39)."""
     number, candidate = 1, original
     while candidate in taken:
         number += 1
@@ -351,6 +351,6 @@ def _first_free(source: str, taken: Container[str]) -> str:
 
 
 def _digest(source: str) -> str:
-    import hashlib  # most turns need no id of ours
+    import hashlib  # most turns need no generated id
 
     return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:LENGTH]
