@@ -117,12 +117,12 @@ class RunFailedError(AishError):
 
 
 class Options(TypedDict, total=False):
-    """What `run` and `arun` take beside the file and its inputs; each as the option of `aish run`.
+    """Options of `run` and `arun` besides file and inputs; each like the option of `aish run`.
 
-    `stdin` is what `{{ stdin }}` gives. `overrides` are those of `--set`, `NAME=VALUE` each.
+    `stdin` is the value of `{{ stdin }}`. `overrides` are those of `--set`, `NAME=VALUE` each.
     `timeout` is in seconds, or `"10m"`. `replay` and `record` name a cassette; `True` is the file's
-    own. `environ` is used in the place of `os.environ`. `on_event` hears all that happens; what it
-    raises ends the run and is raised again.
+    own. `environ` replaces `os.environ`. `on_event` is called with every event; an exception from
+    it ends the run and is raised again.
     """
 
     stdin: str | None

@@ -44,7 +44,7 @@ _NUMBERS = {int: r"[0-9]{1,15}", float: r"[0-9]{1,15}(\.[0-9]{1,15})?"}
 
 
 def completed(argv: Sequence[str]) -> list[str]:
-    """`argv` with a value behind each option that stands alone and may."""
+    """`argv` with a value added to each option that may be given without one."""
     alone = _ALONE.get(argv[0], {}) if argv else {}
     found: list[str] = []
     for place, word in enumerate(argv):

@@ -384,7 +384,7 @@ class RunOutput:
             self._buffer.close()
 
     def _retell(self, before: Before) -> None:
-        """Tell of what is done already; a stream of events has told of it then."""
+        """Replay earlier events to the sinks; a stream of events contains them already."""
         lost: list[Sink] = []
         last = self._plan.steps[-1].id
         for sink, stamped in before.pending_events(
@@ -430,7 +430,7 @@ class RunOutput:
         return end.code or int(self._lost)
 
     def _say_quietly(self, notice: Notice) -> None:
-        """What `-q` does not hide: that a run goes on with what its lock does not pin (P8)."""
+        """Print what `-q` does not hide: that a run continues despite lock differences (P8)."""
         if notice.level == "warning" and notice.code == "lock_differs":
             say(f"warning: {self._plan.secrets.mask(notice.text)}")
 

@@ -25,7 +25,7 @@ def description_of(function: Callable[..., object]) -> str:
 
 
 def schema_of(function: Callable[..., object]) -> dict[str, JsonValue]:
-    """The JSON Schema of a function's parameters, the first one (the workplace) left out.
+    """The JSON Schema of a function's parameters, without the first one (the workspace).
 
     Raises:
         TypeError: a parameter has no description or a type that JSON Schema cannot say; this is

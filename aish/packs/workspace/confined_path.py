@@ -37,7 +37,7 @@ def is_available() -> bool:
 
 
 def open_confined(folder: int, path: str, flags: int, *, links: bool) -> int:
-    """A descriptor of `path`, which never leaves `folder`; with `links`, not by a link either.
+    """A descriptor of `path`, which never leaves `folder`; `links` allows links within it.
 
     Raises:
         OSError: `EXDEV` where the path leads out, `ELOOP` where there is a link and none may be.
@@ -189,7 +189,7 @@ class Folder:
     def place_of(self, path: str) -> Generator[tuple[int, str], None, None]:
         """The descriptor of the folder that a path ends in, and its last segment, for writing.
 
-        No link is followed on the way: what is changed stands where the path says.
+        No link is followed: the changed file is where the path says.
 
         Raises:
             PackError: it is the root or protected, or its folder is not there or behind a link.

@@ -46,7 +46,7 @@ class Match:
 
 @slotted
 class Found:
-    """All matches, and how much was looked at; `stopped` says why not everything was."""
+    """All matches, and how much was searched; `stopped` says why a search is incomplete."""
 
     matches: list[Match] = field(default_factory=list)
     files: int = 0
