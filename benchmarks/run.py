@@ -26,6 +26,7 @@ from figures import PYTHON, ROOT, VENV, Bench, Row
 
 MEASURES = (
     turns.version,
+    turns.help_screen,
     turns.validate,
     turns.one_turn,
     turns.tool_turns,
