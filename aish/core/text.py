@@ -31,9 +31,8 @@ _CI_COMMAND = lazy_pattern(
     r"^([^\x21-\x7e\n]*):(?=[^\t-~]*:)|#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)", re.MULTILINE
 )
 _NOT_XML = lazy_pattern(r"[\ufffe\uffff]")
-_MARKUP = str.maketrans(
-    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"},
-)
+# `&` first: the others bring some.
+_MARKUP = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#x27;"))
 _PUNCTUATION = str.maketrans(
     {mark: f"&#{ord(mark)};" for mark in "!\"#$%&'()*+-./:<=>?@[\\]^_`{|}~"}
 )
@@ -75,9 +74,16 @@ def for_ci_log(text: str) -> str:
     return _CI_COMMAND.sub(lambda found: f"{found[1] or ''}\\x{ord(found[0][-1]):02x}", shown)
 
 
+def _escaped(text: str) -> str:
+    # `str.translate` takes four times as long: it looks each character up.
+    for mark, entity in _MARKUP:
+        text = text.replace(mark, entity)
+    return text
+
+
 def for_html(text: str) -> str:
     """Text for the content or a quoted attribute of HTML."""
-    return for_terminal(text).translate(_MARKUP)
+    return _escaped(for_terminal(text))
 
 
 def for_markdown(text: str) -> str:
@@ -87,7 +93,7 @@ def for_markdown(text: str) -> str:
 
 def for_xml(text: str) -> str:
     """Text for the content or a quoted attribute of XML 1.0, which forbids some characters."""
-    return _NOT_XML.sub(_spell, for_terminal(text)).translate(_MARKUP)
+    return _escaped(_NOT_XML.sub(_spell, for_terminal(text)))
 
 
 def safe_utf8(text: str) -> str:

@@ -37,7 +37,9 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | bool | 
 def joined(children: Iterable[str | None]) -> Markup:
     """Children in sequence."""
     return Markup(
-        "".join(child if type(child) is Markup else for_html(child) for child in children if child)
+        "".join(
+            [child if type(child) is Markup else for_html(child) for child in children if child]
+        )
     )
 
 
