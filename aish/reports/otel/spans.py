@@ -7,7 +7,7 @@ of any library, and its attributes are named by the table of `conventions`.
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal, assert_never
 from urllib.parse import urlsplit
 
@@ -279,6 +279,7 @@ class Spans:
         self._root: int | None = None
         self._remarks: dict[int | None, list[SpanEvent]] = {}
         self._last = 0.0
+        self._seq = 0
 
     def take(self, stamped: Stamped) -> Iterator[Span]:
         """The spans that end with this event."""
@@ -286,7 +287,7 @@ class Spans:
         ended = self._history.take(stamped)
         # What is still open when a run is resumed ended with the last event before that.
         at = self._last if isinstance(event, RunStarted) else stamped.time
-        self._last = stamped.time
+        self._last, self._seq = stamped.time, stamped.seq
         for one in ended:
             yield from self._span(one, at)
         if isinstance(event, RunStarted):
@@ -350,9 +351,13 @@ class Spans:
             bad = finished.status not in _WELL
             error = why(finished.error, finished.status, content=self._content) if bad else None
         begin = unit.seq, unit.began
-        return self._made(
+        span = self._made(
             begin, end, unit.within or self._root, f"{name} {unit.step}", facts, error
         )
+        if started is None and unit.seq != self._seq:
+            # Its number is that of its first turn or call, which is not its child here.
+            span = replace(span, id=_number(f"aish span {self._run} {unit.seq} end", 8))
+        return span
 
     def _of_turn(self, turn: Turn, end: float) -> Span:
         request, said = turn.request, turn.said

@@ -34,7 +34,9 @@ from aish.core.events import (
     Retry,
     RunFinished,
     Stamped,
+    StepFinished,
     StepStarted,
+    ToolStarted,
     TurnStarted,
 )
 from aish.core.messages import Usage
@@ -124,6 +126,16 @@ def test_without_being_asked_no_content_is_sent(run: list[Stamped]) -> None:
 
     for said in (repr(HOSTILE)[1:20], "README.md", "It is about", "expected the", "example.com"):
         assert said not in everything
+
+
+def test_a_step_that_ends_without_a_start_and_its_call_are_two_spans() -> None:
+    here = Place("a")
+    call = Stamped(1, 0.0, ToolStarted(here, "t"))
+    end = Stamped(2, 0.0, StepFinished(here, "ok", "", None, Usage(), 0.0, 0.0))
+
+    spans = spans_of([call, end])
+
+    assert len({span.id for span in spans}) == len(spans) == 2
 
 
 @given(st.lists(any_event(), max_size=15))
