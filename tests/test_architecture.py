@@ -381,6 +381,17 @@ def test_the_map_names_files_that_are_there() -> None:
     ] == []
 
 
+def test_the_tables_of_the_map_name_modules_that_are_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = "".join(line for line in text.splitlines(keepends=True) if line.startswith("| "))
+
+    named = set(re.findall(r"`([a-z_0-9]+)/?`", rows))
+
+    there = {name for path in modules() for name in (path.stem, path.parent.name)}
+    assert len(named) > 100
+    assert named - there == {"arun"}  # a function, of `aish.api`
+
+
 def test_no_test_judges_by_a_clock() -> None:
     """Work is counted (`tests/support/work.py`), waits are watched (`tests/support/waits.py`)."""
     read = [

@@ -150,7 +150,7 @@ class CassetteSession:
 
 
 class RunRecorder(CassetteRecorder):
-    """The tape of a run, with what its end needs to know."""
+    """The recorder of a run, with what its end needs to know."""
 
     session: CassetteSession
     head: Head
@@ -165,7 +165,7 @@ class RunRecorder(CassetteRecorder):
         return CassetteInfo(self.session.shown, self.session.mode)
 
     def begin(self, kind: Kind, request: Request) -> Exchange | None:
-        """See `Tape`."""
+        """See `CassetteRecorder`."""
         if kind == "model" and self.session.choice.answers_only:
             request = replace(request, body=_NO_CONVERSATION)
         return super().begin(kind, request)
@@ -203,13 +203,13 @@ class RunRecorder(CassetteRecorder):
         return both
 
     def unstarted(self, model: ResolvedModel) -> ResolvedModel | None:
-        """See `Recorder`."""
+        """See `CassetteRecorder`."""
         if self.way("model") != "replay":
             return None
         return replace(model, entry=replace(model.entry, base_url=f"{_place(model)}/v1"))
 
     def make_client(self, model: ResolvedModel) -> MakeClient:
-        """See `Recorder`."""
+        """See `CassetteRecorder`."""
         # The port of a model in a child process differs between runs.
         origin = None if model.entry.embedded is None else _place(model)
         return lambda entry: cassette_transport(
@@ -225,7 +225,7 @@ class RunRecorder(CassetteRecorder):
         return RetryTiming(clock=clock, sleep=clock.sleep, chance=lambda: 0.5, waits=False)
 
     def server_adapter(self) -> CassetteAdapter | None:
-        """See `Recorder`."""
+        """See `CassetteRecorder`."""
         if self.way("mcp") == "live":
             return None
         from aish.mcp.recorded.cassette_adapter import RunCassetteAdapter
@@ -235,7 +235,7 @@ class RunRecorder(CassetteRecorder):
     async def command(
         self, step: str, arguments: JsonObject, run: Callable[[JsonObject], Awaitable[ToolResult]]
     ) -> ToolResult:
-        """See `Recorder`."""
+        """See `CassetteRecorder`."""
         from aish.features.recording.command import record_or_replay
 
         return await record_or_replay(self, step, arguments, run)
