@@ -4,8 +4,47 @@
 `re` can backtrack exponentially. Callers decide what the patterns apply to.
 """
 
+import unicodedata
+
 SLASHES = "/\\"
 """Both, because a server may run where a backslash separates folders."""
+
+AUTORUN_FILES = (
+    "**/.github/**",
+    "**/.gitlab-ci.yml",
+    "**/.pre-commit-config.yaml",
+    "**/.envrc",
+    "**/.vscode/**",
+    "**/.devcontainer/**",
+    "**/*.pth",
+    "**/sitecustomize.py",
+)
+"""Files that other programs run by themselves, at any depth (K19): a tool call that changes one is
+approved only by a rule with that very path."""
+
+_INVISIBLE = dict.fromkeys(
+    (*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF)
+)
+"""Characters that some file systems ignore in names."""
+
+
+def comparable_name(name: str) -> str:
+    """A name as compared with the globs of denied and autorun files (K5, K19).
+
+    Case, Unicode forms, invisible characters, and dots and spaces at the end are ignored, because
+    file systems differ in them.
+    """
+    if not name.isascii():
+        # Both ways, because case folding can leave the normal form.
+        name = unicodedata.normalize("NFKC", name.translate(_INVISIBLE)).casefold()
+        name = unicodedata.normalize("NFKC", name)
+    return name.casefold().rstrip(". ")
+
+
+def is_autorun(path: str) -> bool:
+    """Whether a path is one of the `AUTORUN_FILES`."""
+    segments = [comparable_name(part) for part in path.split("/") if part not in {"", ".", ".."}]
+    return any(matches_path(glob, "/".join(segments)) for glob in AUTORUN_FILES)
 
 
 def matches_word(pattern: str, word: str) -> bool:

@@ -1,0 +1,50 @@
+"""Names of denied and autorun files, as they are compared."""
+
+import pytest
+from work import work_of
+
+from aish.system.globs import comparable_name, is_autorun
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".github/workflows/ci.yml",
+        ".GitHub/Workflows/ci.yml",
+        "./sub//.github/dependabot.yml",
+        ".gitlab-ci.yml",
+        ".pre-commit-config.yaml",
+        "deep/er/.envrc",
+        ".vscode/tasks.json",
+        ".devcontainer/devcontainer.json",
+        "lib/site-packages/x.PTH",
+        "sitecustomize.py",
+        "\uff53itecustomize.py",
+        ".git\u200dhub/workflows/ci.yml",
+        ".github/workflows/ci.yml. ",
+    ],
+)
+def test_files_that_programs_run_by_themselves_are_recognized_in_any_spelling(path: str) -> None:
+    assert is_autorun(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["github/ci.yml", "envrc", ".env", "a.pth.txt", "sitecustomize.pyc", "", ".", "x/.github2/a"],
+)
+def test_other_files_are_not(path: str) -> None:
+    assert not is_autorun(path)
+
+
+def test_a_name_is_compared_without_case_form_and_invisible_characters() -> None:
+    composed, decomposed = "caf\u00e9.PEM", "cafe\u0301.pem"
+
+    assert comparable_name(composed) == comparable_name(decomposed)
+    assert comparable_name(".\ufeffenv") == ".env"
+
+
+def test_a_long_path_takes_work_in_proportion_to_its_length() -> None:
+    short = work_of(lambda: is_autorun("a/" * 100 + "b")).steps
+    long = work_of(lambda: is_autorun("a/" * 1000 + "b")).steps
+
+    assert long < 20 * short
