@@ -4,7 +4,7 @@ from itertools import islice
 
 from aish.packs.framework.pack import Marks, tool_of
 from aish.packs.tool_results import Answer, PackError
-from aish.packs.workspace.file_change import edited, finish, in_thread
+from aish.packs.workspace.file_change import edit_text
 from aish.packs.workspace.file_text import Spelling, check_fits, in_lines_of, plain_text
 from aish.packs.workspace.workspace import Workspace
 
@@ -49,8 +49,7 @@ async def file_edit(
             raise _ambiguous(lines, path)
         return text.replace(old, new)
 
-    draft = await in_thread(lambda: edited(place, path, expect_sha256, change))
-    return await finish(place, path, draft)
+    return await edit_text(place, path, expect_sha256, change)
 
 
 async def file_set_lines(
@@ -97,8 +96,7 @@ async def file_set_lines(
             new += end
         return above + new + below
 
-    draft = await in_thread(lambda: edited(place, path, expect_sha256, change))
-    return await finish(place, path, draft)
+    return await edit_text(place, path, expect_sha256, change)
 
 
 def _occurrences(text: str, old: str) -> list[int]:

@@ -28,6 +28,7 @@ from aish.packs.workspace.file_text import ROOM, SCAN_LIMIT, Lines, plain_text, 
 from aish.packs.workspace.folder_walk import Budget, Entry, list_folder, walk
 from aish.packs.workspace.text_search import Found, SearchScope, search_literal, search_regex
 from aish.packs.workspace.workspace import Workspace
+from aish.packs.workspace.write_lock import folder_locks, writing
 
 _REPLACES = Marks(read_only=False, destructive=True, idempotent=True, open_world=False)
 _REMOVES = Marks(read_only=False, destructive=True, idempotent=False, open_world=False)
@@ -48,8 +49,9 @@ async def file_write(
         expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
     """
     plain_text(content, "content")
-    draft = await in_thread(lambda: replaced(place, path, expect_sha256, content))
-    return await finish(place, path, draft)
+    async with writing(place, path):
+        draft = await in_thread(lambda: replaced(place, path, expect_sha256, content))
+        return await finish(place, path, draft)
 
 
 async def file_delete(place: Workspace, path: str, expect_sha256: str | None = None) -> Answer:
@@ -62,7 +64,7 @@ async def file_delete(place: Workspace, path: str, expect_sha256: str | None = N
     """
 
     def work() -> None:
-        with place.folder.place_of(path) as (folder, name):
+        with place.folder.place_of(path) as (folder, name), folder_locks([folder], path):
             _check_file(folder, name, path, expect_sha256)
             try:
                 os.unlink(name, dir_fd=folder)
@@ -72,7 +74,8 @@ async def file_delete(place: Workspace, path: str, expect_sha256: str | None = N
                 raise told_of_write(error, path) from None
             settle(folder)
 
-    await in_thread(work)
+    async with writing(place, path):
+        await in_thread(work)
     return Answer(f"deleted `{for_line(path)}`", {"path": path, "deleted": True})
 
 
@@ -98,13 +101,15 @@ async def file_rename(
         with (
             place.folder.place_of(path) as (folder, name),
             place.folder.place_of(new_path) as (target, new),
+            folder_locks([folder, target], path),
         ):
             _check_file(folder, name, path, expect_sha256)
             if overwrite and _kind(target, new, new_path) is not None:
                 _check_file(target, new, new_path, None)
             _rename((folder, name, path), (target, new, new_path), overwrite=overwrite)
 
-    await in_thread(work)
+    async with writing(place, path, new_path):
+        await in_thread(work)
     text = f"renamed `{for_line(path)}` to `{for_line(new_path)}`"
     return Answer(text, {"path": new_path, "old_path": path})
 

@@ -13,8 +13,10 @@ from typing import Protocol
 
 from aish.core.frozen import frozen
 from aish.packs.tool_results import PackError
+from aish.packs.workspace.write_lock import check_writing, folder_locks
 
 _NO_REPLACE = 1
+_EXCHANGE = 2
 _UNKNOWN = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP})
 
 
@@ -30,7 +32,7 @@ def rename_new(source: int, name: str, target: int, new: str) -> None:
         OSError: it cannot be renamed for another reason.
     """
     try:
-        _rename(source, name, target, new)
+        _rename(source, name, target, new, _NO_REPLACE)
     except OSError as error:
         if error.errno not in _UNKNOWN:
             raise
@@ -41,13 +43,13 @@ def rename_new(source: int, name: str, target: int, new: str) -> None:
         os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
 
 
-def _rename(source: int, name: str, target: int, new: str) -> None:
+def _rename(source: int, name: str, target: int, new: str, flags: int) -> None:
     call = _library_call()
     if call is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     import ctypes
 
-    if call(source, os.fsencode(name), target, os.fsencode(new), _NO_REPLACE) != 0:
+    if call(source, os.fsencode(name), target, os.fsencode(new), flags) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), new)
 
@@ -150,13 +152,12 @@ def put(folder: int, name: str, path: str, data: bytes, original: Original | Non
     Raises:
         PackError: it was changed since it was read, or cannot be written.
     """
+    check_writing(folder, name)
     beside = f".aish-{os.urandom(8).hex()}.tmp"
     try:
         _write(folder, beside, data, original)
-        if original is None:
-            rename_new(folder, beside, folder, name)
-        else:
-            _replace(folder, beside, (name, path), original)
+        with folder_locks([folder], path):
+            _put_in_place(folder, beside, (name, path), original)
     except FileExistsError:
         raise _changed(path) from None
     except OSError as error:
@@ -194,10 +195,56 @@ def _write(folder: int, beside: str, data: bytes, original: Original | None) -> 
         os.close(descriptor)
 
 
-def _replace(folder: int, beside: str, file: tuple[str, str], original: Original) -> None:
+def _put_in_place(
+    folder: int, beside: str, file: tuple[str, str], original: Original | None
+) -> None:
     name, path = file
+    if original is None:
+        rename_new(folder, beside, folder, name)
+        return
     _check_stand(folder, name, path, original.stand)
-    os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    try:
+        new = os.stat(beside, dir_fd=folder, follow_symlinks=False)
+        _rename(folder, beside, folder, name, _EXCHANGE)
+    except FileNotFoundError:
+        raise _changed(path) from None
+    except OSError as error:
+        if error.errno not in _UNKNOWN:
+            raise
+        # Without the call: what another program does right now may be replaced.
+        os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return
+    # The old file is beside the new one now: the last moment to see that it is another one.
+    if _is_unchanged(folder, beside, original):
+        return
+    _rename(folder, beside, folder, name, _EXCHANGE)
+    back = os.stat(beside, dir_fd=folder, follow_symlinks=False)
+    if not os.path.samestat(new, back):
+        # Replaced once more meanwhile: the newest one stays.
+        _rename(folder, beside, folder, name, _EXCHANGE)
+    raise _changed(path)
+
+
+def _is_unchanged(folder: int, name: str, original: Original) -> bool:
+    """Whether a file that was renamed is the one that was read, with the same content."""
+    try:
+        descriptor = os.open(name, _OLD, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(descriptor)
+        stand = original.stand
+        if (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) != (
+            stand.device,
+            stand.inode,
+            stand.size,
+            stand.modified,
+        ):
+            return False
+        # Times are coarse: a file that was just written may have been written twice.
+        return _read(descriptor, status.st_size, name) == original.content
+    finally:
+        os.close(descriptor)
 
 
 def _check_stand(folder: int, name: str, path: str, stand: Stand) -> None:

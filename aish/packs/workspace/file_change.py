@@ -30,6 +30,7 @@ from aish.packs.workspace.file_text import (
     in_lines_of,
 )
 from aish.packs.workspace.workspace import Workspace
+from aish.packs.workspace.write_lock import writing
 from aish.system.process.child import child_environment, run_command
 
 ROOM = 20_000
@@ -161,7 +162,7 @@ def read(place: Workspace, path: str, expected: str | None) -> Original | None:
 def edited(
     place: Workspace, path: str, expected: str | None, change: Callable[[str, Spelling], str]
 ) -> Draft:
-    """The draft of a change to existing text.
+    """The draft of a change to existing text; `edit_text` does it whole.
 
     Raises:
         PackError: there is no such text, or the change is not possible.
@@ -183,8 +184,21 @@ def replaced(place: Workspace, path: str, expected: str | None, content: str) ->
     return Draft(original, before, in_lines_of(spelling, content, before), spelling)
 
 
+async def edit_text(
+    place: Workspace, path: str, expected: str | None, change: Callable[[str, Spelling], str]
+) -> Answer:
+    """Change existing text; no other change of the file comes between reading and writing it.
+
+    Raises:
+        PackError: there is no such text, or the change is not possible.
+    """
+    async with writing(place, path):
+        draft = await in_thread(lambda: edited(place, path, expected, change))
+        return await finish(place, path, draft)
+
+
 async def finish(place: Workspace, path: str, draft: Draft) -> Answer:
-    """Write a draft and report the change.
+    """Write a draft and report the change; both are within one `writing`.
 
     Raises:
         PackError: it is too large, breaks code, or cannot be written.

@@ -1,0 +1,222 @@
+"""Several changes of one file at the same time: each is done or refused, none is lost (K17)."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from aish.core.json import JsonObject
+from aish.packs.framework.server import Pack, open_packs
+
+LINES = 8
+
+
+def opened(root: Path) -> Pack:
+    return open_packs(["fs", "edit"], root)
+
+
+def numbered(lines: int = LINES) -> str:
+    return "".join(f"line {number}.\n" for number in range(lines))
+
+
+def failure_of(result: dict[str, Any]) -> str:
+    return str(result["structuredContent"].get("error", {}).get("code", ""))
+
+
+async def edit(pack: Pack, path: str, number: int, seen: list[str]) -> None:
+    arguments: JsonObject = {
+        "path": path,
+        "old_text": f"line {number}.",
+        "new_text": f"LINE {number}.",
+    }
+    seen.append(failure_of(await pack.call("file_edit", arguments)))
+
+
+@pytest.mark.requirement("K17")
+@pytest.mark.parametrize("name", ["notes.txt", "code.py"])
+def test_no_edit_of_eight_at_once_is_lost(tmp_path: Path, name: str) -> None:
+    text = numbered() if name.endswith("txt") else f'"""\n{numbered()}"""\n'
+    (tmp_path / name).write_text(text)
+    pack = opened(tmp_path)
+    seen: list[str] = []
+
+    async def edits() -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(LINES):
+                tasks.start_soon(edit, pack, name, number, seen)
+        await pack.shutdown()
+
+    anyio.run(edits)
+    assert seen == [""] * LINES
+    assert (tmp_path / name).read_text() == text.replace("line", "LINE")
+
+
+@pytest.mark.requirement("K17")
+def test_no_edit_is_lost_between_servers_with_roots_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a").write_text(numbered())
+    (tmp_path / "way").symlink_to("sub")
+    packs = [
+        (opened(tmp_path), "sub/a"),
+        (opened(tmp_path / "sub"), "a"),
+        (opened(tmp_path / "way"), "./a"),
+    ]
+    seen: list[str] = []
+
+    async def edits() -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(LINES):
+                pack, path = packs[number % len(packs)]
+                tasks.start_soon(edit, pack, path, number, seen)
+        for pack, _ in packs:
+            await pack.shutdown()
+
+    anyio.run(edits)
+    assert seen == [""] * LINES
+    assert (tmp_path / "sub" / "a").read_text() == numbered().replace("line", "LINE")
+
+
+@pytest.mark.requirement("K17")
+def test_no_edit_is_lost_between_event_loops_of_one_process(tmp_path: Path) -> None:
+    lines = 40
+    (tmp_path / "a").write_text(numbered(lines))
+    seen: list[str] = []
+
+    def run(first: int) -> None:
+        async def edits() -> None:
+            pack = opened(tmp_path)
+            for number in range(first, lines, 4):
+                await edit(pack, "a", number, seen)
+            await pack.shutdown()
+
+        anyio.run(edits)
+
+    threads = [threading.Thread(target=run, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [""] * lines
+    assert (tmp_path / "a").read_text() == numbered(lines).replace("line", "LINE")
+
+
+@pytest.mark.requirement("K17")
+def test_a_cancelled_edit_does_not_keep_others_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(numbered())
+    pack = opened(tmp_path)
+    seen: list[str] = []
+
+    async def edits() -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(1, LINES):
+                tasks.start_soon(edit, pack, "a", number, seen)
+            await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        await edit(pack, "a", 0, seen)
+        await pack.shutdown()
+
+    anyio.run(edits)
+    assert not seen[-1]
+    assert (tmp_path / "a").read_text().startswith("LINE 0.\n")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import anyio
+from aish.packs.framework.server import open_packs
+
+root, first, step, lines = sys.argv[1], *map(int, sys.argv[2:])
+pack = open_packs(["edit"], Path(root))
+print("ready", flush=True)
+sys.stdin.readline()
+
+async def edits():
+    refused = 0
+    for number in range(first, lines, step):
+        arguments = {"path": "a", "old_text": f"line {number}.", "new_text": f"LINE {number}."}
+        while True:
+            result = await pack.call("file_edit", arguments)
+            error = result["structuredContent"].get("error")
+            if error is None:
+                break
+            assert error["code"] == "changed", error
+            refused += 1
+    return refused
+
+print("refused", anyio.run(edits))
+"""
+
+
+@pytest.mark.requirement("K17")
+def test_an_edit_is_never_lost_between_processes_but_refused(tmp_path: Path) -> None:
+    lines = 400
+    (tmp_path / "a").write_text(numbered(lines))
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    writers = [
+        subprocess.Popen(
+            [*command, str(first), "2", str(lines)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for first in range(2)
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    said = [writer.communicate(timeout=120)[0] for writer in writers]
+    assert all(each.startswith("refused ") for each in said), said
+    assert (tmp_path / "a").read_text() == numbered(lines).replace("line", "LINE")
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+
+
+EDITOR = """
+import os
+print("ready", flush=True)
+lost = 0
+for number in range(2_000):
+    with open("theirs.tmp", "w") as new:
+        new.write(f"theirs {number}.\\nline 0.\\n")
+    os.rename("theirs.tmp", "a")
+    # For a moment an edit of what was replaced may be seen.
+    for _ in range(2000):
+        with open("a") as now:
+            if now.read().startswith(f"theirs {number}."):
+                break
+    else:
+        lost += 1
+print("lost", lost, flush=True)
+"""
+
+
+@pytest.mark.requirement("K17")
+def test_what_another_program_puts_in_place_is_never_replaced_unseen(tmp_path: Path) -> None:
+    """The other program takes no lock: whatever it wrote is edited or left alone."""
+    (tmp_path / "a").write_text("theirs -1.\nline 0.\n")
+    pack = opened(tmp_path)
+    command = [sys.executable, "-I", "-S", "-c", EDITOR]
+
+    async def edits(editor: "subprocess.Popen[str]") -> set[str]:
+        seen = set()
+        arguments: JsonObject = {"path": "a", "old_text": "line 0.", "new_text": "mine 0."}
+        while editor.poll() is None:
+            seen.add(failure_of(await pack.call("file_edit", arguments)))
+        await pack.shutdown()
+        return seen
+
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as editor:
+        assert editor.stdout is not None
+        editor.stdout.readline()
+        seen = anyio.run(edits, editor)
+        assert editor.stdout.read() == "lost 0\n"
+    assert seen <= {"", "changed", "no_match"}
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
