@@ -28,7 +28,7 @@ from aish.packs.workspace.file_text import ROOM, SCAN_LIMIT, Lines, plain_text, 
 from aish.packs.workspace.folder_walk import Budget, Entry, list_folder, walk
 from aish.packs.workspace.text_search import Found, SearchScope, search_literal, search_regex
 from aish.packs.workspace.workspace import Workspace
-from aish.packs.workspace.write_lock import folder_locks, writing
+from aish.packs.workspace.write_lock import check_not_own, folder_locks, writing
 
 _REPLACES = Marks(read_only=False, destructive=True, idempotent=True, open_world=False)
 _REMOVES = Marks(read_only=False, destructive=True, idempotent=False, open_world=False)
@@ -121,6 +121,7 @@ async def dir_create(place: Workspace, path: str) -> Answer:
         place: The root, which no caller names.
         path: The folder, relative to the root folder.
     """
+    check_not_own(place, path)
     made = await in_thread(lambda: place.folder.make_folders(path))
     shown = for_line(path)
     text = f"made the folder `{shown}`" if made else f"the folder `{shown}` was there already"

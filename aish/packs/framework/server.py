@@ -64,8 +64,9 @@ def open_packs(
     *,
     allow_broad_root: bool = False,
     reaper: Reaper | None = None,
+    own_files: frozenset[Path] = frozenset(),
 ) -> Pack:
-    """The tools of the named packs, on `root`.
+    """The tools of the named packs, on `root`; none of them writes one of `own_files` (K19).
 
     Raises:
         UsageError: there is no such pack, what it needs is not installed, or the root is no
@@ -88,7 +89,7 @@ def open_packs(
         for old, new in OLDER_NAMES.items()
         if new in listed
     }
-    return Pack(listed | older, Workspace(Folder(resolved), resolved, reaper))
+    return Pack(listed | older, Workspace(Folder(resolved), resolved, reaper, own_files))
 
 
 def _check_installed(name: str) -> None:

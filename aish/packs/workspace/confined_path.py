@@ -123,9 +123,14 @@ def writable(path: str) -> tuple[str, ...]:
     if len(segments) > DEEPEST_PATH:
         raise PackError("bad_path", f"the path has more than {DEEPEST_PATH} folders in it")
     if is_protected(segments):
-        message = f"`{path}` is protected: no tool of ours writes, moves or removes it"
-        raise PackError("protected", message, path=path)
+        raise protected(path)
     return segments
+
+
+def protected(path: str) -> PackError:
+    """The same answer for everything that no tool changes, whether it exists or not."""
+    message = f"`{path}` is protected: no tool of ours writes, moves or removes it"
+    return PackError("protected", message, path=path)
 
 
 def shown(where: Where) -> str:

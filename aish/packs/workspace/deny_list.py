@@ -1,12 +1,13 @@
 """Files that no built-in tool shows, whatever the rules say (K5): one list, one check."""
 
-import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
-from aish.system.globs import matches_word
+from aish.system.globs import comparable_name, matches_word
 
 ANYWHERE = (
-    ".env*",
+    ".env",
+    ".env.*",
     "*.pem",
     "*_rsa",
     "*_dsa",
@@ -28,27 +29,41 @@ IN_GIT = ("config", "config.*", "credentials")
 _GIT_ELSEWHERE = ("git~1", "git~2")
 """What `.git` is also called on file systems with short names."""
 
+_MOST_NAMES = 4096
+
 
 def is_denied(segments: Sequence[str]) -> bool:
     """Whether a path, given by its segments below the root, must not be seen.
 
     Case and Unicode forms are ignored, because file systems differ in them.
     """
-    plain = [_plain(segment) for segment in segments]
-    if any(matches_word(glob, segment) for segment in plain for glob in ANYWHERE):
+    if any(map(is_denied_name, segments)):
         return True
-    in_git = any(segment.endswith(".git") for segment in plain[:-1])
-    return in_git and any(matches_word(glob, plain[-1]) for glob in IN_GIT)
+    return is_git(segments[:-1]) and is_denied_in_git(segments[-1])
+
+
+@lru_cache(_MOST_NAMES)
+def is_denied_name(name: str) -> bool:
+    """Whether a file or folder of this name must not be seen, wherever it is."""
+    plain = comparable_name(name)
+    return any(matches_word(glob, plain) for glob in ANYWHERE)
+
+
+def is_denied_in_git(name: str) -> bool:
+    """Whether a file of this name must not be seen anywhere below a git folder."""
+    plain = comparable_name(name)
+    return any(matches_word(glob, plain) for glob in IN_GIT)
+
+
+def is_git(folders: Sequence[str]) -> bool:
+    """Whether a path of folders leads into a git folder."""
+    return any(comparable_name(segment).endswith(".git") for segment in folders)
 
 
 def is_protected(segments: Sequence[str]) -> bool:
     """Whether a path must not be written, moved or removed: denied files, those of git and ours."""
-    plain = [_plain(segment) for segment in segments]
-    return is_denied(segments) or any(
-        segment.endswith(".git") or segment in _GIT_ELSEWHERE for segment in plain
+    return (
+        is_denied(segments)
+        or is_git(segments)
+        or any(comparable_name(segment) in _GIT_ELSEWHERE for segment in segments)
     )
-
-
-def _plain(segment: str) -> str:
-    # Windows and some servers ignore dots and spaces at the end of a name.
-    return unicodedata.normalize("NFKC", segment).casefold().rstrip(". ")

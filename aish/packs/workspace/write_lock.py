@@ -16,10 +16,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from pathlib import Path
 
 import anyio.to_thread
 
 from aish.packs.tool_results import PackError
+from aish.packs.workspace.confined_path import protected, writable
 from aish.packs.workspace.workspace import Workspace
 from aish.system.globs import comparable_name
 
@@ -45,11 +47,16 @@ async def writing(place: Workspace, *paths: str) -> AsyncGenerator[None]:
     """
 
     def identities() -> set[Identity]:
-        found = set()
+        found: dict[Identity, str] = {}
         for path in paths:
+            check_not_own(place, path)
             with place.folder.place_of(path) as (folder, name):
-                found.add(_identity(folder, name))
-        return found
+                found[_identity(folder, name)] = path
+        # The same file may have another path, by a mount or where case does not matter.
+        for own in place.own_files:
+            if own.name and (identity := _identity_of(own)) in found:
+                raise protected(found[identity])
+        return set(found)
 
     outer = _held.get()
     held: list[Identity] = []
@@ -68,6 +75,20 @@ async def writing(place: Workspace, *paths: str) -> AsyncGenerator[None]:
             _release(identity)
 
 
+def check_not_own(place: Workspace, path: str) -> None:
+    """Check that a path is no file that the run is made of (K19), whether it exists or not.
+
+    Raises:
+        PackError: it is one.
+    """
+    if not place.own_files:
+        return
+    wanted = [comparable_name(part) for part in (*place.root.parts, *writable(path))]
+    for own in place.own_files:
+        if [comparable_name(part) for part in own.parts] == wanted:
+            raise protected(path)
+
+
 def check_writing(folder: int, name: str) -> None:
     """Check that a file is only changed within `writing`: a mistake of ours, not of a caller."""
     if _identity(folder, name) not in _held.get():
@@ -77,6 +98,14 @@ def check_writing(folder: int, name: str) -> None:
 def _identity(folder: int, name: str) -> Identity:
     status = os.fstat(folder)
     return status.st_dev, status.st_ino, comparable_name(name)
+
+
+def _identity_of(path: Path) -> Identity | None:
+    try:
+        status = path.parent.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, comparable_name(path.name)
 
 
 async def _acquire(identity: Identity) -> None:

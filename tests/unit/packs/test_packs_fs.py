@@ -357,6 +357,8 @@ DENIED = (
     ".aish/journal",
     "\uff49d_rsa",
     ".env.",
+    ".e\u200dnv.production",
+    "cafe\u0301.pem",
     ".netrc ",
 )
 
@@ -389,7 +391,20 @@ def test_a_denied_file_looks_like_one_that_is_not_there(pack_scene: PackScene, p
 @pytest.mark.requirement("K5")
 @pytest.mark.parametrize(
     "path",
-    ["env", "a.env", "pem", "config", ".git/HEAD", ".gitignore", "rsa", "src/ssh/x", "netrc"],
+    [
+        "env",
+        "a.env",
+        "pem",
+        "config",
+        ".git/HEAD",
+        ".gitignore",
+        "rsa",
+        "src/ssh/x",
+        "netrc",
+        ".envrc",
+        ".environment",
+        "sub/.env-example",
+    ],
 )
 def test_files_with_harmless_names_are_not_denied(path: str) -> None:
     assert not is_denied(path.split("/"))

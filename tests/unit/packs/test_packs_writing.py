@@ -165,6 +165,37 @@ def test_no_spelling_of_our_folders_is_writable(segments: list[str]) -> None:
     assert is_protected(segments) is bool(set(segments) - {"a", "b"})
 
 
+@pytest.mark.requirement("K19")
+def test_no_tool_writes_what_the_run_is_made_of(tmp_path: Path) -> None:
+    root = tmp_path.resolve() / "root"
+    (root / "sub").mkdir(parents=True)
+    (tmp_path / "way").symlink_to("root")
+    own = [root / "pipeline.yaml", root / "sub" / "reply.json", root / "new" / "tape.jsonl"]
+    own[0].write_text("steps: []\n")
+    own[1].write_text("{}\n")
+    pack = open_packs(["fs", "edit"], tmp_path / "way", own_files=frozenset(own))
+    scene = PackScene(root, pack)
+    scene.put("free", "x")
+    for path in ("pipeline.yaml", "./Pipeline.YAML", "sub//reply.json", "new/tape.jsonl"):
+        attempts: list[tuple[str, JsonObject]] = [
+            ("file_write", {"content": "x"}),
+            ("file_delete", {}),
+            ("file_rename", {"new_path": "elsewhere"}),
+            ("file_edit", {"old_text": "s", "new_text": "t"}),
+            ("file_set_lines", {"start_line": 1, "end_line": 1, "content": ""}),
+            ("dir_create", {}),
+        ]
+        for tool, more in attempts:
+            assert scene.code(tool, path=path, **more) == "protected", (tool, path)
+        assert scene.code("file_rename", path="free", new_path=path, overwrite=True) == "protected"
+    inner = PackScene(root / "sub", open_packs(["fs"], root / "sub", own_files=frozenset(own)))
+    assert inner.code("file_delete", path="reply.json") == "protected"
+    assert scene.text("file_read", path="pipeline.yaml") == "steps: []\n"
+    assert scene.names() == ["free", "pipeline.yaml", "sub"]
+    for each in (pack, inner.pack):
+        anyio.run(each.shutdown)
+
+
 @pytest.mark.requirement("K4", "K6", "X1")
 def test_nothing_is_written_through_a_link(pack_scene: PackScene) -> None:
     outside = pack_scene.root.parent / "outside"
