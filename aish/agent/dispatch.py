@@ -22,6 +22,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Progress, Sampler
 from aish.core.text import safe_utf8
 from aish.core.tools import Media, ResultKind, Tool, ToolResult
+from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.system.process.child import CUT_OFF, CommandResult
 from aish.system.schema.check import spell_path
@@ -87,6 +88,7 @@ async def propose(
             verdict=decision.verdict,
             rule=decision.rule,
             definition=decision.definition,
+            level=decision_level(runtime.gate.policy, tool, decision.verdict),
         )
     )
     if decision.allowed:

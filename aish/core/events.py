@@ -26,6 +26,8 @@ StepStatus = Literal["ok", "failed", "skipped", "denied", "budget"]
 StepKind = Literal["prompt", "call", "run", "pipeline"]
 Verdict = Literal["auto", "ask-yes", "ask-no", "deny", "staged"]
 Level = Literal["info", "warning", "error"]
+DecisionLevel = Literal["info", "security"]
+"""`info`: an approved call of a tool that our own marks or rules call read-only (K18)."""
 AnnotationLevel = Literal["error", "warning", "notice"]
 TurnPurpose = Literal["answer", "summary", "sampling", "judge"]
 """What a model is asked for: the step's own turn, old rounds in short (L19), a server's request
@@ -308,6 +310,7 @@ class RunStarted:
 
     `fingerprint` has a short hash of each part that must be unchanged when the run is resumed (B3).
     `applies` is the run whose staged calls this one executes (B16): it cannot be resumed.
+    `uid` and `user` are who runs it: the login name by the user database, if it has one (K18).
     """
 
     aish: str
@@ -325,6 +328,8 @@ class RunStarted:
     shard: Shard | None = None
     cassette: CassetteInfo | None = None
     applies: str | None = None
+    uid: int | None = None
+    user: str | None = None
     place: Place = NOWHERE
 
 
@@ -452,6 +457,7 @@ class ToolDecided:
     """Written before the call (P7). `rule` is the rule's text, or who decided.
 
     `definition` is the hash of the server's definition of a tool whose call is staged (B16).
+    `level` is `security` for every call but an approved one that only reads (K18).
     """
 
     place: Place
@@ -463,6 +469,7 @@ class ToolDecided:
     verdict: Verdict
     rule: str
     definition: str | None = None
+    level: DecisionLevel = "security"
 
 
 @frozen

@@ -49,8 +49,9 @@ class Tool:
 
     `wire` is the name that models see (`alias__name`, or a shortened form with a hash suffix
     where that is not legal). `input_schema` is the server's, unchanged (L2). `parallel` is true
-    where a pack marks the tool as safe to run beside others (L16). `unlisted` tools can be called
-    and are not shown to models. `older_of` is the tool's own name where this one is an older name
+    where a pack marks the tool as safe to run beside others (L16). `own` is true for tools of our
+    packs, whose annotations are facts and not claims. `unlisted` tools can be called and are not
+    shown to models. `older_of` is the tool's own name where this one is an older name
     of it (K2), and empty otherwise.
     """
 
@@ -64,12 +65,18 @@ class Tool:
     unlisted: bool = False
     trusted: bool = False
     older_of: str = ""
+    own: bool = False
 
     @property
     def names(self) -> tuple[ToolName, ...]:
         """Every name that rules may use for it, its own last."""
         own = (ToolName(self.name.server, self.older_of),) if self.older_of else ()
         return (self.name, *own)
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether it is read-only by the mark of a pack, or of a server that the file trusts."""
+        return (self.own or self.trusted) and self.annotations.read_only is True
 
 
 @frozen

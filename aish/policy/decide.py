@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from aish.core.events import DecisionLevel, Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import PolicyTest, RuleEntry
@@ -27,6 +28,15 @@ from aish.policy.rules import (
 )
 
 RulingVerdict = Literal["auto", "ask", "deny", "staged"]
+
+
+def decision_level(policy: Policy, tool: Tool, verdict: Verdict) -> DecisionLevel:
+    """`info` for approved calls of tools that only read, else `security` (K18).
+
+    Our own marks and rules count, and what a trusted server says; not the claims of any other.
+    """
+    approved = verdict in {"auto", "ask-yes"}
+    return "info" if approved and (tool.only_reads or policy.is_parallel(tool)) else "security"
 
 
 @frozen

@@ -3,20 +3,29 @@
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
+from enum import StrEnum
 from typing import Annotated
 
 from aish.cli.options import Argument, Option, PastRunDirOption, Report, ReportOption, VerboseOption
 from aish.cli.printer import folded, print_text, write_text
 from aish.core.errors import UsageError, did_you_mean
-from aish.core.events import RunFinished, TurnFinished, TurnPurpose, TurnStarted
+from aish.core.events import (
+    DecisionLevel,
+    RunFinished,
+    ToolDecided,
+    TurnFinished,
+    TurnPurpose,
+    TurnStarted,
+    rfc3339,
+)
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import backticked, counted
 from aish.core.text import for_ci_log, for_line
 from aish.engine.run_folder import kept_file
 from aish.features.history.messages import Answered, RequestFilter, requests
 from aish.features.history.run_store import RunStore, find_run, open_stores
-from aish.features.history.summary import events, open_past
-from aish.journal.history import Request
+from aish.features.history.summary import calls_of_level, events, open_past
+from aish.journal.history import Call, Request
 from aish.output.formats.plain import Plain
 from aish.output.items.results import open_items_file
 from aish.output.result import Fold, result_pieces
@@ -27,6 +36,13 @@ _PURPOSES: Mapping[TurnPurpose, str] = {
     "sampling": "for a server, in turn",
     "judge": "judge, turn",
 }
+
+
+class CallLevel(StrEnum):
+    """The levels of tool calls, as the command line names them."""
+
+    INFO = "info"
+    SECURITY = "security"
 
 
 def command(
@@ -49,11 +65,19 @@ def command(
     item: Annotated[
         str | None, Option("--item", metavar="KEY", help="Only messages of this item.")
     ] = None,
+    level: Annotated[
+        CallLevel | None,
+        Option(
+            "--level",
+            help="List the tool calls of this level: `info` are approved calls of read-only tools,"
+            " `security` all others.",
+        ),
+    ] = None,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Print the log, the result or the messages of a past run, from its journal.
+    """Print the log, the result, the messages or the tool calls of a past run, from its journal.
 
     Example: aish runs show latest --step review --messages
     """
@@ -61,9 +85,13 @@ def command(
     if not messages and (step is not None or item is not None):
         named = "--step" if step is not None else "--item"
         raise UsageError(f"`{named}` chooses messages", hint="add `--messages`")
+    if messages and level is not None:
+        raise UsageError("`--level` lists tool calls, `--messages` requests to models: give one")
     with ExitStack() as stack:
         store, found = find_run(open_stores(run_dir, stack), id)
-        if messages:
+        if level is not None:
+            _print_calls(store, found, level.value, format_, stack)
+        elif messages:
             _print_messages(store, found, RequestFilter(step, item), format_, stack)
         elif format_ is Report.JSON:
             _print_result(store, found, stack)
@@ -121,6 +149,54 @@ def _print_messages(
     print_text("\n".join(_request_lines(*first)))
     for one in found:
         print_text("\n".join(("", *_request_lines(*one))))
+
+
+def _print_calls(
+    store: RunStore, id: str, level: DecisionLevel, format_: Report, stack: ExitStack
+) -> None:
+    """The calls of one level, as they ended; those without an end come last (K18)."""
+    found = calls_of_level(events(open_past(store, id, stack).reading), level)
+    if format_ is Report.JSON:
+        separator = f'{{"v":1,"run":{json_text(id)},"level":{json_text(level)},"calls":['
+        for call, decided in found:
+            write_text(f"{separator}{json_text(_call_object(call, decided))}")
+            separator = ","
+        write_text("]}\n" if separator == "," else f"{separator}]}}\n")
+        return
+    empty = True
+    for call, decided in found:
+        empty = False
+        print_text("\n".join(_decision_lines(call, decided)))
+    if empty:
+        print_text(f"no tool calls of level `{level}`")
+
+
+def _call_object(call: Call, decided: ToolDecided) -> JsonObject:
+    ended = call.finished
+    return {
+        "seq": call.seq,
+        "time": rfc3339(call.began),
+        "step": call.place.step,
+        "item": call.place.item,
+        "turn": call.place.turn,
+        "call": call.place.call,
+        "tool": decided.tool,
+        "arguments": decided.arguments,
+        "verdict": decided.verdict,
+        "rule": decided.rule,
+        "digest": decided.digest,
+        "kind": None if ended is None else ended.kind,
+        "seconds": None if ended is None else ended.seconds,
+    }
+
+
+def _decision_lines(call: Call, decided: ToolDecided) -> Iterator[str]:
+    step, item = str(call.place.step), call.place.item
+    place = step if item is None else f"{step} · {item}"
+    said = f"{rfc3339(call.began)} {place}: {decided.tool} {json_text(decided.arguments)}"
+    yield for_ci_log(for_line(said))
+    end = "no end" if call.finished is None else call.finished.kind
+    yield for_ci_log(f"  {decided.verdict} ({for_line(decided.rule)}): {end}")
 
 
 def _nothing_sent(store: RunStore, id: str, wanted: RequestFilter) -> UsageError:

@@ -5,6 +5,8 @@
 Also the number of units of work, plain steps and items, in flight at the same time (F3).
 """
 
+import os
+import pwd
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, fields, replace
@@ -104,7 +106,18 @@ def run_started(
         fingerprint={} if environment.folder.path is None else fingerprint(plan, options),
         shard=options.shard,
         cassette=None if environment.recorder is None else environment.recorder.info,
+        uid=os.getuid(),
+        user=_login_name(),
     )
+
+
+def _login_name() -> str | None:
+    """The user's name in the user database; variables such as `USER` can say anything (K18)."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        # A container may run as a number that no user has.
+        return None
 
 
 def _models(plan: Plan, prefix: str = "") -> Iterator[ModelInfo]:

@@ -178,7 +178,9 @@ def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
         entry = pipeline.servers[alias]
         pins = lock.servers[alias]
         for name, own in names_of(entry, pins).items():
-            tool = locked_tool(ToolName(alias, name), pins.tools[own], trusted=entry.trust)
+            tool = locked_tool(
+                ToolName(alias, name), pins.tools[own], trusted=entry.trust, own=bool(entry.pack)
+            )
             if tool is not None:
                 older = own if own != name else ""
                 found[tool.name] = replace(tool, unlisted=bool(older), older_of=older)

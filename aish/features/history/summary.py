@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import Literal
 
 from aish.core.errors import UsageError
-from aish.core.events import RunFinished, RunStarted, Stamped, StepFinished
+from aish.core.events import (
+    DecisionLevel,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    ToolDecided,
+)
 from aish.core.frozen import frozen
 from aish.features.history.run_store import JOURNAL, RunStore, newest_first
+from aish.journal.history import Call, ended
 from aish.journal.reader import JournalReading, event_of
 from aish.journal.writer import JournalError
 from aish.system.file_lock import is_written, writer
@@ -123,6 +131,15 @@ def events(reading: JournalReading) -> Iterator[Stamped]:
             yield event
 
 
+def calls_of_level(
+    stream: Iterator[Stamped], level: DecisionLevel
+) -> Iterator[tuple[Call, ToolDecided]]:
+    """The decided calls of one level, in order of their ends; those without an end come last."""
+    for one in ended(stream):
+        if isinstance(one, Call) and one.decided is not None and one.decided.level == level:
+            yield one, one.decided
+
+
 def _fold(stream: Iterator[Stamped]) -> tuple[str | None, int, RunFinished | None]:
     """Pipeline, steps that were not skipped, and end; a run that was resumed has no end yet.
 
@@ -139,8 +156,8 @@ def _fold(stream: Iterator[Stamped]) -> tuple[str | None, int, RunFinished | Non
                 begun = stamped.time
             case StepFinished(status=status, place=place) if status != "skipped":
                 steps.add(place.step)
-            case RunFinished() as ended:
-                finished = replace(ended, seconds=earlier + ended.seconds)
+            case RunFinished() as end:
+                finished = replace(end, seconds=earlier + end.seconds)
             case _:
                 pass
         last = stamped.time

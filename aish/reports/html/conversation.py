@@ -239,6 +239,7 @@ def _verdict(call: Call) -> Iterator[Markup]:
         return
     refused = decided.verdict in REFUSED
     yield tag("span", decided.verdict, class_=f"chip {'denied' if refused else 'plain'}")
+    yield tag("span", decided.level, class_="chip plain")
     yield tag("span", f"by {decided.rule}", class_="facts")
 
 

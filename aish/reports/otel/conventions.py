@@ -60,6 +60,7 @@ SERVER = "aish.server"
 SERVER_KIND = "aish.server.transport"
 TOOL = "aish.tool"
 VERDICT = "aish.tool.verdict"
+LEVEL = "aish.tool.level"
 RULE = "aish.tool.rule"
 KIND = "aish.tool.result"
 

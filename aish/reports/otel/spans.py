@@ -189,6 +189,7 @@ def decided_facts(event: ToolDecided, server: ServerInfo | None, *, content: boo
             conventions.MCP_METHOD: conventions.TOOLS_CALL if network else None,
             conventions.TRANSPORT: network,
             conventions.VERDICT: event.verdict,
+            conventions.LEVEL: event.level,
             conventions.RULE: event.rule,
             conventions.ARGUMENTS: json_text(event.arguments) if content else None,
         }
