@@ -16,7 +16,8 @@ import socket
 import ssl
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from ipaddress import ip_address
@@ -33,6 +34,7 @@ MAX_HEAD: Final = 100 * 1024
 _MAX_TRAILERS: Final = 16 * 1024
 _MOST_WAITING: Final = 256 * 1024
 _NEXT_ADDRESS_SECONDS: Final = 0.25
+_ONE_OF_SEVERAL_SECONDS: Final = 2.0
 _PORTS: Final = {"http": 80, "https": 443}
 
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -48,6 +50,8 @@ _CHUNK: Final = lazy_pattern(rb"([0-9A-Fa-f]{1,20})[ \t]*(?:;[^\r\n]*)?\r\n")
 _CHUNK_CUT: Final = lazy_pattern(rb"(?:[0-9A-Fa-f]{1,20}[ \t]*(?:;[^\r\n]*)?\r?)?")
 
 Pairs = list[tuple[bytes, bytes]]
+Addresses = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses, as numbers, that a connection to this host and port may go to."""
 
 
 @cache
@@ -320,11 +324,11 @@ class Connection(asyncio.Protocol):
         if exc is not None:
             self._failure = self._failure or httpx.ReadError("")
             self._failure.__cause__ = exc
-        elif self._framing is not None and not self._framing.over:
+        elif self._failure is None and self._framing is not None and not self._framing.over:
             try:
                 self._framing.close()
             except httpx.RemoteProtocolError as error:
-                self._failure = self._failure or error
+                self._failure = error
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
 
@@ -479,6 +483,26 @@ class Connection(asyncio.Protocol):
             self._arrived = None
 
 
+class CappedConnection(Connection):
+    """A connection that receives no more than so many bytes: heads, chunk lines and all."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def data_received(self, data: bytes) -> None:
+        """Data was received, too much of it perhaps."""
+        self._most -= len(data)
+        if self._most < 0:
+            self._fail(TooManyBytesError("the answer is too large"))
+        else:
+            super().data_received(data)
+
+
+class TooManyBytesError(httpx.RemoteProtocolError):
+    """More was sent than the transport receives."""
+
+
 class _Body(httpx.AsyncByteStream):
     """The body of a response; releases its connection at the end."""
 
@@ -512,11 +536,25 @@ class DirectTransport(httpx.AsyncBaseTransport):
     With the request extension `chunks_apart`, each chunk of the response is a piece of its own.
     Of the request's `timeout`, `connect` and `read` are used: a request is written at once, and
     how long it waits for a free connection is up to the caller.
+
+    With `addresses` a connection goes to one of these and nowhere else: it looks up, checks and
+    raises for what is refused, and nothing is looked up again. `most_bytes` is what a connection
+    receives in its life.
     """
 
-    def __init__(self, *, verify: bool, most: int, kept_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        verify: bool | ssl.SSLContext,
+        most: int,
+        kept_seconds: float,
+        addresses: Addresses | None = None,
+        most_bytes: int | None = None,
+    ) -> None:
         self._verify = verify
         self._kept_seconds = kept_seconds
+        self._addresses = addresses
+        self._most_bytes = most_bytes
         self._room = asyncio.Semaphore(most)
         self._open: set[Connection] = set()
         self._idle: list[Connection] = []
@@ -582,13 +620,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
         seconds = request.extensions.get("timeout", {}).get("connect")
         try:
             with anyio.fail_after(seconds):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    Connection,
-                    host,
-                    port,
-                    ssl=tls_context(verify=self._verify) if scheme == "https" else None,
-                    happy_eyeballs_delay=None if _is_address(host) else _NEXT_ADDRESS_SECONDS,
-                )
+                connection = await self._opened(scheme, host, port)
         except TimeoutError as error:
             raise httpx.ConnectTimeout("") from error
         except (ssl.SSLError, OSError, UnicodeError) as error:
@@ -597,12 +629,45 @@ class DirectTransport(httpx.AsyncBaseTransport):
         self._open.add(connection)
         return connection
 
+    async def _opened(self, scheme: str, host: str, port: int) -> Connection:
+        """A connection to a host: to the first of its addresses that answers."""
+        tls = self._tls() if scheme == "https" else None
+        if self._addresses is None:
+            return await self._opened_at(host, port, tls, host)
+        *others, last = await self._addresses(host, port)
+        for address in others:
+            with suppress(OSError), anyio.move_on_after(_ONE_OF_SEVERAL_SECONDS):
+                return await self._opened_at(address, port, tls, host)
+        return await self._opened_at(last, port, tls, host)
+
+    async def _opened_at(
+        self, place: str, port: int, tls: ssl.SSLContext | None, host: str
+    ) -> Connection:
+        """A connection to a name or an address; a certificate has to be for `host`."""
+        _, connection = await asyncio.get_running_loop().create_connection(
+            self._made,
+            place,
+            port,
+            ssl=tls,
+            server_hostname=None if tls is None else host,
+            happy_eyeballs_delay=None if is_address(place) else _NEXT_ADDRESS_SECONDS,
+        )
+        return connection
+
+    def _made(self) -> Connection:
+        return Connection() if self._most_bytes is None else CappedConnection(self._most_bytes)
+
+    def _tls(self) -> ssl.SSLContext:
+        verify = self._verify
+        return verify if isinstance(verify, ssl.SSLContext) else tls_context(verify=verify)
+
 
 def _origin(url: httpx.URL) -> tuple[str, str, int]:
     return url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS.get(url.scheme, 0)
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Whether a host is an address and not a name."""
     try:
         ip_address(host)
     except ValueError:

@@ -1,0 +1,482 @@
+"""GET requests for addresses that others name, to public hosts only (K43, K44, X5, X6).
+
+Names are looked up here, and all their addresses are checked before one of them is connected to:
+what a name means later does not matter. The same for every redirect. Nothing is read from the
+environment: no proxy, no `.netrc`; and no cookie is kept.
+
+A caller gets the bytes of a body, decompressed. What they mean is for it to say.
+"""
+
+import asyncio
+import socket
+import ssl
+import zlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from http import HTTPStatus
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final, Literal
+
+import anyio
+import httpx
+
+from aish import __version__
+from aish.core.frozen import frozen
+from aish.core.patterns import lazy_pattern
+from aish.core.phrases import shorten
+from aish.core.text import for_line
+from aish.net.http import DirectTransport, TooManyBytesError, is_address, unknown_host
+from aish.system.globs import matches_word
+
+SECONDS: Final = 15.0
+"""For all of a request: look-ups, redirects, and the last byte of the body."""
+MAX_REDIRECTS: Final = 5
+MAX_SENT: Final = 5 * 1024 * 1024
+"""Bytes that a server sends in answer to one request."""
+MAX_DECODED: Final = 10 * 1024 * 1024
+_STEP: Final = 64 * 1024
+_MOST_CONNECTIONS: Final = 16
+_LONGEST_URL: Final = 8_192
+_SHOWN: Final = 200
+_PORTS: Final = {"http": 80, "https": 443}
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_FIRST_ERROR: Final = 300
+_LAST_PORT: Final = 65_535
+_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
+_HOST: Final = lazy_pattern(r"[a-z0-9_](?:[a-z0-9_.-]{0,251}[a-z0-9_])?")
+_MOST_MEMBERS: Final = 100
+_DIGITS: Final = 20
+
+# As of IANA's registries of special-purpose addresses; independent of the version of Python, whose
+# `is_global` is asked too. 168.63.129.16 is the host of a virtual machine of Azure.
+_NOT_PUBLIC_4: Final = tuple(
+    ip_network(network)
+    for network in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32"),
+        *("169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24"),
+        *("192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
+    )
+)
+_PUBLIC_6: Final = ip_network("2000::/3")
+_NOT_PUBLIC_6: Final = tuple(
+    ip_network(network) for network in ("2001::/23", "2001:db8::/32", "3fff::/20")
+)
+_NAT64: Final = ip_network("64:ff9b::/96")
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host, as numbers; an `OSError` if there are none."""
+Wanted = Callable[[str], bool]
+RequestErrorCode = Literal[
+    "bad_arguments", "blocked", "unavailable", "timeout", "too_large", "unsupported"
+]
+
+
+class GuardedRequestError(Exception):
+    """A request without an answer; `code` says what kind of reason it has."""
+
+    def __init__(self, code: RequestErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code: RequestErrorCode = code
+        self.message = message
+
+
+class BlockedAddressError(httpx.ConnectError):
+    """A host has an address that is not public."""
+
+
+@frozen
+class Fetched:
+    """An answer; `reason` is ours. `body` is decompressed, and empty where `status` is an error."""
+
+    url: str
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@frozen
+class Destination:
+    """A host, in lower case and without a final dot, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def destination_of(text: str) -> Destination:
+    """What an entry `host:port` of `allow` names.
+
+    Raises:
+        ValueError: it is no host with a port.
+    """
+    try:
+        url = _parsed(f"http://{text}/")
+    except GuardedRequestError as error:
+        raise ValueError(error.message) from error
+    # A URL does not keep the usual port of its scheme.
+    if url.raw_path != b"/" or (url.port is None and not text.endswith(":80")):
+        raise ValueError("it is not a host and a port")
+    return _destination(url)
+
+
+def is_public(address: str) -> bool:
+    """Whether an address, as numbers, is one of the public internet.
+
+    What carries an IPv4 address to a translator or relay (mapped, NAT64, 6to4) is judged by that.
+    """
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, IPv4Address):
+        return found.is_global and not any(found in network for network in _NOT_PUBLIC_4)
+    inner = _carried(found)
+    if inner is not None:
+        return is_public(str(inner))
+    return (
+        found.is_global
+        and found.scope_id is None
+        and found in _PUBLIC_6
+        and not any(found in network for network in _NOT_PUBLIC_6)
+    )
+
+
+def _carried(address: IPv6Address) -> IPv4Address | None:
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
+
+
+async def system_addresses(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host, as the system looks them up."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+class GuardedClient:
+    """Asks for public pages, and for what its options name.
+
+    `allow` are destinations that may be connected to whatever their address is, `hosts` globs of
+    the hosts that may be asked for, all if there are none: both have to permit a request (K43).
+    `resolve` and `tls` are the look-up and the certificates to be used instead of the system's.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow: Collection[Destination] = (),
+        hosts: Sequence[str] = (),
+        resolve: Resolve = system_addresses,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._allow = frozenset(allow)
+        self._hosts = tuple(host.lower().rstrip(".") for host in hosts)
+        self._resolve = resolve
+        self._transport = DirectTransport(
+            verify=True if tls is None else tls,
+            most=_MOST_CONNECTIONS,
+            kept_seconds=0,
+            addresses=self._addresses,
+            most_bytes=MAX_SENT,
+        )
+
+    async def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        seconds: float = SECONDS,
+        is_wanted: Wanted | None = None,
+        same_origin: bool = False,
+    ) -> Fetched:
+        """The answer to a GET request, after redirects, of the same origin only if so wanted.
+
+        `is_wanted` decides by the header `Content-Type`, empty where it is missing, whether the
+        body of a successful answer is read.
+
+        Raises:
+            GuardedRequestError: it is refused, or there is no usable answer.
+        """
+        first = _parsed(url)
+        try:
+            with anyio.fail_after(seconds):
+                return await self._followed(first, headers, is_wanted, same_origin=same_origin)
+        except TimeoutError as error:
+            message = f"no complete answer from `{_origin(first)}` within {seconds:g} seconds"
+            raise GuardedRequestError("timeout", message) from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._transport.aclose()
+
+    async def _followed(
+        self,
+        first: httpx.URL,
+        headers: Mapping[str, str],
+        is_wanted: Wanted | None,
+        *,
+        same_origin: bool,
+    ) -> Fetched:
+        target = first
+        for _ in range(MAX_REDIRECTS + 1):
+            self._check(target)
+            found = await self._once(target, headers, is_wanted)
+            if isinstance(found, Fetched):
+                return found
+            target = found
+            if same_origin and _origin(target) != _origin(first):
+                message = f"`{_origin(first)}` redirects to another origin"
+                raise GuardedRequestError("unavailable", message)
+        raise GuardedRequestError("unavailable", f"more than {MAX_REDIRECTS} redirects")
+
+    def _check(self, url: httpx.URL) -> None:
+        """Check what can be checked without a look-up.
+
+        Raises:
+            GuardedRequestError: the host or the port is not permitted.
+        """
+        wanted = _destination(url)
+        if self._hosts and not any(matches_word(glob, wanted.host) for glob in self._hosts):
+            message = f"the host `{_shown(wanted.host)}` is not one of the permitted `hosts`"
+            raise GuardedRequestError("blocked", message)
+        if wanted.port not in _PORTS.values() and wanted not in self._allow:
+            message = f"port {wanted.port} is blocked: 80 and 443 are permitted{_otherwise(wanted)}"
+            raise GuardedRequestError("blocked", message)
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        """The addresses of a host, all of them checked (K43)."""
+        wanted = Destination(host, port)
+        found = await self._resolve(host, port)
+        if not found:
+            raise OSError("no address")
+        if wanted not in self._allow and not all(map(is_public, found)):
+            message = f"`{_shown(host)}` has an address that is not public{_otherwise(wanted)}"
+            raise BlockedAddressError(message)
+        return found
+
+    async def _once(
+        self, url: httpx.URL, headers: Mapping[str, str], is_wanted: Wanted | None
+    ) -> Fetched | httpx.URL:
+        """The answer of one server, or where it redirects to."""
+        request = httpx.Request("GET", url, headers={**_HEADERS, **headers})
+        try:
+            response = await self._transport.handle_async_request(request)
+            async with aclosing(response):
+                status, location = response.status_code, response.headers.get("location")
+                if status in _REDIRECTS and location is not None:
+                    return _joined(url, location)
+                body = await _body(response, is_wanted) if status < _FIRST_ERROR else b""
+        except httpx.TransportError as error:
+            raise _failure(error, url) from error
+        return Fetched(str(url), status, _PHRASES.get(status, ""), dict(response.headers), body)
+
+
+_HEADERS: Final = {
+    "user-agent": f"Mozilla/5.0 (compatible; aish/{__version__})",
+    "accept-encoding": "gzip, deflate",
+    "accept-language": "en, *;q=0.5",
+    # A connection is of no use to the reader of a single page once it is read.
+    "connection": "close",
+}
+
+
+def _parsed(text: str) -> httpx.URL:
+    """The URL, with its host in the one form that is looked up, compared and asked for.
+
+    Raises:
+        GuardedRequestError: it is no URL, or has a scheme or a user that is not permitted.
+    """
+    if len(text) > _LONGEST_URL:
+        raise GuardedRequestError("bad_arguments", f"the URL is longer than {_LONGEST_URL:,}")
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+        raise GuardedRequestError("bad_arguments", "the URL is not valid") from error
+    if not url.scheme or (url.scheme in _PORTS and not url.raw_host):
+        message = "the URL does not begin with `https://` or `http://` and a host"
+        raise GuardedRequestError("bad_arguments", message)
+    if url.scheme not in _PORTS:
+        message = f"`{_shown(url.scheme)}:` is blocked: only `http:` and `https:` are permitted"
+        raise GuardedRequestError("blocked", message)
+    if url.userinfo:
+        raise GuardedRequestError("blocked", "a URL with a user or a password is blocked")
+    host = url.raw_host.decode("ascii", "replace").lower().rstrip(".")
+    port = 1 if url.port is None else url.port
+    if not (_HOST.fullmatch(host) or is_address(host)) or not 0 < port <= _LAST_PORT:
+        raise GuardedRequestError("bad_arguments", "the host or the port of the URL is not valid")
+    return url.copy_with(host=host, fragment=None)
+
+
+def _joined(url: httpx.URL, location: str) -> httpx.URL:
+    """Where a redirect goes to.
+
+    Raises:
+        GuardedRequestError: that is no URL, or has what none may have.
+    """
+    try:
+        return _parsed(str(url.join(location)))
+    except (httpx.InvalidURL, UnicodeError, ValueError, GuardedRequestError) as error:
+        if isinstance(error, GuardedRequestError) and error.code == "blocked":
+            raise
+        message = f"`{_origin(url)}` redirects to an invalid address"
+        raise GuardedRequestError("unavailable", message) from error
+
+
+def _destination(url: httpx.URL) -> Destination:
+    return Destination(url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme])
+
+
+def _origin(url: httpx.URL) -> str:
+    return f"{url.scheme}://{_shown(str(_destination(url)))}"
+
+
+def _otherwise(wanted: Destination) -> str:
+    return f' (the option `allow: ["{_shown(str(wanted))}"]` permits it)'
+
+
+def _shown(text: str) -> str:
+    return shorten(for_line(text), _SHOWN)
+
+
+def _failure(error: httpx.TransportError, url: httpx.URL) -> GuardedRequestError:
+    """The failure in words of ours: what a server sends could be meant for a model."""
+    origin = _origin(url)
+    if isinstance(error, BlockedAddressError):
+        return GuardedRequestError("blocked", str(error))
+    if isinstance(error, TooManyBytesError):
+        return _too_large(MAX_SENT)
+    if isinstance(error, httpx.LocalProtocolError):
+        return GuardedRequestError("bad_arguments", "the URL has a character that is not legal")
+    if isinstance(error, httpx.RemoteProtocolError):
+        message = f"the answer of `{origin}` is incomplete or not valid HTTP"
+        return GuardedRequestError("unavailable", message)
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+        why = unknown_host(error, origin) or _why(error)
+        return GuardedRequestError("unavailable", f"cannot connect to `{origin}`: {why}")
+    return GuardedRequestError("unavailable", f"the connection to `{origin}` was lost")
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid: {error.__cause__.verify_message}"
+    return "TLS failed" if isinstance(error.__cause__, ssl.SSLError) else "no connection"
+
+
+def _too_large(limit: int) -> GuardedRequestError:
+    return GuardedRequestError("too_large", f"the answer is larger than {limit // 2**20} MiB")
+
+
+async def _body(response: httpx.Response, is_wanted: Wanted | None) -> bytes:
+    """The body, decompressed.
+
+    Raises:
+        GuardedRequestError: it is too large, of a type that is not wanted, or compressed in a way
+            that was not offered.
+        httpx.TransportError: the connection failed.
+    """
+    kind = response.headers.get("content-type", "")
+    if is_wanted is not None and not is_wanted(kind):
+        message = f"the content type `{_shown(kind)}` is not supported"
+        raise GuardedRequestError("unsupported", message)
+    said = response.headers.get("content-length", "")
+    if said.isdecimal() and int(said[:_DIGITS]) > MAX_SENT:
+        raise _too_large(MAX_SENT)
+    coding = response.headers.get("content-encoding", "").strip().lower()
+    decode = _DECODERS.get(coding)
+    if decode is None:
+        message = f"the compression `{_shown(coding)}` is not supported"
+        raise GuardedRequestError("unsupported", message)
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    decoder = decode()
+    try:
+        pieces = [decoder.feed(piece) async for piece in response.stream]
+        decoder.end()
+    except zlib.error as error:
+        message = f"the answer is not valid {coding}, or incomplete"
+        raise GuardedRequestError("unavailable", message) from error
+    return b"".join(pieces)
+
+
+class _Plain:
+    """A body as it is: what a connection receives is limited already."""
+
+    def feed(self, data: bytes) -> bytes:  # ruff: ignore[no-self-use] - as `_Inflated`
+        """The same."""
+        return data
+
+    def end(self) -> None:
+        """Nothing is left."""
+
+
+class _Inflated:
+    """A compressed body, in steps of bounded size (K44)."""
+
+    def __init__(self, *, is_gzip: bool) -> None:
+        self._is_gzip = is_gzip
+        self._stream = zlib.decompressobj(_GZIP) if is_gzip else None
+        self._start = b""
+        self._is_empty = True
+        self._left = MAX_DECODED
+        self._members = 1
+
+    def feed(self, data: bytes) -> bytes:
+        """What these bytes bring.
+
+        Raises:
+            GuardedRequestError: it is too much.
+            zlib.error: they are not valid.
+        """
+        self._is_empty = self._is_empty and not data
+        if self._stream is None:
+            self._start += data
+            if len(self._start) < 2:  # ruff: ignore[magic-value-comparison] - the bytes of a header
+                return b""
+            # `deflate` is either what its name says or zlib's format, which it should be.
+            is_zlib = self._start[0] & 15 == zlib.DEFLATED and not (
+                int.from_bytes(self._start[:2]) % 31
+            )
+            self._stream = zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS)
+            data = self._start
+        pieces: list[bytes] = []
+        while True:
+            piece = self._stream.decompress(data, _STEP)
+            pieces.append(piece)
+            self._left -= len(piece)
+            if self._left < 0:
+                raise _too_large(MAX_DECODED)
+            if self._stream.eof:
+                data = self._stream.unused_data
+                if not (self._is_gzip and data.startswith(b"\x1f")):
+                    break
+                self._members += 1
+                if self._members > _MOST_MEMBERS:
+                    raise zlib.error("too many members")
+                self._stream = zlib.decompressobj(_GZIP)
+            else:
+                data = self._stream.unconsumed_tail
+                if not data and len(piece) < _STEP:
+                    break
+        return b"".join(pieces)
+
+    def end(self) -> None:
+        """The body has ended.
+
+        Raises:
+            zlib.error: it was incomplete.
+        """
+        if not self._is_empty and not (self._stream is not None and self._stream.eof):
+            raise zlib.error("incomplete")
+
+
+_GZIP: Final = zlib.MAX_WBITS | 16
+_DECODERS: Final[Mapping[str, Callable[[], _Plain | _Inflated]]] = {
+    "": _Plain,
+    "identity": _Plain,
+    "gzip": partial(_Inflated, is_gzip=True),
+    "x-gzip": partial(_Inflated, is_gzip=True),
+    "deflate": partial(_Inflated, is_gzip=False),
+}
