@@ -900,9 +900,16 @@ def _id(table: Table) -> str:
 
 
 def decode(
-    root: MappingNode, path: Path, overrides: Sequence[str], problems: list[Problem]
+    root: MappingNode,
+    path: Path,
+    overrides: Sequence[str],
+    problems: list[Problem],
+    files: Sequence[str] = (),
 ) -> Pipeline:
-    """The pipeline of a tree that fits the schema; other errors are added to `problems`."""
+    """The pipeline of a tree that fits the schema; other errors are added to `problems`.
+
+    `files` are the resolved paths of the files that the tree was read from.
+    """
     top = Table(root, "", problems)
     mcp = top.part("mcp")
     documents = Documents()
@@ -948,6 +955,7 @@ def decode(
         overrides=tuple(overrides),
         digest=_digest(data, documents.hashes),
         files=documents.hashes,
+        sources=frozenset(map(Path, (*files, *documents.files))),
         data=data,
         positions=positions_of(root),
         broken=tuple(broken_paths(root)) if problems else (),

@@ -123,10 +123,11 @@ MAX_FILES = 64
 
 @slotted
 class Gathered:
-    """The merged tree of a file and its bases, and all problems found."""
+    """The merged tree of a file and its bases, all problems found, and the files read for it."""
 
     root: MappingNode | None
     problems: list[Problem] = field(default_factory=list)
+    files: tuple[str, ...] = ()
 
 
 def read_with_bases(path: Path) -> Gathered:
@@ -136,7 +137,7 @@ def read_with_bases(path: Path) -> Gathered:
         root = reader.read(path, ())
     except UnreadableError as error:
         return Gathered(None, [error.problem])
-    return Gathered(root, reader.problems)
+    return Gathered(root, reader.problems, tuple(reader.known))
 
 
 def parse_mapping(text: str, file: str) -> tuple[MappingNode | None, list[Problem]]:
@@ -262,14 +263,16 @@ MAX_DEPTH = 64
 
 @slotted
 class Documents:
-    """Reads each file on demand and remembers its contents for the digest."""
+    """Reads each file on demand and remembers its contents for the digest, and where it is."""
 
     hashes: dict[str, str] = field(default_factory=dict)
+    files: dict[str, None] = field(default_factory=dict)
 
     def text(self, table: Table, key: str) -> str:
         """The text of the file an entry names; empty where it cannot be read."""
         path = table.absolute(key)
         assert path is not None
+        self.files[_identity(path)] = None
         try:
             text = read_text(path, REFERENCED_LIMIT)
         except UnreadableError as error:

@@ -186,7 +186,7 @@ def read_pipeline(path: Path, *, overrides: Sequence[str] = ()) -> Reading:
         return Reading(None, in_file_order(problems, str(path)))
     root = _overridden(gathered.root, overrides, problems)
     problems += shape_problems(root)
-    pipeline = decode(root, path, overrides, problems)
+    pipeline = decode(root, path, overrides, problems, gathered.files)
     return Reading(pipeline, in_file_order(problems, str(path)))
 
 

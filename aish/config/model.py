@@ -459,9 +459,10 @@ class Pipeline:
     `positions` maps a path in the file (`steps[0].prompt`) to where it stands; a path that is not
     there is looked up by its nearest parent through `position`. `digest` is the SHA-256 of the
     canonical JSON of the merged data, `files` has that of each prompt and schema by the name that
-    the file has for it. `on_denied` is `None` where the file says nothing. `loop` and `context` are
-    the file's own bounds, which its steps already have. `broken` are the paths of what could not be
-    read: such a pipeline is looked at and never run. `stdin` counts where something reads it.
+    the file has for it, and `sources` the resolved paths of all files read. `on_denied` is
+    `None` where the file says nothing. `loop` and `context` are the file's own bounds, which its
+    steps already have. `broken` are the paths of what could not be read: such a pipeline is looked
+    at and never run. `stdin` counts where something reads it.
     """
 
     file: Path
@@ -492,6 +493,7 @@ class Pipeline:
     overrides: tuple[str, ...] = ()
     digest: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    sources: frozenset[Path] = frozenset()
     data: JsonObject = field(default_factory=dict)
     positions: Mapping[str, Position] = field(default_factory=dict)
     broken: tuple[str, ...] = ()

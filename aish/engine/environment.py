@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from aish.core.errors import AishError
@@ -42,6 +43,11 @@ class Recorder(Protocol):
     @property
     def info(self) -> CassetteInfo:
         """For `run.started`."""
+        ...
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """The resolved paths of the cassette, and of what is written in its place."""
         ...
 
     def spans(self, text: str) -> Iterable[tuple[int, int, str]]:
@@ -89,7 +95,8 @@ class RunEnvironment:
 
     `recorder` is the run's cassette, if it has one: opened by `recording.open_recorder`.
     `resume_state` is what a resumed run has done before. `staging` is where calls are put down that
-    a rule stages, `reviewed` what a person applies of them.
+    a rule stages, `reviewed` what a person applies of them. `own_files` are the files that the
+    runs around a sub-pipeline are made of.
     """
 
     emit: Emit
@@ -101,6 +108,7 @@ class RunEnvironment:
     resume_state: "ResumeState | None" = None
     staging: Staging | None = None
     reviewed: Reviewed | None = None
+    own_files: frozenset[Path] = frozenset()
 
     def with_emit(self, emit: Emit) -> "RunEnvironment":
         """The same, with another event sink."""

@@ -5,6 +5,7 @@ Sub-pipelines are loaded and planned like any other file (F2).
 Also whether a run may stage calls: the rest of the package is imported only then.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -26,7 +27,7 @@ from aish.engine.plan.credentials import (
     resolve_model,
     resolve_server,
 )
-from aish.engine.plan.lock import lock_of
+from aish.engine.plan.lock import lock_of, lock_path
 from aish.engine.plan.options import LockMode, RunOptions
 from aish.engine.plan.order import bounded, in_order, judges_of
 from aish.engine.plan.validation.validate import check_file, limit_check
@@ -331,3 +332,18 @@ def used_models(
 def stages_calls(plan: Plan) -> bool:
     """Whether a rule of a pipeline, or of one of its sub-pipelines, stages calls."""
     return bool(plan.policy.stage) or any(map(stages_calls, plan.inner.values()))
+
+
+def own_files(plan: Plan) -> frozenset[Path]:
+    """The files that a run is made of, resolved; no tool of a pack writes them (K19).
+
+    Pipeline files, what they extend, prompts and schemas, lock files and cassettes, also where
+    there is none yet; those of sub-pipelines too.
+    """
+    pipeline = plan.pipeline
+    cassettes = [pipeline.cassette, *(test.cassette for test in pipeline.tests)]
+    named = [pipeline.file, lock_path(pipeline), *(one.path for one in cassettes if one)]
+    expected = [*pipeline.steps, *pipeline.tests]
+    named += [one.file for owner in expected for one in owner.expect if one.file]
+    own = pipeline.sources.union(Path(os.path.realpath(path)) for path in named)
+    return own.union(*map(own_files, plan.inner.values()))

@@ -19,7 +19,7 @@ from aish.core.protocols import Meter, Model
 from aish.engine.environment import RunEnvironment
 from aish.engine.limits import PlanMeter
 from aish.engine.plan.credentials import ResolvedModel
-from aish.engine.plan.plan import Plan
+from aish.engine.plan.plan import Plan, own_files
 from aish.engine.resources.toolbox import AllTools, LocalCommands
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
@@ -123,6 +123,8 @@ async def open_resources(
         throttles = throttles or Throttles(adaptive=_pace(environment).waits)
         models = {} if stops else await open_models(plan, environment, box, throttles, stack)
         inner: dict[str, Resources] = {}
+        if plan.inner:
+            environment = replace(environment, own_files=environment.own_files | own_files(plan))
         for id, sub in {} if stops else plan.inner.items():
             counted = None if meter is None else meter.inner(sub)
             opened = open_resources(sub, environment, counted, throttles)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aish.core.events import NOWHERE, Notice
@@ -10,7 +11,7 @@ from aish.core.frozen import frozen
 from aish.core.protocols import Emit
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.credentials import ResolvedServer
-from aish.engine.plan.plan import Plan
+from aish.engine.plan.plan import Plan, own_files
 from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.client.server_requests import Elicit
 from aish.mcp.transports.settings import ServerConnection
@@ -38,7 +39,9 @@ async def open_servers(
     async with AsyncExitStack() as stack:
         connections: list[ServerConnection] = []
         for server in plan.servers:
-            connections.append(connection := _connection(server, plan, reaper, adapter))
+            connections.append(
+                connection := _connection(server, plan, environment, reaper, adapter)
+            )
             if connection.let_go is not None:
                 stack.push_async_callback(connection.let_go)
         yield await stack.enter_async_context(
@@ -60,6 +63,7 @@ class LiveServers:
 
     dynamic_registry: "DynamicRegistry"
     plan: Plan
+    environment: RunEnvironment
     reaper: Reaper
     adapter: "CassetteAdapter | None"
 
@@ -69,7 +73,7 @@ class LiveServers:
         Raises:
             UsageError: a pack's root is not allowed.
         """
-        return _connection(server, self.plan, self.reaper, self.adapter)
+        return _connection(server, self.plan, self.environment, self.reaper, self.adapter)
 
 
 @asynccontextmanager
@@ -94,7 +98,7 @@ async def open_live_servers(
         secrets=plan.secrets,
         adapter=adapter,
     ) as dynamic_registry:
-        yield LiveServers(dynamic_registry, plan, reaper, adapter)
+        yield LiveServers(dynamic_registry, plan, environment, reaper, adapter)
 
 
 def _name_limit(plan: Plan) -> int:
@@ -103,7 +107,11 @@ def _name_limit(plan: Plan) -> int:
 
 
 def _connection(
-    server: ResolvedServer, plan: Plan, reaper: Reaper, adapter: "CassetteAdapter | None"
+    server: ResolvedServer,
+    plan: Plan,
+    environment: RunEnvironment,
+    reaper: Reaper,
+    adapter: "CassetteAdapter | None",
 ) -> ServerConnection:
     found = ServerConnection(entry=server.entry, token=server.token)
     if adapter is not None and adapter.replays:
@@ -118,9 +126,16 @@ def _connection(
             server.entry.root,
             allow_broad_root=plan.allow_broad_root,
             reaper=reaper,
+            own_files=_own_files(plan, environment),
         )
     let_go = None if pack is None else pack.shutdown
     return replace(found, child_env=server.child_env, pack=pack, let_go=let_go)
+
+
+def _own_files(plan: Plan, environment: RunEnvironment) -> frozenset[Path]:
+    """The files that the whole run is made of (K19)."""
+    recorded = frozenset() if environment.recorder is None else environment.recorder.files
+    return own_files(plan) | environment.own_files | recorded
 
 
 def _noticer(emit: Emit) -> Callable[[str, str, str], None]:

@@ -164,6 +164,12 @@ class RunRecorder(CassetteRecorder):
         """For `run.started`."""
         return CassetteInfo(self.session.shown, self.session.mode)
 
+    @property
+    def files(self) -> frozenset[Path]:
+        """The resolved paths of the cassette, and of what is written in its place."""
+        path = self.session.choice.path
+        return frozenset(Path(os.path.realpath(one)) for one in (path, partial(path), failed(path)))
+
     def begin(self, kind: Kind, request: Request) -> Exchange | None:
         """See `CassetteRecorder`."""
         if kind == "model" and self.session.choice.answers_only:

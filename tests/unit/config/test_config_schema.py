@@ -67,7 +67,7 @@ STEP = (KINDS - NOT_KEYS) | FLOW | {"with", "pipeline"}
 AT_TOP = STEP - {"needs", "pipeline", "continues"}
 # What of a `Pipeline` is not a key, and what a key is called there.
 MADE = {
-    *("broken", "lock_ignore"),
+    *("broken", "lock_ignore", "sources"),
     *("file", "files", "positions", "digest", "data", "overrides", "servers", "rules"),
     "loop",
 }
