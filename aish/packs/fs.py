@@ -3,7 +3,6 @@
 The work runs in threads, because a disk may be slow; everything in them is bounded.
 """
 
-import errno
 import hashlib
 import os
 import stat
@@ -15,7 +14,7 @@ import anyio.to_thread
 from aish.core.json import JsonValue
 from aish.core.text import for_line
 from aish.packs.framework.pack import READS, Marks, tool_of
-from aish.packs.tool_results import Answer, Image, PackError
+from aish.packs.tool_results import Answer, PackError
 from aish.packs.workspace.atomic_write import (
     check_unchanged,
     read_original,
@@ -23,21 +22,10 @@ from aish.packs.workspace.atomic_write import (
     settle,
     told_of_write,
 )
-from aish.packs.workspace.confined_path import Folder, not_found, writable
+from aish.packs.workspace.confined_path import Folder, not_found
 from aish.packs.workspace.file_change import finish, in_thread, replaced
-from aish.packs.workspace.file_text import (
-    IMAGE_LIMIT,
-    ROOM,
-    SCAN_LIMIT,
-    Content,
-    Lines,
-    content_of,
-    image_type,
-    plain_text,
-    read_lines,
-)
+from aish.packs.workspace.file_text import ROOM, SCAN_LIMIT, Lines, plain_text, read_lines
 from aish.packs.workspace.folder_walk import Budget, Entry, list_folder, walk
-from aish.packs.workspace.languages import FIRST_LINE, language_of
 from aish.packs.workspace.text_search import Found, SearchScope, search_literal, search_regex
 from aish.packs.workspace.workspace import Workspace
 from aish.packs.workspace.write_lock import check_not_own, folder_locks, writing
@@ -48,12 +36,7 @@ _ADDS = Marks(read_only=False, destructive=False, idempotent=True, open_world=Fa
 
 
 async def file_write(
-    place: Workspace,
-    path: str,
-    content: str,
-    expect_sha256: str | None = None,
-    *,
-    create_folders: bool = True,
+    place: Workspace, path: str, content: str, expect_sha256: str | None = None
 ) -> Answer:
     """Writes a whole text file, a new one or in the place of the old one.
 
@@ -61,50 +44,33 @@ async def file_write(
 
     Args:
         place: The root, which no caller names.
-        path: The file, relative to the root folder.
+        path: The file, relative to the root folder; its folder has to be there.
         content: The new content of the file.
         expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
-        create_folders: Whether folders that are missing are made.
     """
     plain_text(content, "content")
-    check_not_own(place, path)
-    above = "/".join(writable(path)[:-1])
-    made: tuple[str, ...] = ()
-    # With a hash the file has to be there already, and so has its folder.
-    if create_folders and above and expect_sha256 is None:
-        made = await in_thread(lambda: place.folder.make_folders(above))
-    try:
-        async with writing(place, path):
-            draft = await in_thread(lambda: replaced(place, path, expect_sha256, content))
-            return await finish(place, path, draft)
-    except BaseException:
-        place.folder.remove_folders(made)
-        raise
+    async with writing(place, path):
+        draft = await in_thread(lambda: replaced(place, path, expect_sha256, content))
+        return await finish(place, path, draft)
 
 
 async def file_delete(place: Workspace, path: str, expect_sha256: str | None = None) -> Answer:
-    """Deletes one file or an empty folder. Links are left alone.
+    """Deletes one file. Folders and links are left alone.
 
     Args:
         place: The root, which no caller names.
-        path: The file or folder, relative to the root folder.
+        path: The file, relative to the root folder.
         expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
     """
 
     def work() -> None:
         with place.folder.place_of(path) as (folder, name), folder_locks([folder], path):
-            mode = _kind(folder, name, path)
-            is_folder = mode is not None and stat.S_ISDIR(mode) and expect_sha256 is None
-            if not is_folder:
-                _check_file(folder, name, path, expect_sha256)
+            _check_file(folder, name, path, expect_sha256)
             try:
-                (os.rmdir if is_folder else os.unlink)(name, dir_fd=folder)
+                os.unlink(name, dir_fd=folder)
             except FileNotFoundError:
                 raise not_found(path) from None
             except OSError as error:
-                if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
-                    message = f"the folder `{path}` is not empty; delete what is in it first"
-                    raise PackError("not_empty", message, path=path) from None
                 raise told_of_write(error, path) from None
             settle(folder)
 
@@ -223,7 +189,7 @@ async def _threaded(work: Callable[[], T]) -> T:
 async def file_read(
     place: Workspace, path: str, start_line: int | None = None, end_line: int | None = None
 ) -> Answer:
-    """Reads a text file and returns its content, or an image.
+    """Reads a text file and returns its content.
 
     Args:
         place: The root, which no caller names.
@@ -235,33 +201,12 @@ async def file_read(
     if first < 1 or (end_line is not None and end_line < first):
         raise PackError("out_of_range", f"lines {first} to {end_line} are not a range")
 
-    def work() -> Answer:
+    def work() -> Lines:
         with place.folder.file(path) as descriptor:
-            content = content_of(descriptor, path)
-        with content.stream:
-            if (kind := image_type(content.start)) is not None:
-                return _image(path, content, kind)
-            described = _described(path, content)
-            lines = read_lines(content, path, first, end_line)
-        return Answer(lines.text + _how_to_go_on(lines), {**_lines_data(path, lines), **described})
+            return read_lines(descriptor, path, first, end_line)
 
-    return await _threaded(work)
-
-
-def _image(path: str, content: Content, kind: str) -> Answer:
-    if content.whole is None or content.size > IMAGE_LIMIT:
-        message = f"`{path}` is an image of {content.size:,} bytes; {IMAGE_LIMIT:,} are the most"
-        raise PackError("too_large", message, path=path, limit=IMAGE_LIMIT)
-    data: dict[str, JsonValue] = {"path": path, **_described(path, content), "truncated": False}
-    text = f"`{for_line(path)}`: {kind}, {content.size:,} bytes"
-    return Answer(text, data, (Image(content.whole, kind),))
-
-
-def _described(path: str, content: Content) -> dict[str, JsonValue]:
-    """What is said of every file that is read."""
-    first_line = content.start.partition(b"\n")[0][:FIRST_LINE]
-    language, _ = language_of(path.rpartition("/")[2], first_line)
-    return {"language": language, "sha256": content.sha256}
+    lines = await _threaded(work)
+    return Answer(lines.text + _how_to_go_on(lines), _lines_data(path, lines))
 
 
 async def file_exists(place: Workspace, path: str) -> Answer:
@@ -319,15 +264,12 @@ async def file_summary(place: Workspace, path: str) -> Answer:
 
     def work() -> dict[str, JsonValue]:
         with place.folder.file(path) as descriptor:
-            content = content_of(descriptor, path)
-            digest = content.sha256 or _sha256(descriptor)
-        with content.stream:
-            described = _described(path, content)
-            lines = read_lines(content, path, 1, HEAD)
+            lines = read_lines(descriptor, path, 1, HEAD)
+            size = os.fstat(descriptor).st_size
+            digest = _sha256(descriptor, size)
         return {
             "path": path,
-            "language": described["language"],
-            "bytes": content.size,
+            "bytes": size,
             "lines": lines.total,
             "encoding": lines.encoding,
             "line_ends": "CRLF" if "\r\n" in lines.text else "LF",
@@ -349,7 +291,7 @@ async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer
         after: Only names that come after this one, to go on with a long list.
     """
     listing = await _threaded(lambda: list_folder(place.folder, path, after))
-    rows = [_row(entry) + _size_note(entry) for entry in listing.entries]
+    rows = [_row(entry) for entry in listing.entries]
     text, count = _lines_that_fit(rows)
     shown = listing.entries[:count]
     truncated = listing.incomplete or count < len(rows)
@@ -358,12 +300,7 @@ async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer
     data: dict[str, JsonValue] = {
         "path": path,
         "entries": [
-            {
-                "name": for_line(entry.name),
-                "path": for_line(entry.path),
-                "kind": entry.kind,
-                "bytes": entry.size if entry.kind == "file" else None,
-            }
+            {"name": for_line(entry.name), "kind": entry.kind, "bytes": entry.size}
             for entry in shown
         ],
         "truncated": truncated,
@@ -459,10 +396,6 @@ def _row(entry: Entry) -> str:
     return entry.shown + note
 
 
-def _size_note(entry: Entry) -> str:
-    return f" ({entry.size:,} bytes)" if entry.kind == "file" else ""
-
-
 def _lines_that_fit(rows: list[str]) -> tuple[str, int]:
     """As many rows as fit into a result, and their number."""
     size = 0
@@ -477,13 +410,17 @@ def _joined(rows: list[str]) -> str:
     return "".join(row + "\n" for row in rows)
 
 
-def _sha256(descriptor: int) -> str:
-    """The hash of a whole file that is too large to be kept."""
-    digest = hashlib.sha256()
-    place = 0
-    while place <= SCAN_LIMIT and (piece := os.pread(descriptor, 1 << 20, place)):
-        digest.update(piece)
-        place += len(piece)
+def _sha256(descriptor: int, size: int) -> str | None:
+    """The hash of the whole file; `None` if it is too large to be read."""
+    if size > SCAN_LIMIT:
+        return None
+    with os.fdopen(os.dup(descriptor), "rb") as stream:
+        stream.seek(0)
+        digest = hashlib.sha256()
+        left = SCAN_LIMIT
+        while left > 0 and (piece := stream.read(min(left, 1 << 20))):
+            digest.update(piece)
+            left -= len(piece)
     return digest.hexdigest()
 
 

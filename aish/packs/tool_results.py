@@ -1,6 +1,5 @@
 """Results of built-in tools, in the form of an MCP `CallToolResult` (K3, K7)."""
 
-import base64
 from collections.abc import Mapping
 from dataclasses import field
 
@@ -23,20 +22,11 @@ class PackError(Exception):
 
 
 @frozen
-class Image:
-    """An image of a result (K14)."""
-
-    data: bytes
-    mime_type: str
-
-
-@frozen
 class Answer:
-    """The answer of a tool: text for a model and the same as data, and images."""
+    """The answer of a tool: text for a model and the same as data."""
 
     text: str
     data: Mapping[str, JsonValue] = field(default_factory=dict)
-    images: tuple[Image, ...] = ()
 
 
 def success(answer: Answer) -> dict[str, JsonValue]:
@@ -48,15 +38,10 @@ def success(answer: Answer) -> dict[str, JsonValue]:
         text = text[: TEXT_LIMIT - len(note)] + note
         data["truncated"] = True
     return {
-        "content": [{"type": "text", "text": text}, *map(_image_block, answer.images)],
+        "content": [{"type": "text", "text": text}],
         "structuredContent": data,
         "isError": False,
     }
-
-
-def _image_block(image: Image) -> JsonObject:
-    encoded = base64.b64encode(image.data).decode("ascii")
-    return {"type": "image", "data": encoded, "mimeType": image.mime_type}
 
 
 def failure(error: PackError) -> dict[str, JsonValue]:

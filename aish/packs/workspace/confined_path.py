@@ -231,12 +231,6 @@ class Folder:
             os.close(here)
         return tuple(made)
 
-    def remove_folders(self, paths: tuple[str, ...]) -> None:
-        """Remove folders that `make_folders` has made, the last one first, if they are empty."""
-        for path in reversed(paths):
-            with suppress(PackError, OSError), self.place_of(path) as (folder, name):
-                os.rmdir(name, dir_fd=folder)
-
     @contextmanager
     def _opened(self, where: Where, flags: int) -> Generator[int, None, None]:
         path = shown(where)

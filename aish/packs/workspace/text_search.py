@@ -21,7 +21,7 @@ from aish.core.phrases import shorten
 from aish.packs.tool_results import PackError
 from aish.packs.workspace import regex_child
 from aish.packs.workspace.confined_path import Folder, Where, shown
-from aish.packs.workspace.file_text import content_of, text_stream
+from aish.packs.workspace.file_text import text_stream
 from aish.packs.workspace.folder_walk import Budget, Entry, walk
 from aish.packs.workspace.workspace import Workspace
 from aish.system.globs import matches_path, matches_word
@@ -143,7 +143,7 @@ def _text(folder: Folder, where: Where) -> str | None:
         with folder.file(where) as descriptor:
             if os.fstat(descriptor).st_size > LARGEST_FILE:
                 return None
-            stream, _ = text_stream(content_of(descriptor, shown(where)), shown(where))
+            stream, _ = text_stream(descriptor, shown(where))
             with stream:
                 return stream.read(LARGEST_FILE).decode("utf-8", "replace")
     except PackError:

@@ -12,11 +12,11 @@ import os
 import signal
 import stat
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -457,6 +457,43 @@ async def run_command(
     Raises:
         OSError: it cannot be started.
     """
+
+    async def start(streams: tuple[int, int, int]) -> Running:  # ruff: ignore[unused-async] - a supervisor's is awaited
+        return start_process(argv, cwd=cwd, env=env, streams=streams, reaper=reaper)
+
+    return await follow(start, timeout=timeout, limit_bytes=limit_bytes, input=input, hear=hear)
+
+
+class Running(Protocol):
+    """A started command: a `Process`, or one of a supervisor."""
+
+    async def wait(self) -> int:
+        """Wait for its end."""
+        ...
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to it and what it started."""
+        ...
+
+    async def stop(self, grace: float) -> int:
+        """End it and what it started, by force after `grace` seconds."""
+        ...
+
+
+async def follow(
+    start: Callable[[tuple[int, int, int]], Awaitable[Running]],
+    *,
+    timeout: float | None,  # ruff: ignore[async-function-with-timeout] - the output until then has to be returned
+    limit_bytes: int,
+    input: bytes | None = None,  # ruff: ignore[builtin-argument-shadowing] - named as in `subprocess.run`
+    hear: Hear | None = None,
+    grace: float = _GRACE,
+) -> CommandResult:
+    """The result of a command that `start` starts on three streams; otherwise as `run_command`.
+
+    Raises:
+        OSError: it cannot be started.
+    """
     with contextlib.ExitStack() as theirs:
         stdin, feeding = _input(theirs, input)
         (out, stdout), (err, stderr) = (
@@ -464,22 +501,11 @@ async def run_command(
             _captured(theirs, limit_bytes, hear and partial(hear, "stderr")),
         )
         try:
-            streams = (stdin, stdout, stderr)
-            process = start_process(argv, cwd=cwd, env=env, streams=streams, reaper=reaper)
+            process = await start((stdin, stdout, stderr))
         except BaseException:
             _close(feeding, out, err)
             raise
-    ends = (feeding, input or b"", out, err)
-    return await _followed(process, ends, timeout)
-
-
-async def _followed(
-    process: Process,
-    ends: tuple[PipeWriter | None, bytes, "_Capture", "_Capture"],
-    timeout: float | None,  # ruff: ignore[async-function-with-timeout] - the output until then has to be returned
-) -> CommandResult:
-    """A started command to its end; its streams are written and read meanwhile."""
-    feeding, data, out, err = ends
+    data = input or b""
     code: int | None = None
     cancelled = True
     try:
@@ -495,7 +521,7 @@ async def _followed(
                 tasks.cancel_scope.cancel()
         cancelled = False
     finally:
-        ended = await process.stop(_GRACE)
+        ended = await process.stop(grace)
         if code is None:
             with anyio.move_on_after(_GRACE, shield=True):
                 await out.gather()

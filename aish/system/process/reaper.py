@@ -45,6 +45,22 @@ class Reaper:
         """Remove an ended group; to be called before its leader is reaped and its number reused."""
         self._unsay(b"+%d\n" % pgid, b"-%d\n" % pgid)
 
+    def mark(self, mark: str) -> None:
+        """Processes with `mark` in their environment are to be killed when this process ends."""
+        self._say(b"m%s\n" % mark.encode())
+
+    def unmark(self, mark: str) -> None:
+        """No process has that mark any more."""
+        self._unsay(b"m%s\n" % mark.encode(), b"n%s\n" % mark.encode())
+
+    def own_folder(self, folder: Path) -> None:
+        """A folder that is to be removed when this process ends."""
+        self._say(b"f%s\n" % os.fsencode(folder))
+
+    def disown_folder(self, folder: Path) -> None:
+        """It was removed."""
+        self._unsay(b"f%s\n" % os.fsencode(folder), b"g%s\n" % os.fsencode(folder))
+
     def close(self) -> None:
         """End the process, after it has killed what is still registered."""
         if self._pipe is None:
@@ -76,26 +92,9 @@ class Reaper:
             os.write(self._pipe, b"".join(self._lines))
 
     def _start(self) -> None:
-        if not sys.executable:
-            raise OSError("there is no Python interpreter to start the reaper with")
         reading, self._pipe = os.pipe()
-        if reading == 0:  # not to be closed on exec, in case it is standard input already
-            os.set_inheritable(reading, True)
-        loader = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
         try:
-            with permitted():
-                self._pid = os.posix_spawn(
-                    sys.executable,
-                    [sys.executable, "-I", "-S", str(_SCRIPT)],
-                    loader,
-                    file_actions=[
-                        (os.POSIX_SPAWN_DUP2, reading, 0),
-                        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-                    ],
-                    setsid=True,
-                    setsigmask=_BLOCKED,
-                )
+            self._pid = start_script(_SCRIPT, reading)
         except OSError:
             os.close(self._pipe)
             self._pipe = None
@@ -104,12 +103,44 @@ class Reaper:
             os.close(reading)
 
     def _wait(self) -> None:
-        """Wait for the process, which ends by itself, with a time limit."""
-        with contextlib.suppress(OSError):
-            descriptor = os.pidfd_open(self._pid)
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll(_PATIENCE_MS)
-            os.close(descriptor)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, os.WNOHANG)
+        wait_for_script(self._pid)
+
+
+def start_script(script: Path, stdin: int) -> int:
+    """Start a script of ours that outlives this process; returns its number.
+
+    It is in a session of its own, with the signals of a terminal blocked and no environment.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    if not sys.executable:
+        raise OSError("there is no Python interpreter to start a process with")
+    if stdin == 0:  # not to be closed on exec, in case it is standard input already
+        os.set_inheritable(stdin, True)
+    loader = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
+    with permitted():
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", str(script)],
+            loader,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, stdin, 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+            ],
+            setsid=True,
+            setsigmask=_BLOCKED,
+        )
+
+
+def wait_for_script(pid: int) -> None:
+    """Wait for a process of `start_script`, which ends by itself, with a time limit."""
+    with contextlib.suppress(OSError):
+        descriptor = os.pidfd_open(pid)
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(_PATIENCE_MS)
+        os.close(descriptor)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

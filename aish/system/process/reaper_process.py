@@ -3,7 +3,8 @@
 Run as a script by `python -I -S`; it must stay small and import little. It reads lines: `+7` adds a
 group to kill, `-7` removes it; `?9` adds a pipe (by inode) whose holders are to be killed, `!9`
 removes it. The pipe of a child is registered before the fork and identifies the child before its
-group is known. Terminal signals are blocked from the start.
+group is known. `mX` adds a mark: processes with it in their environment are killed; `fX` a folder
+that is removed; `n` and `g` remove these. Terminal signals are blocked from the start.
 """
 
 import contextlib
@@ -12,6 +13,11 @@ import signal
 import time
 
 _GRACE = 0.5
+_GRACE_OF_MARKED = 1.0
+_PASSES = 50
+_UNDONE = {b"-": b"+", b"!": b"?", b"n": b"m", b"g": b"f"}
+MARK = "AISH_PROCESS_MARK"
+"""The name in the environment that a mark is the beginning of the value of."""
 _STEP = 0.02
 
 
@@ -20,35 +26,31 @@ def main() -> None:
     os.closerange(3, 65536)
     spared = {os.getpid(), os.getppid()}
     os.chdir("/")
-    groups: set[int] = set()
-    pipes: set[int] = set()
+    noted: dict[bytes, set[bytes]] = {kind: set() for kind in (b"+", b"?", b"m", b"f")}
     rest = b""
     while chunk := os.read(0, 65536):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            _note(line, groups, pipes)
-    _kill(groups, pipes, spared)
+            kind, value = line[:1], line[1:]
+            if kind in noted:
+                noted[kind].add(value)
+            else:
+                noted[_UNDONE[kind]].discard(value)
+    _kill(set(map(int, noted[b"+"])), set(map(int, noted[b"?"])), noted[b"m"], spared)
+    if noted[b"f"]:
+        import shutil
+
+        for folder in noted[b"f"]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _note(line: bytes, groups: set[int], pipes: set[int]) -> None:
-    number = int(line[1:])
-    match line[:1]:
-        case b"+":
-            groups.add(number)
-        case b"-":
-            groups.discard(number)
-        case b"?":
-            pipes.add(number)
-        case _:
-            pipes.discard(number)
-
-
-def _kill(groups: set[int], pipes: set[int], spared: set[int]) -> None:
+def _kill(groups: set[int], pipes: set[int], marks: set[bytes], spared: set[int]) -> None:
     """Send SIGTERM to everything, then SIGKILL."""
     asked: set[int] = set()
-    deadline = time.monotonic() + _GRACE
-    while groups or pipes:
-        holders = holders_of(pipes, spared)
+    grace = _GRACE_OF_MARKED if marks else _GRACE
+    deadline = time.monotonic() + grace
+    while groups or pipes or marks:
+        holders = holders_of(pipes, spared) | marked_with(marks, spared)
         last = time.monotonic() > deadline
         targets = {-group for group in groups} | holders
         for target in targets if last else targets - asked:
@@ -57,8 +59,15 @@ def _kill(groups: set[int], pipes: set[int], spared: set[int]) -> None:
         asked |= targets
         groups = {group for group in groups if _send(-group, 0)}
         # A child between fork and exec holds no pipe yet: look again.
-        if last or (not groups and not holders and time.monotonic() > deadline - _GRACE / 2):
-            return
+        if last or (not groups and not holders and time.monotonic() > deadline - grace / 2):
+            break
+        time.sleep(_STEP)
+    for _ in range(_PASSES):  # what was forked while the others were killed
+        left = marked_with(marks, spared)
+        if not left:
+            break
+        for pid in left:
+            _send(pid, signal.SIGKILL)
         time.sleep(_STEP)
 
 
@@ -90,6 +99,31 @@ def holders_of(pipes: set[int], spared: set[int]) -> set[int]:
                     if os.readlink(link) in names:  # ruff: ignore[os-readlink] - the same
                         found.add(int(entry))
     return found
+
+
+def marked_with(marks: set[bytes], spared: set[int]) -> set[int]:
+    """Processes with one of the marks in the environment that they were started with."""
+    if not marks:
+        return set()
+    try:
+        entries = os.listdir("/proc")  # ruff: ignore[os-listdir] - pathlib is too much to import
+    except OSError:
+        return set()
+    wanted = [f"{MARK}=".encode() + mark for mark in marks]
+    found: set[int] = set()
+    for entry in entries:
+        if entry.isdigit() and int(entry) not in spared:
+            block = b""
+            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+                block = _content(f"/proc/{entry}/environ")
+            if any(mark in block for mark in wanted):
+                found.add(int(entry))
+    return found
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:  # ruff: ignore[builtin-open, read-whole-file] - pathlib is too much to import
+        return file.read()
 
 
 if __name__ == "__main__":

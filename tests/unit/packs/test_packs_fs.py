@@ -1,13 +1,11 @@
-import base64
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from pack_scenes import PackScene, sha256
+from pack_scenes import PackScene
 
 from aish.packs.framework.server import open_packs
 from aish.packs.workspace.deny_list import is_denied
@@ -33,55 +31,8 @@ def test_a_file_is_read_by_its_path_alone(pack_scene: PackScene) -> None:
         "end_line": 3,
         "total_lines": 3,
         "encoding": "utf-8",
-        "language": "markdown",
-        "sha256": sha256(b"# Title\n\ntext\n"),
         "truncated": False,
     }
-
-
-@pytest.mark.requirement("K22")
-def test_the_hash_is_of_the_whole_file_whatever_lines_are_read(pack_scene: PackScene) -> None:
-    pack_scene.put("a", b"\xff\xfe#\x00!\x00\n\x00")
-    pack_scene.put("run", "#!/usr/bin/env python3\nprint()\n")
-    assert pack_scene.data("file_read", path="a")["sha256"] == sha256(pack_scene.get("a"))
-    data = pack_scene.data("file_read", path="run", start_line=2)
-    assert (data["content"], data["language"]) == ("print()\n", "python")
-    assert data["sha256"] == sha256(pack_scene.get("run"))
-    pack_scene.put("long", "x" * 79 + "\n")
-    (pack_scene.root / "long").write_bytes(b"x" * 8 * 1024 * 1024 + b"\n")
-    assert pack_scene.data("file_read", path="long", end_line=1)["sha256"] is None
-    assert len(pack_scene.data("file_summary", path="long")["sha256"]) == 64
-
-
-IMAGES = {
-    "image/png": b"\x89PNG\r\n\x1a\n rest",
-    "image/jpeg": b"\xff\xd8\xff\xe0 rest",
-    "image/gif": b"GIF89a rest",
-    "image/webp": b"RIFF\x10\0\0\0WEBPVP8 rest",
-}
-
-
-@pytest.mark.requirement("K22")
-@pytest.mark.parametrize("kind", IMAGES)
-def test_an_image_is_returned_as_one_whatever_its_name(pack_scene: PackScene, kind: str) -> None:
-    pack_scene.put("picture.txt", IMAGES[kind])
-    result = pack_scene.call("file_read", path="picture.txt")
-    text, image = result["content"]
-    assert text["text"] == f"`picture.txt`: {kind}, {len(IMAGES[kind])} bytes"
-    assert image == {
-        "type": "image",
-        "data": base64.b64encode(IMAGES[kind]).decode(),
-        "mimeType": kind,
-    }
-    assert result["structuredContent"]["sha256"] == sha256(IMAGES[kind])
-
-
-@pytest.mark.requirement("K22", "X6")
-def test_an_image_that_is_too_large_is_refused(pack_scene: PackScene) -> None:
-    pack_scene.put("a.png", IMAGES["image/png"] + bytes(5 * 1024 * 1024))
-    assert pack_scene.code("file_read", path="a.png") == "too_large"
-    pack_scene.put("b.png", "not an image")
-    assert pack_scene.text("file_read", path="b.png") == "not an image"
 
 
 @pytest.mark.requirement("K1")
@@ -154,14 +105,13 @@ def test_a_line_that_is_too_long_is_cut_and_said_to_be(pack_scene: PackScene) ->
 @pytest.mark.requirement("K4", "K7", "X6")
 def test_a_huge_file_is_read_in_bounded_time(pack_scene: PackScene) -> None:
     pack_scene.put("huge", "top\n")
-    os.truncate(pack_scene.root / "huge", 10 << 30)
-    for tool in ("file_read", "file_summary"):
-        error = pack_scene.error(tool, path="huge")
-        assert (error["code"], error["details"]["limit"]) == ("too_large", 64 * 1024 * 1024)
+    os.truncate(pack_scene.root / "huge", 1 << 40)
+    assert pack_scene.code("file_read", path="huge") == "binary"
     with (pack_scene.root / "log").open("wb") as log:
-        log.write(b"first\n" + b"x" * 200_000 + b"\n" + b"y" * 60_000_000)
+        log.write(b"first\n" + b"x" * 200_000 + b"\n" + b"y" * 70_000_000)
     data = pack_scene.data("file_read", path="log", start_line=1, end_line=1)
-    assert (data["content"], data["total_lines"]) == ("first\n", 3)
+    assert (data["content"], data["total_lines"]) == ("first\n", None)
+    assert pack_scene.data("file_summary", path="log")["sha256"] is None
 
 
 @pytest.mark.requirement("X6")
@@ -238,9 +188,9 @@ def test_a_folder_is_listed_in_order(pack_scene: PackScene) -> None:
     pack_scene.put("a/x", "")
     (pack_scene.root / "c").symlink_to("b.txt")
     os.mkfifo(pack_scene.root / "d")
-    assert pack_scene.text("dir_list") == ("a/\nb.txt (2 bytes)\nc (link)\nd (not a file)\n")
+    assert pack_scene.text("dir_list") == "a/\nb.txt\nc (link)\nd (not a file)\n"
     entries = pack_scene.data("dir_list", path="a")["entries"]
-    assert entries == [{"name": "x", "path": "a/x", "kind": "file", "bytes": 0}]
+    assert entries == [{"name": "x", "kind": "file", "bytes": 0}]
     (pack_scene.root / "empty").mkdir()
     assert pack_scene.text("dir_list", path="empty") == "nothing here"
 
@@ -293,9 +243,8 @@ def test_names_with_control_characters_cannot_break_a_list(pack_scene: PackScene
     pack_scene.put("a\nb", "")
     pack_scene.put("c\x1b[2J\u202e", "")
     (pack_scene.root / os.fsdecode(b"d\xff")).write_text("needle")
-    shown = "a⏎b\nc\\x1b[2J\\u202e\nd\\udcff\n"
-    assert pack_scene.text("dir_tree") == shown
-    assert re.sub(r" \(\d bytes\)", "", pack_scene.text("dir_list")) == shown
+    for text in (pack_scene.text("dir_list"), pack_scene.text("dir_tree")):
+        assert text == "a⏎b\nc\\x1b[2J\\u202e\nd\\udcff\n"
     assert "d\\udcff:1: needle" in pack_scene.text("file_search", query="needle")
 
 

@@ -70,7 +70,7 @@ def test_older_names_can_be_called_and_are_not_listed(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("content")
     pack = open_packs(["fs"], tmp_path)
     assert text(pack, "read_file", path="a") == "content"
-    assert text(pack, "list_directory") == "a (7 bytes)\n"
+    assert text(pack, "list_directory") == "a\n"
     assert pack.tools["read_file"].unlisted
     assert not pack.tools["file_read"].unlisted
     assert "execute_command" not in pack.tools

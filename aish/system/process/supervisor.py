@@ -1,0 +1,258 @@
+"""Commands whose whole tree ends with them, processes that left their group included (K52).
+
+The run talks to one warm process, started by the first command; that forks a guard for each
+command (`supervisor_process`). A command costs two forks and no start of an interpreter.
+"""
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import secrets
+import signal
+import socket
+import struct
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.system.process.child import PipeWriter
+from aish.system.process.reaper import Reaper, start_script, wait_for_script
+from aish.system.process.reaper_process import MARK, marked_with
+
+_SCRIPT = Path(__file__).with_name("supervisor_process.py")
+_KILLED_WITHIN = 6.0
+
+
+@frozen
+class Landlock:
+    """The paths below which a command may write, and those below which it may read."""
+
+    write: tuple[str, ...]
+    read: tuple[str, ...]
+
+
+@frozen
+class Command:
+    """What to start. `wrapped` says that `argv` begins with the program of a sandbox."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    landlock: Landlock | None = None
+    wrapped: bool = False
+
+
+class Supervised:
+    """A started command and all that it started; `stop` has to be called in the end."""
+
+    def __init__(self, control: socket.socket, mark: bytes) -> None:
+        self.pid = 0
+        self._mark = mark
+        self._control = control
+        self._rest = b""
+        self._code: int | None = None
+        self._started = anyio.Event()
+        self._ended = anyio.Event()
+        self._gone = anyio.Event()
+        self._errno: int | None = None
+        asyncio.get_running_loop().add_reader(control.fileno(), self._hear)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the command, `None` while it runs; a signal is negative."""
+        return self._code
+
+    async def wait(self) -> int:
+        """Wait for the command's end; what it left behind may still run."""
+        await self._ended.wait()
+        return -signal.SIGKILL if self._code is None else self._code
+
+    async def wait_until_gone(self) -> None:
+        """Wait until nothing of it is left."""
+        await self._gone.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send SIGTERM or SIGKILL to all that is left of it."""
+        with contextlib.suppress(OSError):  # it is gone
+            self._control.send(b"t" if number == signal.SIGTERM else b"k")
+
+    async def stop(self, grace: float) -> int:
+        """End all of it, by force after `grace` seconds; must not be cancelled."""
+        with anyio.CancelScope(shield=True):
+            if grace > 0 and not self._gone.is_set() and not self._ended.is_set():
+                self.signal(signal.SIGTERM)
+                with anyio.move_on_after(grace):
+                    await self._gone.wait()
+            if not self._gone.is_set():
+                self.signal(signal.SIGKILL)
+                with anyio.move_on_after(_KILLED_WITHIN):
+                    await self._gone.wait()
+        if self._code is None:
+            # Something killed the guard, or it could not end everything: the mark is left.
+            for pid in marked_with({self._mark}, {os.getpid()}):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        self._finish()
+        return -signal.SIGKILL if self._code is None else self._code
+
+    def abandon(self) -> None:
+        """Let its guard end all of it: SIGTERM, SIGKILL."""
+        with contextlib.suppress(OSError):  # it is gone
+            self._control.shutdown(socket.SHUT_RDWR)
+
+    async def started(self) -> None:
+        """Wait until it runs.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        await self._started.wait()
+        if not self.pid:
+            number = errno.EAGAIN if self._errno is None else self._errno
+            raise OSError(number, os.strerror(number))
+
+    def _hear(self) -> None:
+        try:
+            chunk = self._control.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._finish()
+            return
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            word, _, number = line.partition(b" ")
+            match word:
+                case b"pid":
+                    self.pid = int(number)
+                    self._started.set()
+                case b"exit":
+                    self._code = int(number)
+                    self._ended.set()
+                case _:
+                    self._errno = int(number)
+
+    def _finish(self) -> None:
+        if self._control.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._control.fileno())
+            self._control.close()
+        for event in (self._started, self._ended, self._gone):
+            event.set()
+
+
+class Supervisor:
+    """Starts commands; the processes that it needs start with the first one."""
+
+    def __init__(self, reaper: Reaper | None = None) -> None:
+        self._reaper = reaper
+        self._mark = secrets.token_hex(16)
+        self._count = 0
+        self._requests: socket.socket | None = None
+        self._pid = 0
+        self._started: weakref.WeakSet[Supervised] = weakref.WeakSet()
+
+    async def start(
+        self, command: Command, *, folder: int, streams: tuple[int, int, int]
+    ) -> Supervised:
+        """Start a command in the folder of a descriptor.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._count += 1
+        mark = f"{self._mark}-{self._count}"
+        request = _encoded(command, {**command.env, MARK: mark})
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            self._send([theirs.fileno(), *streams, folder])
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        found = Supervised(ours, mark.encode() + b"\0")
+        self._started.add(found)
+        try:
+            await _write(ours, request)
+            await found.started()
+        except BaseException:
+            # Whatever was started ends with its control socket.
+            await found.stop(0)
+            raise
+        return found
+
+    def close(self) -> None:
+        """End all that is left, and the processes of the supervisor."""
+        if self._requests is not None:
+            for left in self._started:
+                left.abandon()
+            self._finish()
+            if self._reaper is not None:
+                self._reaper.unmark(self._mark)
+
+    def _finish(self) -> None:
+        assert self._requests is not None
+        self._requests.close()
+        self._requests = None
+        wait_for_script(self._pid)
+
+    def _send(self, descriptors: list[int]) -> None:
+        if self._requests is None:
+            self._start()
+        assert self._requests is not None
+        try:
+            socket.send_fds(self._requests, [b"+"], descriptors)
+        except BrokenPipeError:  # somebody killed it; the guards are left, and need it no more
+            self._finish()
+            self._start()
+            socket.send_fds(self._requests, [b"+"], descriptors)
+
+    def _start(self) -> None:
+        if self._reaper is not None:
+            self._reaper.mark(self._mark)
+        ours, theirs = socket.socketpair()
+        try:
+            self._pid = start_script(_SCRIPT, theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._requests = ours
+
+
+async def _write(control: socket.socket, data: bytes) -> None:
+    writer = PipeWriter(os.dup(control.fileno()))
+    try:
+        await writer.write(data)
+    except BrokenPipeError:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+    finally:
+        writer.close()
+
+
+def _encoded(command: Command, env: Mapping[str, str]) -> bytes:
+    words = [*command.argv, *env, *env.values()]
+    try:
+        fits = bool(command.argv) and not any(b"\0" in os.fsencode(word) for word in words)
+    except UnicodeEncodeError:  # a lone surrogate
+        fits = False
+    if not fits:
+        raise OSError(errno.EINVAL, "a word cannot be passed to a process")
+    request: dict[str, JsonValue] = {
+        "argv": list(command.argv),
+        "env": dict(env),
+        "wrapped": command.wrapped,
+    }
+    if command.landlock is not None:
+        request |= {"write": command.landlock.write, "read": command.landlock.read}
+    body = json.dumps(request).encode()
+    return struct.pack("!I", len(body)) + body

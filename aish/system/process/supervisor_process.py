@@ -1,0 +1,394 @@
+"""The supervisor's processes: start commands and end everything that they started (K52, K53).
+
+Run as a script by `python -I -S`, with a socket as its standard input; it imports the standard
+library only. The first process, warm, gets one byte and five descriptors for each command and forks
+a guard: control socket, standard streams, working folder. The guard is a subreaper: whatever a
+command starts stays below it, `setsid` and double forks included, so that it can be ended. The end
+of its control socket, which only the run holds, ends the command too. If a guard is killed, what it
+guarded falls to the first process, which ends it.
+
+A request is its length in four bytes and JSON: `argv`, `env`, `wrapped` (the command is a sandbox's
+own process, which gets no SIGTERM), and with Landlock `write` and `read`, the paths that may be
+used. The guard says `pid N`, or `error N` (an errno; nothing was started), and `exit N` when the
+command ends (negative for a signal); the end of the socket says that nothing of it is left. It
+takes `t` (SIGTERM to all) and `k` (SIGKILL to all, and finish).
+"""
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+
+TYPE_CHECKING = False  # `typing` is too much to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+GRACE = 1.0
+"""Seconds between SIGTERM and SIGKILL where nobody says otherwise: the run has ended."""
+_GIVE_UP = 5.0
+_POLL_MS = 10
+_PASSES = 50
+_SUBREAPER = 36
+_NO_NEW_PRIVILEGES = 38
+_DESCRIPTORS = 5
+
+
+def main() -> None:
+    """Fork a guard for each message, until the run has gone and the guards with it."""
+    os.closerange(3, 65536)
+    os.chdir("/")
+    library = ctypes.CDLL(None, use_errno=True)
+    _become_subreaper(library)
+    wakeup = _woken_by_children()
+    requests = socket.socket(fileno=0)
+    guards: set[int] = set()
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    poll.register(wakeup, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if wakeup in ready:
+            _drain(wakeup)
+            _adopt(guards)
+        if 0 not in ready:
+            continue
+        message, descriptors, _, _ = socket.recv_fds(requests, 1, _DESCRIPTORS)
+        if not message:
+            break
+        with contextlib.suppress(OSError):  # no more processes: the run sees the control socket end
+            guard = os.fork()
+            if guard == 0:
+                _guarded(descriptors, library)
+            guards.add(guard)
+        for descriptor in descriptors:
+            os.close(descriptor)
+    deadline = time.monotonic() + GRACE + _GIVE_UP
+    while guards and time.monotonic() < deadline:
+        _adopt(guards)
+        if guards:
+            select.select([wakeup], [], [], 0.1)
+            _drain(wakeup)
+    _adopt(guards)
+
+
+def _adopt(guards: set[int]) -> None:
+    """Reap what has ended; if a guard was killed, end what it guarded."""
+    orphaned = False
+    for pid, status in _reaped():
+        if pid in guards:
+            guards.discard(pid)
+            orphaned = orphaned or status != 0
+        else:
+            orphaned = True
+    if orphaned:
+        _end_all(guards)
+
+
+def _guarded(descriptors: list[int], library: ctypes.CDLL) -> "NoReturn":
+    """Be the guard of one command."""
+    code = 1
+    try:
+        code = _guard(descriptors, library)
+    finally:
+        os._exit(code)
+
+
+def _guard(descriptors: list[int], library: ctypes.CDLL) -> int:
+    control_number, stdin, stdout, stderr, folder = descriptors
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)  # the socket of the first process
+    os.close(null)
+    _become_subreaper(library)
+    control = socket.socket(fileno=control_number)
+    request = _request(control)
+    if request is None:
+        return 0
+    wakeup = _woken_by_children()
+    failed, failing = os.pipe()
+    command = os.fork()
+    if command == 0:
+        _run((stdin, stdout, stderr, folder, failing), request, library)
+    for descriptor in (stdin, stdout, stderr, folder, failing):
+        os.close(descriptor)
+    problem = os.read(failed, 20)
+    os.close(failed)
+    if problem:
+        os.waitpid(command, 0)
+        _say(control, b"error %s\n" % problem)
+        return 0
+    _say(control, b"pid %d\n" % command)
+    _watch(control, command, wakeup, {command} if request["wrapped"] else set())
+    return 0
+
+
+def _watch(control: socket.socket, command: int, wakeup: int, wrapper: set[int]) -> None:
+    """Report the end of the command, and end what it leaves when told to."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(wakeup, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if wakeup in ready:
+            _drain(wakeup)
+            _report(control, command)
+            if not _has_children():
+                return
+        if control.fileno() not in ready:
+            continue
+        told = b""
+        with contextlib.suppress(OSError):
+            told = control.recv(1)
+        if not told:
+            _terminate(wrapper)
+            _wait_for_all(GRACE, wakeup)
+        if told in {b"", b"k"}:
+            _end_all(set(), lambda: _report(control, command))
+            return
+        _terminate(wrapper)
+
+
+def _report(control: socket.socket, command: int) -> None:
+    for pid, status in _reaped():
+        if pid == command:
+            _say(control, b"exit %d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _wait_for_all(seconds: float, wakeup: int) -> None:
+    """Wait until no child is left."""
+    deadline = time.monotonic() + seconds
+    while _has_children() and (left := deadline - time.monotonic()) > 0:
+        select.select([wakeup], [], [], left)
+        _drain(wakeup)
+        for _ in _reaped():
+            pass
+
+
+def _terminate(spared: set[int]) -> None:
+    for pid in _descendants() - spared:
+        _send(pid, signal.SIGTERM)
+        _send(pid, signal.SIGCONT)
+
+
+def _end_all(spared: set[int], reap: "Callable[[], object] | None" = None) -> None:
+    """Kill all descendants but `spared` and what is below them.
+
+    They are stopped first, until no new one appears: nothing forks away meanwhile.
+    """
+    deadline = time.monotonic() + _GIVE_UP
+    report = _reaped if reap is None else reap
+    while time.monotonic() < deadline:
+        report()
+        if not spared and not _has_children():
+            return
+        found: set[int] = set()
+        for _ in range(_PASSES):
+            more = _descendants(spared) - found
+            if not more:
+                break
+            for pid in more:
+                _send(pid, signal.SIGSTOP)
+            found |= more
+        if not found and spared:
+            return
+        for pid in found:
+            _send(pid, signal.SIGKILL)
+        report()
+        if _has_children() or spared:
+            select.select([], [], [], _POLL_MS / 1000)
+
+
+def _descendants(spared: "set[int] | frozenset[int]" = frozenset()) -> set[int]:
+    """All processes below this one, without `spared` and those below them."""
+    children: dict[int, list[int]] = {}
+    try:
+        entries = os.listdir("/proc")  # ruff: ignore[os-listdir] - pathlib is too much to import
+    except OSError:
+        return set()
+    for entry in entries:
+        if entry.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                descriptor = os.open(f"/proc/{entry}/stat", os.O_RDONLY)
+                try:
+                    parent = int(os.read(descriptor, 512).rpartition(b")")[2].split()[1])
+                finally:
+                    os.close(descriptor)
+                children.setdefault(parent, []).append(int(entry))
+    found: set[int] = set()
+    waiting = [os.getpid()]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in spared and child not in found:
+                found.add(child)
+                waiting.append(child)
+    return found
+
+
+def _reaped() -> "list[tuple[int, int]]":
+    """The children that have ended, with their status."""
+    found = []
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            found.append((pid, status))
+    return found
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _say(control: socket.socket, line: bytes) -> None:
+    """Tell the run; it may have gone."""
+    with contextlib.suppress(OSError):
+        control.sendall(line)
+
+
+def _request(control: socket.socket) -> "dict[str, Any] | None":
+    head = _exactly(control, 4)
+    body = _exactly(control, struct.unpack("!I", head)[0]) if head else None
+    found: dict[str, Any] | None = None if body is None else json.loads(body)
+    return found
+
+
+def _exactly(control: socket.socket, size: int) -> "bytes | None":
+    data = bytearray()
+    while len(data) < size:
+        chunk = control.recv(size - len(data))
+        if not chunk:
+            return None
+        data += chunk
+    return bytes(data)
+
+
+def _run(
+    descriptors: "tuple[int, int, int, int, int]",
+    request: "dict[str, Any]",
+    library: ctypes.CDLL,
+) -> "NoReturn":
+    """Become the command."""
+    *streams, folder, failing = descriptors
+    reporting = failing
+    try:
+        reporting = _prepare(streams, folder, failing)
+        if "write" in request:
+            _restrict(library, request["write"], request["read"])
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execvpe(request["argv"][0], request["argv"], request["env"])  # ruff: ignore[start-process-with-no-shell] - that is the purpose
+    except OSError as error:
+        os.write(reporting, b"%d" % (error.errno or errno.EIO))
+    finally:
+        os._exit(127)
+
+
+def _prepare(streams: "list[int]", folder: int, failing: int) -> int:
+    """Leave the guard's session, folder and descriptors; returns where a failure is reported."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.fchdir(folder)
+    for place, descriptor in enumerate(streams):
+        os.dup2(descriptor, place)
+    reporting = os.dup2(failing, 3, inheritable=False)
+    os.closerange(4, 65536)
+    return reporting
+
+
+# Landlock: https://docs.kernel.org/userspace-api/landlock.html
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = map(ctypes.c_long, (444, 445, 446))
+_OF_FILES = (1 << 0) | (1 << 1) | (1 << 2) | (1 << 14) | (1 << 15)
+_READING = (1 << 0) | (1 << 2) | (1 << 3)
+_SCOPES = (1 << 0) | (1 << 1)
+_VERSION_3, _VERSION_5, _VERSION_6 = 3, 5, 6
+
+
+def landlock_version(library: ctypes.CDLL) -> int:
+    """The version of Landlock in this kernel, 0 if it has none or it is off."""
+    found: int = library.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    return max(found, 0)
+
+
+def _restrict(library: ctypes.CDLL, write: "list[str]", read: "list[str]") -> None:
+    """Allow this process and its children to write below some paths, and to read below others.
+
+    Version 3 of Landlock is the first that covers truncation. Abstract sockets and signals do not
+    reach out from version 6 on.
+    """
+    version = landlock_version(library)
+    if version < _VERSION_3:
+        raise OSError(errno.ENOSYS, "Landlock is too old")
+    handled = (1 << (16 if version >= _VERSION_5 else 15)) - 1
+    attributes = struct.pack("=QQQ", handled, 0, _SCOPES if version >= _VERSION_6 else 0)
+    # An older kernel takes the fields that it knows, the others are 0.
+    ruleset = library.syscall(
+        _CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)
+    )
+    _check(ruleset)
+    for paths, rights in ((write, handled), (read, _READING & handled)):
+        for path in paths:
+            _allow(library, ruleset, path, rights)
+    _check(library.prctl(_NO_NEW_PRIVILEGES, *map(ctypes.c_ulong, (1, 0, 0, 0))))
+    _check(library.syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
+    os.close(ruleset)
+
+
+def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
+    """Allow `rights` below a path; one that is not there needs none."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    if not os.path.isdir(path):  # ruff: ignore[os-path-isdir] - pathlib is too much to import
+        rights &= _OF_FILES
+    rule = struct.pack("=Qi", rights, descriptor)
+    _check(library.syscall(_ADD_RULE, ctypes.c_int(ruleset), 1, rule, ctypes.c_uint32(0)))
+    os.close(descriptor)
+
+
+def _check(found: int) -> None:
+    if found < 0:
+        raise OSError(ctypes.get_errno(), "Landlock refused")
+
+
+def _become_subreaper(library: ctypes.CDLL) -> None:
+    if sys.platform == "linux":
+        library.prctl(_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+
+
+def _woken_by_children() -> int:
+    """A pipe that is readable when a child has ended."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return reading
+
+
+def _drain(wakeup: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while os.read(wakeup, 4096):
+            pass
+
+
+if __name__ == "__main__":
+    main()

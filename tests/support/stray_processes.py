@@ -1,0 +1,94 @@
+"""Processes that try to outlive what started them, and how to see that they are gone."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+
+PYTHON = f"{sys.executable} -I -S -c"
+
+# Each stray writes its number to the FIFO `told` once it has got away.
+STRAYS = {
+    "setsid": "setsid sh -c 'echo $$ > told; exec sleep 1000' &",
+    "setsid that ignores SIGTERM": (
+        "setsid sh -c 'trap \"\" TERM HUP; echo $$ > told; while :; do sleep 1000; done' &"
+    ),
+    "double fork": (
+        f"{PYTHON} '\nimport os, time\nif os.fork(): os._exit(0)\nos.setsid()\n"
+        "if os.fork(): os._exit(0)\nfor n in range(3): os.close(n)\n"
+        'with open("told", "w") as told: print(os.getpid(), file=told)\ntime.sleep(1000)\';'
+    ),
+    "a kept pipe": "(echo $(exec sh -c 'echo $PPID') > told; exec sleep 1000) &",
+    "a cleared environment": (
+        "setsid env -i /bin/sh -c 'echo $$ > told; exec /bin/sleep 1000' > /dev/null 2>&1 &"
+    ),
+}
+
+
+class Strays:
+    """The FIFO that strays write their number to; kills them in the end, whatever the test did."""
+
+    def __init__(self, folder: Path) -> None:
+        # Open for both, so that neither side waits for the other.
+        os.mkfifo(folder / "told")
+        self._descriptor = os.open(folder / "told", os.O_RDWR | os.O_NONBLOCK)
+        os.mkfifo(folder / "go")
+        self._go = os.open(folder / "go", os.O_RDWR | os.O_NONBLOCK)
+        self.folder = folder
+        self.pids: list[int] = []
+
+    async def next(self) -> int:
+        """The number of the next stray."""
+        with anyio.fail_after(20):
+            await anyio.wait_readable(self._descriptor)
+        self.pids += map(int, os.read(self._descriptor, 4096).split())
+        return self.pids[-1]
+
+    def go(self) -> None:
+        """Let a command continue that waits with `read line < go`."""
+        os.write(self._go, b"go\n")
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        os.close(self._go)
+        for pid in self.pids:
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def told_in(folder: Path) -> Iterator[Strays]:
+    told = Strays(folder)
+    yield told
+    told.close()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in {"Z", "X"}
+
+
+async def gone(*pids: int) -> None:
+    """Wait until these processes have ended."""
+    with anyio.fail_after(20):
+        for pid in pids:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            await anyio.wait_readable(descriptor)
+            os.close(descriptor)
+
+
+def children_of(pid: int) -> set[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return {int(child) for task in tasks for child in (task / "children").read_text().split()}
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[1])
