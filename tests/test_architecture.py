@@ -39,6 +39,7 @@ ALLOWED = {
     "policy/": {"anyio"},
     "packs/": {"anyio"},
     "packs/git_child.py": {"pygit2"},
+    "packs/c/c_parser.py": {"tree_sitter", "tree_sitter_c", "tree_sitter_cpp"},
     "cassettes/": {"anyio"},
     "cassettes/http.py": {"anyio", "httpx"},
     "cassettes/format/layout.py": {"yaml"},

@@ -1,0 +1,202 @@
+"""Parses C and C++ with tree-sitter (K39, K41): with which grammar, and what is blanked for it.
+
+Runs in the child that parses untrusted input, and imports nothing but the parser.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import tree_sitter
+import tree_sitter_c
+import tree_sitter_cpp
+
+EITHER = "either"
+"""The language of a header: whichever has fewer errors."""
+_GRAMMARS = {"c": tree_sitter_c, "cpp": tree_sitter_cpp}
+_MOST_ARGUMENTS = 20_000
+"""Bytes of the arguments of a macro that are blanked."""
+_MOST_UNENDED = 20
+"""Macros of one file whose arguments do not end; those behind them are blanked by name alone."""
+
+# A directive is left as it is: without the name that it defines or tests it would not parse.
+_DIRECTIVE = rb"^[ \t]*#(?:[^\\\n]|\\[\s\S])*"
+_WORDS = rb"(?<!\w)(?:[A-Z0-9_]*_(?:API|EXPORT)|Q_OBJECT)(?!\w|[ \t]*\()"
+# The halves of `extern "C" { }` that only a C++ compiler sees: each is an unmatched bracket.
+_GUARD = (
+    rb"^[ \t]*#[ \t]*if(?:def|[ \t]+defined)[ \t]*\(?[ \t]*__cplusplus[ \t]*\)?[^\n]*\n"
+    rb"""\s*(?:extern[ \t]*"C"[^\n{]*\s*\{|\})[^\n]*\n\s*#[ \t]*endif\b"""
+)
+# Lines of headers that no C has.
+_ONLY_CPP = re.compile(
+    rb"^[ \t]*(?:(?:inline[ \t]+)?namespace\b|template[ \t]*<|using[ \t]+\w|class[ \t]+\w"
+    rb"|(?:public|private|protected)[ \t]*:)",
+    re.MULTILINE,
+)
+_BRACKET = re.compile(rb"""[()]|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""")
+
+
+class Parse:
+    """A tree of some code, the grammar it was made with, and the number of its errors.
+
+    `blanked` are the ranges of the macros that were left out for it, in order, and empty if
+    nothing had to be; offsets are those of `source` all the same.
+    """
+
+    __slots__ = ("blanked", "errors", "language", "root", "source")
+
+    def __init__(
+        self, source: bytes, language: str, text: bytes, blanked: Sequence[tuple[int, int]]
+    ) -> None:
+        self.source = source
+        self.language = language
+        # The node keeps its tree alive.
+        self.root: Any = _parser(language).parse(text).root_node
+        self.errors = sum(1 for _ in error_nodes(self.root))
+        self.blanked = blanked
+
+
+def parse(source: bytes, language: str, macros: Sequence[str] = ()) -> Parse:
+    """The parse with the fewest errors; of several the plainest: as it is, and as C.
+
+    Args:
+        source: The code, in UTF-8.
+        language: `c`, `cpp` or `either`.
+        macros: What is blanked beside export macros: a name, a name with `()` for one with its
+            arguments, or any other text.
+    """
+    best: Parse | None = None
+    for one in _languages(source) if language == EITHER else (language,):
+        best = _better(best, Parse(source, one, source, ()))
+        if best.errors:
+            text, ranges = blanked(source, macros)
+            best = _better(best, Parse(source, one, text, ranges)) if ranges else best
+        if not best.errors:
+            break
+    assert best is not None
+    return best
+
+
+def _better(first: Parse | None, second: Parse) -> Parse:
+    return second if first is None or second.errors < first.errors else first
+
+
+def _languages(source: bytes) -> tuple[str, ...]:
+    """The grammars in the order in which they are tried: of equal ones the first is taken."""
+    return ("cpp", "c") if _ONLY_CPP.search(source) else ("c", "cpp")
+
+
+def parse_alike(source: bytes, example: Parse, macros: Sequence[str] = ()) -> Parse:
+    """A parse in the way of another one: with its grammar, and with macros blanked if it has."""
+    if not example.blanked:
+        return Parse(source, example.language, source, ())
+    text, ranges = blanked(source, macros)
+    return Parse(source, example.language, text, ranges)
+
+
+def count_errors(source: bytes, *, language: str, macros: Sequence[str] = ()) -> int:
+    """The number of places where code does not parse."""
+    return parse(source, language, macros).errors
+
+
+def new_problem(before: bytes, after: bytes, *, language: str, macros: Sequence[str] = ()) -> str:
+    """Where code that parsed before an edit no longer does; empty if it does, or never did."""
+    if parse(before, language, macros).errors:
+        # Any edit may be part of the repair.
+        return ""
+    found = parse(after, language, macros)
+    first = next(error_nodes(found.root), None)
+    return "" if first is None else problem_of(first)
+
+
+def problem_of(node: Any) -> str:
+    """A sentence about one error."""
+    line = node.start_point[0] + 1
+    return f"line {line}: `{node.type}` is missing" if node.is_missing else f"line {line}: syntax"
+
+
+def error_nodes(root: Any) -> Iterator[Any]:
+    """The nodes that are errors, and those that the parser had to make up, in order."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if not node.has_error:
+            continue
+        if node.is_error or node.is_missing:
+            yield node
+        pending.extend(reversed(node.children))
+
+
+def broken_lines(parse: Parse, most: int = 100) -> list[int]:
+    """The lines on which errors begin."""
+    lines: dict[int, None] = {}
+    for node in error_nodes(parse.root):
+        lines[node.start_point[0] + 1] = None
+        if len(lines) >= most:
+            break
+    return sorted(lines)
+
+
+def blanked(source: bytes, macros: Sequence[str]) -> tuple[bytes, tuple[tuple[int, int], ...]]:
+    """The code with macros as spaces, at equal length, and where they were."""
+    ranges: list[tuple[int, int]] = []
+    unended = 0
+    pattern, with_arguments = _pattern(tuple(macros))
+    for match in pattern.finditer(source):
+        if match.lastgroup == "directive":
+            continue
+        start, end = match.span()
+        if unended < _MOST_UNENDED and match[0] in with_arguments:
+            end = _end_of_arguments(source, end)
+            unended += end == match.end()
+        if not ranges or start >= ranges[-1][1]:
+            ranges.append((start, end))
+    if not ranges:
+        return source, ()
+    text = bytearray(source)
+    for start, end in ranges:
+        # Line ends stay, so that lines are those of the file.
+        text[start:end] = re.sub(rb"[^\r\n]", b" ", source[start:end])
+    return bytes(text), tuple(ranges)
+
+
+@cache
+def _pattern(macros: tuple[str, ...]) -> tuple[re.Pattern[bytes], frozenset[bytes]]:
+    """What matches a directive or a word to blank, and the words that have arguments."""
+    words = [_WORDS]
+    with_arguments: set[bytes] = set()
+    for macro in macros:
+        name = macro.strip().removesuffix("()").rstrip()
+        if not name:
+            continue
+        word = name.encode(errors="replace")
+        if name != macro.strip():
+            with_arguments.add(word)
+        before = rb"(?<!\w)" if name[0].isalnum() or name[0] == "_" else b""
+        after = rb"(?!\w)" if name[-1].isalnum() or name[-1] == "_" else b""
+        words.append(before + re.escape(word) + after)
+    # What the file asks for comes first: it may be one of ours with its arguments.
+    choices = b"|".join(reversed(words))
+    pattern = rb"(?P<guard>%s)|(?P<directive>%s)|(?P<word>%s)" % (_GUARD, _DIRECTIVE, choices)
+    return re.compile(pattern, re.MULTILINE), frozenset(with_arguments)
+
+
+def _end_of_arguments(source: bytes, start: int) -> int:
+    """Where the arguments of a macro end whose name ends at `start`; there, if it has none."""
+    depth = 0
+    if not source[start : start + 100].lstrip().startswith(b"("):
+        return start
+    for match in _BRACKET.finditer(source, start, start + _MOST_ARGUMENTS):
+        if match[0] == b"(":
+            depth += 1
+        elif match[0] == b")":
+            depth -= 1
+            if not depth:
+                return match.end()
+    return start
+
+
+@cache
+def _parser(language: str) -> Any:
+    return tree_sitter.Parser(tree_sitter.Language(_GRAMMARS[language].language()))
