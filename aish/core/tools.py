@@ -49,10 +49,10 @@ class Tool:
 
     `wire` is the name that models see (`alias__name`, or a shortened form with a hash suffix
     where that is not legal). `input_schema` is the server's, unchanged (L2). `parallel` is true
-    where a pack marks the tool as safe to run beside others (L16). `own` is true for tools of our
-    packs, whose annotations are facts and not claims. `unlisted` tools can be called and are not
-    shown to models. `older_of` is the tool's own name where this one is an older name
-    of it (K2), and empty otherwise.
+    where a pack marks the tool as safe to run beside others (L16). `builtin` tools are those of
+    our packs, whose annotations are facts and not claims. `unlisted` tools can be called and are
+    not shown to models. `older_of` is the tool's own name where this one is an older name of it
+    (K2), and empty otherwise.
     """
 
     name: ToolName
@@ -65,7 +65,7 @@ class Tool:
     unlisted: bool = False
     trusted: bool = False
     older_of: str = ""
-    own: bool = False
+    builtin: bool = False
 
     @property
     def names(self) -> tuple[ToolName, ...]:
@@ -76,7 +76,7 @@ class Tool:
     @property
     def only_reads(self) -> bool:
         """Whether it is read-only by the mark of a pack, or of a server that the file trusts."""
-        return (self.own or self.trusted) and self.annotations.read_only is True
+        return (self.builtin or self.trusted) and self.annotations.read_only is True
 
 
 @frozen

@@ -21,9 +21,12 @@ from aish.policy.rules import (
     Judgement,
     Policy,
     Rule,
+    autorun_paths,
+    command_keys,
     command_of,
     is_command_tool,
     judge,
+    own_name,
     split_glob,
 )
 
@@ -132,7 +135,6 @@ def _ruling(verdict: RulingVerdict, found: Judgement) -> Ruling:
 
 
 _WILDCARDS = frozenset("*?")
-_COMMAND_KEYS = frozenset({"argv", "command"})
 
 
 def exact_entry(tool: Tool, arguments: JsonObject) -> RuleEntry | None:
@@ -144,15 +146,21 @@ def exact_entry(tool: Tool, arguments: JsonObject) -> RuleEntry | None:
     if _has_wildcard(glob) or split_glob(glob) != (tool.name.server, tool.name.name):
         return None
     entry = RuleEntry(tool=glob)
+    if paths := autorun_paths(tool, arguments):
+        return None if any(map(_has_wildcard, paths.values())) else replace(entry, when=paths)
     if not any(map(is_command_tool, tool.names)):
         return entry
-    command = command_of(arguments)
-    return None if command is None else _exact_command(entry, arguments, command)
+    name = own_name(tool)
+    command = command_of(arguments, name)
+    return None if command is None else _exact_command(entry, name, arguments, command)
 
 
-def _exact_command(entry: RuleEntry, arguments: JsonObject, command: Command) -> RuleEntry | None:
+def _exact_command(
+    entry: RuleEntry, name: str, arguments: JsonObject, command: Command
+) -> RuleEntry | None:
     """The exact rule for a command: with its folder and its input."""
-    around = {key: value for key, value in arguments.items() if key not in _COMMAND_KEYS}
+    keys = command_keys(name)
+    around = {key: value for key, value in arguments.items() if key not in keys}
     if any(map(_has_wildcard, (command.raw, *around.values()))):
         return None
     if isinstance(command.raw, str) and command.words is None:

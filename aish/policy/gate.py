@@ -17,7 +17,14 @@ from aish.core.protocols import Approver, Question
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool, ToolName
 from aish.policy.decide import Ruling, decide, exact_entry, forbidden, simple_fit
-from aish.policy.rules import THIS_SESSION, Policy, Rule, is_command_tool, rule_of
+from aish.policy.rules import (
+    THIS_SESSION,
+    Policy,
+    Rule,
+    autorun_paths,
+    is_command_tool,
+    rule_of,
+)
 
 
 def call_digest(run: str, place: Place, tool: Tool, arguments: JsonObject) -> str:
@@ -304,11 +311,20 @@ class Gate:
             return True if id(schema) in fitting else simple_fit(schema, arguments)
 
         ruling = decide(self._policy, tool, arguments, fits, self._mask)
-        return self._let(tool) or ruling if ruling.verdict == "ask" and not ruling.rule else ruling
+        return (
+            self._let(tool, arguments) or ruling
+            if ruling.verdict == "ask" and not ruling.rule
+            else ruling
+        )
 
-    def _let(self, tool: Tool) -> Ruling | None:
-        """The ruling for a tool that the user allowed without asking; never for command tools."""
+    def _let(self, tool: Tool, arguments: JsonObject) -> Ruling | None:
+        """The ruling for a tool that the user allowed without asking; never for commands.
+
+        Nor for files that other programs run by themselves (K19).
+        """
         if self.autonomy is None or any(map(is_command_tool, tool.names)):
+            return None
+        if autorun_paths(tool, arguments):
             return None
         by = self.autonomy(tool)
         return Ruling("auto", by, by) if by else None

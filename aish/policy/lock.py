@@ -109,7 +109,9 @@ def pin_of(name: str, definition: JsonObject) -> ToolPin:
     return ToolPin(hash_of(name, definition), definition)
 
 
-def locked_tool(name: ToolName, pin: ToolPin, *, trusted: bool, own: bool = False) -> Tool | None:
+def locked_tool(
+    name: ToolName, pin: ToolPin, *, trusted: bool, builtin: bool = False
+) -> Tool | None:
     """The tool as it was pinned; `None` where only its hash is known."""
     definition = pin.definition
     if definition is None:
@@ -125,7 +127,7 @@ def locked_tool(name: ToolName, pin: ToolPin, *, trusted: bool, own: bool = Fals
         output_schema=output if isinstance(output, Mapping) else None,
         annotations=Annotations(**{key: said.get(word) for key, word in _HINTS.items()}),  # type: ignore[arg-type] # the schema of lock files says which is text and which a flag
         trusted=trusted,
-        own=own,
+        builtin=builtin,
     )
 
 

@@ -20,7 +20,7 @@ from aish.core.phrases import counted, shorten
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.text import for_line, for_terminal
 from aish.core.tools import Tool, ToolName
-from aish.system.globs import matches_path, matches_word
+from aish.system.globs import is_autorun, matches_below, matches_path, matches_word
 
 SEPARATOR = "__"
 
@@ -332,10 +332,15 @@ REST = "**"
 
 @frozen
 class Command:
-    """What a call would run; `words` is `None` where only a shell could tell."""
+    """What a call would run; `words` is `None` where only a shell could tell.
+
+    `whole` commands are in a language without words that we know (PowerShell): only a rule with
+    exactly that text fits.
+    """
 
     words: tuple[str, ...] | None
     raw: JsonValue
+    whole: bool = False
 
     @property
     def program(self) -> str:
@@ -343,20 +348,49 @@ class Command:
         return self.words[0].rpartition("/")[2] if self.words else ""
 
 
+_PROCESS = "process_start"
+_SHELL_TOOLS = frozenset({"shell_run", _PROCESS})
+_READ_BY_WORDS = frozenset({"sh", "bash"})
+_DEFAULTS: Mapping[str, tuple[JsonValue, ...]] = {"cwd": (".",), "shell": ("sh",), "env": ((), {})}
+"""Where and how a command runs if its call does not say (K47)."""
+
+
 def is_command_tool(name: ToolName) -> bool:
-    """Whether a tool runs command lines: `shell__run`, and `shell_run` of a pack."""
-    return (name.server, name.name) == ("shell", "run") or name.name == "shell_run"
+    """Whether a tool runs commands: `shell__run`, and `shell_run`, `process_start` of a pack."""
+    return (name.server, name.name) == ("shell", "run") or name.name in _SHELL_TOOLS
 
 
-def command_of(arguments: JsonObject) -> Command | None:
-    """The command in a call's arguments, or `None` if there is none."""
+def command_keys(tool: str) -> tuple[str, ...]:
+    """The arguments of a tool that a command is made of."""
+    return ("command", "args") if tool == _PROCESS else ("argv", "command")
+
+
+def command_of(arguments: JsonObject, tool: str) -> Command | None:
+    """The command in the arguments of a call of the tool `tool`, or `None` if there is none.
+
+    A started process gets its words as they are: `command`, and those of `args`.
+    """
     given = [arguments[key] for key in ("argv", "command") if arguments.get(key) is not None]
     if len(given) != 1:
         return None
     raw = given[0]
-    if isinstance(raw, str):
-        return Command(_split(raw), raw)
-    if not isinstance(raw, Sequence) or not raw:
+    if tool == _PROCESS:
+        return _command_of_words(_process_words(raw, arguments.get("args")))
+    if arguments.get("shell", "sh") not in _READ_BY_WORDS:
+        return Command(None, raw, whole=True)
+    return Command(_split(raw), raw) if isinstance(raw, str) else _command_of_words(raw)
+
+
+def _process_words(program: JsonValue, args: JsonValue) -> JsonValue:
+    if not isinstance(program, str) or not program or not (args is None or _is_list(args)):
+        return None
+    assert args is None or isinstance(args, Sequence)
+    return [program, *(args or ())]
+
+
+def _command_of_words(raw: JsonValue) -> Command | None:
+    """A command that is given word by word, if it is."""
+    if not isinstance(raw, Sequence) or isinstance(raw, str) or not raw:
         return None
     words = tuple(word for word in raw if isinstance(word, str))
     if len(words) != len(raw):
@@ -366,8 +400,10 @@ def command_of(arguments: JsonObject) -> Command | None:
     return Command(words if certain else None, raw)
 
 
-def fit_command(pattern: Sequence[str], command: Command | None, *, permits: bool) -> Fit:
-    """Whether a command fits a pattern."""
+def fit_command(
+    pattern: Sequence[str], command: Command | None, *, permits: bool, option: bool = False
+) -> Fit:
+    """Whether a command fits a pattern; with `option` also by `_is_lone_option`."""
     if command is None:
         return Fit.NO if permits else Fit.UNSURE
     if spells_out(pattern, command):
@@ -375,7 +411,8 @@ def fit_command(pattern: Sequence[str], command: Command | None, *, permits: boo
     if command.words is None:
         return Fit.NO if permits else Fit.UNSURE
     if permits:
-        return _permitted(pattern, command.words)
+        alone = option and _is_lone_option(pattern, command.words)
+        return Fit.YES if alone else _permitted(pattern, command.words)
     return _forbidden(pattern, command)
 
 
@@ -461,6 +498,9 @@ def uncertain(command: Command) -> str:
 
 def spells_out(pattern: JsonValue, command: Command) -> bool:
     """Whether a rule has exactly this command, character by character."""
+    if command.whole and isinstance(pattern, Sequence) and not isinstance(pattern, str):
+        words = [word for word in pattern if isinstance(word, str) and not _has_wildcard(word)]
+        return len(words) == len(pattern) and " ".join(words) == command.raw
     if isinstance(pattern, str) or isinstance(command.raw, str):
         return pattern == command.raw
     return (
@@ -505,6 +545,23 @@ def _permitted_word(pattern: str, word: str) -> bool:
     # A wildcard matches a value; `--output=x` in its place would be another command.
     smuggled = _leads_away(word) or (word.startswith("-") and not pattern.startswith("-"))
     return not smuggled and permitted_text(pattern, word) is Fit.YES
+
+
+_LONE = 2
+
+
+def _is_lone_option(pattern: Sequence[str], words: tuple[str, ...]) -> bool:
+    """Whether the `*` of `[program, "*"]` stands for an option of one letter, as in `pytest -q`.
+
+    Such an option has no value, and there is no further word that it could change the meaning of.
+    Anywhere else, and for programs that run others, `*` stands for a value.
+    """
+    if len(pattern) != _LONE or len(words) != _LONE or pattern[1] != "*":
+        return False
+    option = words[1]
+    is_short = len(option) == _LONE and option[0] == "-" and option[1].isascii()
+    runs_others = words[0].rpartition("/")[2] in _WRAPPERS
+    return pattern[0] == words[0] and is_short and option[1].isalnum() and not runs_others
 
 
 def _leads_away(word: str) -> bool:
@@ -569,12 +626,45 @@ def judge(
     # A rule that forbids a tool applies to all of its names.
     if not any(rule.covers(name) for name in (tool.names[:1] if permits else tool.names)):
         return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` does not match `{tool.name}`")
-    if permits and (why := _not_meant(rule, tool)):
-        return Judgement(rule, Fit.NO, why, near=MEANT)
-    found = _conditions(rule, arguments, fits_schema, mask, permits=permits)
+    if permits:
+        why = _not_meant(rule, tool) or _autorun(rule, tool, arguments, mask)
+        if why:
+            return Judgement(rule, Fit.NO, why, near=MEANT)
+    found = _conditions(rule, tool, arguments, fits_schema, mask, permits=permits)
     if permits and found.fit is Fit.YES and any(map(is_command_tool, tool.names)):
-        return _certain_command(rule, arguments) or found
+        return _certain_command(rule, tool, arguments) or found
     return found
+
+
+def approves_every_command(rule: Rule, tool: Tool) -> bool:
+    """Whether a rule approves all that a tool of a pack can run, by its plain name (K47)."""
+    return tool.builtin and rule.exact and rule.unconditional and is_command_tool(tool.name)
+
+
+def autorun_paths(tool: Tool, arguments: JsonObject) -> Mapping[str, str]:
+    """The arguments of a call by which files would change that programs run by themselves (K19).
+
+    Only a rule with that very path under `when` approves such a call.
+    """
+    if not tool.builtin or tool.annotations.read_only is True:
+        return {}
+    given = ((name, arguments.get(name)) for name in (_PATH, _NEW_PATH))
+    return {name: path for name, path in given if isinstance(path, str) and is_autorun(path)}
+
+
+def _autorun(
+    rule: Rule, tool: Tool, arguments: JsonObject, mask: Callable[[str], str]
+) -> str | None:
+    """Why a permitting rule does not permit changing such a file, or `None`."""
+    when = rule.entry.when
+    for name, path in autorun_paths(tool, arguments).items():
+        # A rule about `path` that is silent on `new_path` means both.
+        if when.get(name, when.get(_PATH)) != path:
+            return (
+                f"other programs run {_shown(path, mask)} by themselves: only a rule with exactly "
+                "this path under `when`"
+            )
+    return None
 
 
 def _not_meant(rule: Rule, tool: Tool) -> str | None:
@@ -595,6 +685,7 @@ def _not_meant(rule: Rule, tool: Tool) -> str | None:
 
 def _conditions(
     rule: Rule,
+    tool: Tool,
     arguments: JsonObject,
     fits_schema: FitsSchema,
     mask: Callable[[str], str],
@@ -606,13 +697,16 @@ def _conditions(
     doubt = ""
     for name, wanted in entry.when.items():
         fit, which = _fit_argument(name, entry.when, arguments, permits=permits)
+        if fit is Fit.NO and name == _PATH and _reaches(rule, tool, arguments):
+            doubt = f"the call looks below a folder, and something there may fit `{wanted}`"
+            continue
         if fit is Fit.NO:
             why = f"argument `{which}` does not fit `{wanted}`"
             return Judgement(rule, Fit.NO, why, near=_PARTLY)
         if fit is Fit.UNSURE:
             doubt = f"whether argument `{which}` fits `{wanted}` is not certain"
     if entry.command is not None:
-        found = _command(rule, entry.command, arguments, mask, permits=permits)
+        found = _command(rule, entry.command, tool, arguments, mask, permits=permits)
         if found.fit is Fit.NO:
             return found
         doubt = found.why if found.fit is Fit.UNSURE else doubt
@@ -626,17 +720,32 @@ def _conditions(
     return Judgement(rule, Fit.UNSURE, doubt) if doubt else Judgement(rule, Fit.YES, "it matches")
 
 
+def _elsewhere(rule: Rule, tool: Tool, arguments: JsonObject) -> str | None:
+    """Why a rule about a command does not permit it in that folder, shell or environment (K47)."""
+    entry = rule.entry
+    keys = command_keys(own_name(tool))
+    if entry.command is None and not any(key in entry.when for key in keys):
+        return None
+    for name, usual in _DEFAULTS.items():
+        if name in arguments and name not in entry.when:
+            value = arguments[name]
+            if not any(same_json(value, one) for one in usual):
+                return f"`{name}` is not the default: a rule about a command needs it under `when`"
+    return None
+
+
 def _command(
     rule: Rule,
     pattern: tuple[str, ...],
+    tool: Tool,
     arguments: JsonObject,
     mask: Callable[[str], str],
     *,
     permits: bool,
 ) -> Judgement:
     """Whether the command of a call fits that of a rule."""
-    command = command_of(arguments)
-    fit = fit_command(pattern, command, permits=permits)
+    command = command_of(arguments, own_name(tool))
+    fit = fit_command(pattern, command, permits=permits, option=tool.builtin)
     if fit is Fit.NO and permits:
         miss = miss_of(pattern, command, mask)
         return Judgement(rule, fit, miss.why, near=miss.near)
@@ -667,6 +776,31 @@ def _fit_argument(
     return min(fits, key=lambda found: order.index(found[0]))
 
 
+_BELOW = frozenset({"dir_list", "dir_tree", "file_find", "file_search"})
+"""Tools of packs that look below the folder `path`."""
+_ANYWHERE = frozenset({"py_derive_code_path", "py_find_usages", "py_get_hierarchy"})
+"""Tools of packs that follow a program from `path` to any file of the root."""
+_HISTORY = frozenset({"git_diff", "git_log", "git_show", "git_status"})
+"""Tools of packs that look below `path`, or at everything without one."""
+_CAUTIOUS = frozenset({"deny", "ask"})
+
+
+def _reaches(rule: Rule, tool: Tool, arguments: JsonObject) -> bool:
+    """Whether a call may show something below a folder that a forbidding rule names (K11)."""
+    name, wanted = own_name(tool), rule.entry.when[_PATH]
+    looks_below = tool.builtin and name in _BELOW | _ANYWHERE | _HISTORY
+    if rule.list not in _CAUTIOUS or not looks_below:
+        return False
+    given = arguments.get(_PATH, "")
+    folder = given if isinstance(given, str) and name not in _ANYWHERE else ""
+    return isinstance(wanted, str) and matches_below(_folded(wanted), _folded(_canonical(folder)))
+
+
+def own_name(tool: Tool) -> str:
+    """The tool's own name, also where it is called by an older one (K2)."""
+    return tool.older_of or tool.name.name
+
+
 MEANT = 100
 """How near a rule is that would apply but for what kind of tool or command this is."""
 _PARTLY = 50
@@ -678,9 +812,13 @@ _DESTRUCTIVE = (
 _UNCHECKED = "the schema is too complex to be certain of"
 
 
-def _certain_command(rule: Rule, arguments: JsonObject) -> Judgement | None:
+def _certain_command(rule: Rule, tool: Tool, arguments: JsonObject) -> Judgement | None:
     """Why a permitting rule does not permit this command after all, or `None`."""
-    command = command_of(arguments)
+    if approves_every_command(rule, tool):
+        return None
+    if why := _elsewhere(rule, tool, arguments):
+        return Judgement(rule, Fit.NO, why, near=MEANT)
+    command = command_of(arguments, own_name(tool))
     if command is None:
         return Judgement(rule, Fit.NO, "there is no command in the arguments")
     if command.words is not None or _states(rule, command):

@@ -14,12 +14,14 @@ from aish.policy.rules import (
     LONGEST,
     Command,
     Policy,
+    command_keys,
     command_of,
     compile_policy,
     has_metacharacter,
     is_command_tool,
     is_odd,
 )
+from aish.system.globs import is_autorun
 
 _WORDS = re.compile(r"[^\W\d_]+|\d+|.", re.DOTALL)
 _ENDING = re.compile(r"[^.]\.[A-Za-z0-9]{1,8}\Z")
@@ -78,9 +80,8 @@ def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
     return list(rows[0][:count])
 
 
-_COMMAND_KEYS = ("argv", "command")
 # `when` on a path speaks for `new_path` too, and a command has to be spelled out in `when`.
-_IN_WHEN_TOO = frozenset({"new_path", *_COMMAND_KEYS})
+_IN_WHEN_TOO = frozenset({"new_path", "argv", "command"})
 
 
 @frozen
@@ -101,12 +102,12 @@ def exact_rules(call: Made) -> Iterator[RuleEntry]:
     if not is_command_tool(call.tool):
         yield _by_arguments(call.tool, call.arguments)
         return
-    command = command_of(call.arguments)
+    command = command_of(call.arguments, call.tool.name)
     if command is None:
         return
     words = _spelled_words(command)
     if words is not None:
-        yield _by_words(call.tool, words, _beside(call.arguments))
+        yield _by_words(call, words, _beside(call))
     yield _by_arguments(call.tool, call.arguments)
 
 
@@ -152,11 +153,16 @@ def _kind(call: Made) -> object:
     fixed = {"0"} if words is not None else set()
 
     def kind(name: str, value: JsonValue) -> object:
-        found = None if name in fixed else family(value)
+        found = None if name in fixed or _needs_itself(name, value) else family(value)
         return canonical(value) if found is None else found
 
     kinds = tuple(sorted((name, repr(kind(name, value))) for name, value in fields.items()))
     return (words is not None, len(fields), kinds)
+
+
+def _needs_itself(name: str, value: JsonValue) -> bool:
+    """Whether only a rule with this very value may approve a call (K19)."""
+    return name in {"path", "new_path"} and isinstance(value, str) and is_autorun(value)
 
 
 def _fields(call: Made) -> _Fields:
@@ -165,7 +171,7 @@ def _fields(call: Made) -> _Fields:
     if words is None:
         return call.arguments
     numbered = {str(number): word for number, word in enumerate(words)}
-    return {**numbered, **{f" {name}": one for name, one in _beside(call.arguments).items()}}
+    return {**numbered, **{f" {name}": one for name, one in _beside(call).items()}}
 
 
 def _rule(call: Made, fields: _Fields) -> RuleEntry:
@@ -174,12 +180,12 @@ def _rule(call: Made, fields: _Fields) -> RuleEntry:
         return _by_arguments(call.tool, call.arguments, fields)
     pattern = tuple(str(fields[str(number)]) for number in range(len(words)))
     beside = {name[1:]: one for name, one in fields.items() if name.startswith(" ")}
-    return _by_words(call.tool, pattern, beside)
+    return _by_words(call, pattern, beside)
 
 
 def _plain_words(call: Made) -> tuple[str, ...] | None:
     """The words of a command that a shell would read unchanged."""
-    command = command_of(call.arguments) if is_command_tool(call.tool) else None
+    command = command_of(call.arguments, call.tool.name) if is_command_tool(call.tool) else None
     words = None if command is None else command.words
     if words is None or any(map(has_metacharacter, words)):
         return None
@@ -198,16 +204,18 @@ def _spelled_words(command: Command) -> tuple[str, ...] | None:
     return None if any(map(has_wildcard, words)) else words
 
 
-def _beside(arguments: JsonObject) -> JsonObject:
-    return {name: value for name, value in arguments.items() if name not in _COMMAND_KEYS}
+def _beside(call: Made) -> JsonObject:
+    keys = command_keys(call.tool.name)
+    return {name: value for name, value in call.arguments.items() if name not in keys}
 
 
-def _by_words(tool: ToolName, words: tuple[str, ...], beside: JsonObject) -> RuleEntry:
+def _by_words(call: Made, words: tuple[str, ...], beside: JsonObject) -> RuleEntry:
+    tool = call.tool
     if tool == LOCAL_COMMAND:
         # It has no further arguments: its own schema, checked before any rule, sees to that.
         return RuleEntry(str(tool), command=words)
     conditions = _by_arguments(tool, beside)
-    schema: JsonObject = {**(conditions.schema or {}), "maxProperties": len(beside) + 1}
+    schema: JsonObject = {**(conditions.schema or {}), "maxProperties": len(call.arguments)}
     return RuleEntry(str(tool), when=conditions.when, schema=schema, command=words)
 
 

@@ -85,6 +85,17 @@ def matches_path(pattern: str, text: str) -> bool:
     return len(parts) in states
 
 
+def matches_below(pattern: str, folder: str) -> bool:
+    """Whether `matches_path` may hold for something below `folder`; empty for the root."""
+    parts = _parts(pattern)
+    states = _reached({0}, parts)
+    for character in f"{folder}/" if folder else "":
+        moved = {after for state in states if (after := _step(parts, state, character)) is not None}
+        states = _reached(moved, parts)
+    # Every part can match something, so that any open state may come to its end.
+    return any(state < len(parts) for state in states)
+
+
 def _parts(pattern: str) -> tuple[str, ...]:
     """The pattern as `skip`, `**`, `*`, `?` and, with a `=` before them, single characters."""
     parts: list[str] = []

@@ -172,7 +172,7 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
     if view["lock"] is not None:
         asked = any(row["state"] != "not asked" for row in _tables(view["servers"]))
         yield f"lock  {for_line(str(view['lock']))}" + ("" if asked else ", tools known from it")
-    yield from _section("rules", view["rules"], lambda row: f"{row['list']:13} {row['rule']}")
+    yield from _section("rules", view["rules"], _rule)
     yield f"on_denied  {view['on_denied']}"
     limits = view["limits"]
     if isinstance(limits, Mapping) and limits["time"] is not None:
@@ -192,6 +192,11 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
     cost = view["cost_usd"]
     if requests["at_least"] and isinstance(cost, Mapping) and cost["at_most"] != 0:
         yield f"cost  {_most(cost['at_most'])}"
+
+
+def _rule(row: JsonObject) -> str:
+    note = f" ({row['note']})" if "note" in row else ""
+    return f"{row['list']:13} {row['rule']}{note}"
 
 
 def _tables(rows: JsonValue) -> list[JsonObject]:

@@ -7,6 +7,8 @@ from aish.core.tools import Annotations, Tool, ToolName
 from aish.packs.catalogue import DESTRUCTIVE, OLDER_NAMES
 from aish.policy.rules import LOCAL_COMMAND
 
+_MAKING = frozenset({"dir_create", "create_directory"})
+
 
 def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
     """The tool as far as rules need it; `None` if only its server can describe it."""
@@ -22,9 +24,13 @@ def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
         description="",
         input_schema={},
         unlisted=bool(older_of),
-        annotations=Annotations(destructive=is_destructive),
+        annotations=Annotations(
+            read_only=not is_destructive and name.name not in _MAKING,
+            destructive=is_destructive,
+        ),
         trusted=entry is None or entry.trust,
         older_of=older_of,
+        builtin=entry is not None,
     )
 
 

@@ -179,7 +179,10 @@ def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
         pins = lock.servers[alias]
         for name, own in names_of(entry, pins).items():
             tool = locked_tool(
-                ToolName(alias, name), pins.tools[own], trusted=entry.trust, own=bool(entry.pack)
+                ToolName(alias, name),
+                pins.tools[own],
+                trusted=entry.trust,
+                builtin=bool(entry.pack),
             )
             if tool is not None:
                 older = own if own != name else ""

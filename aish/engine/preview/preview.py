@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from aish.config.model import (
     CallStep,
+    Pipeline,
     PipelineStep,
     Prompt,
     PromptStep,
@@ -17,7 +18,7 @@ from aish.config.model import Context as Settings
 from aish.core.errors import AishError
 from aish.core.events import KeySurvey
 from aish.core.json import JsonObject, JsonValue
-from aish.core.tools import Tool
+from aish.core.tools import Tool, ToolName
 from aish.engine.execution.run import bounds_of, limits_of, model_name, origin
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.estimate import cost_view, inner_context, item_count, price_view, requests
@@ -30,7 +31,7 @@ from aish.engine.preview.tool_listing import Look, view
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.prompt import visible_tools
 from aish.policy.decide import decide, tool_name
-from aish.policy.rules import LOCAL_COMMAND
+from aish.policy.rules import LOCAL_COMMAND, Rule, approves_every_command
 from aish.templates.render import references, render
 from aish.templates.values import is_template
 from aish.wire.chat.encode import answer_limit
@@ -253,7 +254,7 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
             for one in plan.missing
         ],
         "lock": None if plan.lock is None else str(lock_path(pipeline)),
-        "rules": [{"list": row.list, "rule": row.rule} for row in plan.policy.infos()],
+        "rules": [_rule(rule, pipeline) for rule in plan.policy.all()],
         "on_denied": pipeline.on_denied or "fail",
         "limits": limits_of(plan),
         "steps": [step_view(step, plan, context, tools, options.surveys) for step in plan.steps],
@@ -261,6 +262,15 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
         "requests": requests(plan, context, options.surveys),
         "cost_usd": cost_view(plan, context),
     }
+
+
+def _rule(rule: Rule, pipeline: Pipeline) -> Row:
+    """A rule; with a note where it approves more than its short text says (K47)."""
+    row: Row = {"list": rule.list, "rule": rule.text}
+    tool = presumed_tool(ToolName(rule.server, rule.tool), pipeline)
+    if rule.list == "auto_approve" and tool is not None and approves_every_command(rule, tool):
+        row["note"] = "approves every command, folder, shell and variable"
+    return row
 
 
 def _servers(plan: Plan, found: Look | None) -> list[JsonValue]:

@@ -108,7 +108,7 @@ class Definition:
     parallel: bool
     unlisted: bool
     older_of: str
-    own: bool
+    builtin: bool
     headers: tuple[Mirrored, ...]
 
 
@@ -159,7 +159,7 @@ def _definition(value: Any, reading: Reading) -> Definition:
         parallel=marks.get(PARALLEL) is True,
         unlisted=marks.get(UNLISTED) is True,
         older_of=str(marks.get(OLDER_OF) or ""),
-        own=reading.ours,
+        builtin=reading.ours,
         headers=mirrored(schema) if reading.mirrors and schema else (),
     )
 
@@ -360,7 +360,7 @@ def tool_of(alias: str, one: Definition, limit: int, *, trusted: bool) -> Tool:
         parallel=one.parallel,
         unlisted=one.unlisted,
         older_of=one.older_of,
-        own=one.own,
+        builtin=one.builtin,
         trusted=trusted,
     )
 

@@ -290,6 +290,24 @@ def test_the_command_of_a_pack_has_no_further_arguments() -> None:
     assert not approved([rule], Made(PACKED, more))
 
 
+@pytest.mark.requirement("S8", "K47")
+def test_a_process_is_approved_with_its_words_and_their_number() -> None:
+    tool = ToolName("box", "process_start")
+    call: JsonObject = {"command": "npm", "args": ["run", "dev"], "cwd": "web"}
+    (rule,) = suggest(made(tool, call))
+    assert rule.command == ("npm", "run", "dev")
+    assert rule.when == {"cwd": "web"}
+    assert approved([rule], Made(tool, call))
+    for other in ({"env": ["A=b"]}, {"cwd": "."}, {"args": ["run"]}, {"args": ["run", "x"]}):
+        assert not approved([rule], Made(tool, {**call, **other}))
+
+
+@pytest.mark.requirement("S8", "K19")
+def test_files_that_run_by_themselves_get_a_rule_each() -> None:
+    calls = made(ToolName("repo", "file_write"), *({"path": f".github/{n}.yml"} for n in "ab"))
+    assert [rule.when for rule in suggest(calls)] == [call.arguments for call in calls]
+
+
 @pytest.mark.requirement("S8")
 @pytest.mark.parametrize("text", ["ls *.py", "ls a?", "echo $HOME", "a;b", "ls\nrm x"])
 def test_a_command_for_a_shell_is_approved_as_it_is_spelled(text: str) -> None:

@@ -97,7 +97,7 @@ def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
     if rule.command is not None and "__" in rule.tool:
         server, _, name = rule.tool.partition("__")
         if not is_command_tool(ToolName(server, name)):
-            message = "`command` is for rules about `shell__run` or a pack's `shell_run`"
+            message = "`command` is for rules about `shell__run`, `shell_run` or `process_start`"
             yield Issue(f"{rule.path}.command", message)
 
 
