@@ -17,6 +17,7 @@ from pathlib import Path
 import batches
 import cassettes
 import clusters
+import context
 import journal
 import prompts
 import reports
@@ -51,6 +52,7 @@ MEASURES = (
     batches.batch_memory,
     batches.batch_keys,
     clusters.cluster_of_workers,
+    context.refresh,
     reports.html_report,
     reports.junit_report,
     prompts.prompt_ready,

@@ -93,12 +93,15 @@ ALONE = {
         cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
+        engine/plan/validation/context_files.py features/recording/context_files.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
         output/markdown/render.py output/progress_panel.py shell/bootstrap.py
         system/secrets/encodings.py templates/sandbox.py
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
-        agent/sampling.py agent/tool_round.py config/decode.py features/cluster/worker_session.py
+        engine/steps/context_files/slices.py engine/steps/context_files/update_text.py
+        engine/steps/context_files/watch.py agent/sampling.py agent/tool_round.py
+        config/decode.py features/cluster/worker_session.py
         mcp/client/negotiate.py mcp/client/session.py reports/otel/spans.py
         shell/export/rehearsal.py shell/loop.py shell/status_line.py
     """,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from aish.agent import wording
+from aish.agent import file_updates, wording
 from aish.agent.assemble import assemble
 from aish.agent.conversation import Conversation, add_system, add_user
 from aish.agent.runtime import AgentRuntime, Mask
@@ -162,18 +162,21 @@ def part(turns: Sequence[Turn]) -> Parted:
     return Parted(tuple(turns[: bounds[0]]), tuple(rounds))
 
 
-def stub(turn: Turn) -> ToolTurn | None:
+def stub(turn: Turn, tag: str = "") -> ToolTurn | None:
     """A line that replaces a tool's result; `None` if it would not be shorter.
 
     An existing replacement is kept: it gives the original length of the result, and may be cached
-    by an endpoint.
+    by an endpoint. So is a block of changed files with this tag: it is no part of the result.
     """
-    if not isinstance(turn, ToolTurn) or (is_left_out(turn.content) and not turn.media):
+    if not isinstance(turn, ToolTurn):
         return None
-    line = left_out(turn.tool, len(turn.content))
-    if len(line) >= len(turn.content) and not turn.media:
+    reply = file_updates.parted(turn.content, tag)
+    if is_left_out(reply.content) and not turn.media:
         return None
-    return replace(turn, content=line, media=())
+    line = left_out(turn.tool, len(reply.content))
+    if len(line) >= len(reply.content) and not turn.media:
+        return None
+    return replace(turn, content=file_updates.with_block(line, reply.block), media=())
 
 
 def last_question(turns: Sequence[Turn]) -> UserTurn | None:
@@ -322,16 +325,20 @@ _TRIMMED = "context_trimmed"
 class Window:
     """Limits the length of a conversation, by `context` of the file (L19).
 
-    It lives as long as its conversation does.
+    It lives as long as its conversation does. `tag` is that of the run's blocks of changed files:
+    those whose files are all shown again later are left out first (K85).
 
     `rest` is the size of a request without its turns, in bytes.
     """
 
-    def __init__(self, context: Context, summarizer: Model | None = None) -> None:
+    def __init__(self, context: Context, summarizer: Model | None = None, tag: str = "") -> None:
         assert context.max_tokens is not None, "without a bound nothing is kept below it"
         self._most = context.max_tokens
         self._keep = max(1, context.keep)
         self._summarizer = summarizer
+        self._tag = tag
+        self._stale: dict[str, None] = {}
+        """Files of which the conversation no longer has all changes."""
         self._estimator = TokenEstimator()
         self._gone = 0
         self._summary = ""
@@ -363,7 +370,8 @@ class Window:
         if before <= self._most:
             return None
         goal = self._most * _GOAL[0] // _GOAL[1]
-        turns, gone = self._stubbed(conversation.history.turns, rest, goal)
+        turns, blocks = self._without_superseded(conversation.history.turns, rest, goal)
+        turns, gone = self._stubbed(turns, rest, goal)
         try:
             turns, rounds = await self._dropped(turns, rest, goal, place, runtime)
         except BaseException:
@@ -371,14 +379,40 @@ class Window:
             self._estimator = TokenEstimator()
             raise
         after = self._estimator.tokens(rest)
-        if gone or rounds:
+        if blocks or gone or rounds:
             conversation.rewrite(turns, _TRIMMED)
             text = (
                 f"about {before:,} tokens are more than `max_tokens: {self._most}`:"
-                f" left out {_said(gone, rounds)}; about {after:,} tokens now"
+                f" left out {_said(blocks, gone, rounds)}; about {after:,} tokens now"
             )
             runtime.emit(Notice(place, "info", _TRIMMED, text))
         return None if after <= self._most else self._failure(after)
+
+    def _without_superseded(
+        self, turns: Sequence[Turn], rest: int, goal: int
+    ) -> tuple[list[Turn], int]:
+        """Without blocks whose files are all shown in later ones, and their number."""
+        shorter = list(turns)
+        if not self._tag:
+            return shorter, 0
+        kept = sum(map(len, part(turns).rounds[-self._keep :]))
+        replies = [
+            (at, turn, file_updates.parted(turn.content, self._tag))
+            for at, turn in enumerate(turns)
+            if isinstance(turn, ToolTurn)
+        ]
+        old = file_updates.superseded([reply for _, _, reply in replies])
+        count = 0
+        for number, (at, turn, reply) in enumerate(replies):
+            if at >= len(turns) - kept or self._estimator.tokens(rest) <= goal:
+                break
+            if number in old:
+                line = file_updates.left_out(reply.labels)
+                shorter[at] = replace(turn, content=f"{reply.content}\n{line}")
+                self._estimator.put(at, shorter[at])
+                self._stale.update(dict.fromkeys(reply.labels))
+                count += 1
+        return shorter, count
 
     def _stubbed(
         self, turns: Sequence[Turn], rest: int, goal: int
@@ -389,7 +423,7 @@ class Window:
         for at, turn in enumerate(turns[: len(turns) - kept]):
             if self._estimator.tokens(rest) <= goal:
                 break
-            line = stub(turn)
+            line = stub(turn, self._tag)
             if line is not None and isinstance(turn, ToolTurn):
                 shorter[at] = line
                 self._estimator.put(at, line)
@@ -423,6 +457,9 @@ class Window:
         assert isinstance(first, UserTurn), "an answer follows a question"
         gone, rounds = parted.rounds[:count], parted.rounds[count:]
         earlier = self._question
+        for turn in (turn for one in gone for turn in one if isinstance(turn, ToolTurn)):
+            labels = file_updates.parted(turn.content, self._tag).labels
+            self._stale.update(dict.fromkeys(labels))
         kept = Parted((), rounds)
         later = last_question([turn for one in gone for turn in one]) or earlier
         question = None if last_question(kept.turns) else later
@@ -434,6 +471,8 @@ class Window:
         self._gone += count
         model = self._summarizer.alias if self._summarizer else ""
         note = wording.rounds_left_out(self._gone, model, self._summary)
+        if self._stale:
+            note = f"{note}\n{file_updates.left_out_with_rounds(tuple(self._stale))}"
         return replace(kept, head=with_note((*parted.head[:-1], first), note, question))
 
     async def _summarised(
@@ -467,11 +506,14 @@ class Window:
         )
 
 
-def _said(results: Sequence[ToolTurn], rounds: int) -> str:
+def _said(blocks: int, results: Sequence[ToolTurn], rounds: int) -> str:
     parts = []
+    if blocks:
+        parts.append(counted(blocks, "earlier change") + " of files")
     if results:
         characters = sum(len(turn.content) for turn in results)
         parts.append(f"{counted(len(results), 'tool result')} ({characters:,} characters)")
     if rounds:
         parts.append(counted(rounds, "round"))
-    return " and ".join(parts)
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last

@@ -4,12 +4,13 @@ An answer without tool calls ends it; its meaning for the step is decided here t
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from aish.agent import wording
 from aish.agent.assemble import Assembled, assemble
 from aish.agent.conversation import Conversation, Heard
+from aish.agent.file_updates import FileUpdates, with_block
 from aish.agent.runtime import AgentRuntime, Mask, UsedCall
 from aish.agent.sampling import Sampling
 from aish.agent.tool_round import RequestedCall, Round, make_legal
@@ -102,7 +103,8 @@ class Ask:
     `history` already ends with the user turn to be answered. `tools` are those shown to the model;
     no other can be called. `tool_choice` is `auto`, `required`, `none` or a tool's name. Turns are
     numbered from `place.turn`, and `rounds` counts earlier tool rounds of the same question.
-    `bound` belongs to `history` and limits its length; `heard` observes its changes.
+    `bound` belongs to `history` and limits its length; `heard` observes its changes. `files` are
+    those that stay current in it.
     """
 
     history: History
@@ -115,6 +117,7 @@ class Ask:
     rounds: int = 0
     bound: "Window | None" = None
     heard: Heard | None = None
+    files: FileUpdates | None = None
 
 
 @frozen
@@ -244,17 +247,22 @@ class _Exchange:
             sees_images=self._ask.model.sees_images,
         )
         stop = self._stop(len(wanted))
+        block = ""
         try:
             if stop is None:
                 await current.run()
+                block = await self._changed_files(current, place)
             else:
                 current.refuse_all(stop.reply)
         finally:
             # Also when interrupted: the history never ends with unanswered calls.
             ended = current.ended
-            for reply in current.replies():
-                # With an image it contains more than the event of the call's end.
-                self._conversation.add(reply, told=reply.call_id in ended and not reply.media)
+            *before, last = current.replies()
+            shown = replace(last, content=with_block(last.content, block))
+            for reply in (*before, shown):
+                # With an image or a block it contains more than the event of the call's end.
+                more = reply.media or (block and reply is shown)
+                self._conversation.add(reply, told=reply.call_id in ended and not more)
         self._rounds += 1
         self._calls.extend(current.used)
         if stop is not None:
@@ -264,6 +272,12 @@ class _Exchange:
         if current.over is not None:
             return self._outcome("budget", self._text, _limit(current.over))
         return None
+
+    async def _changed_files(self, current: Round, place: Place) -> str:
+        """The block at the end of the round's last reply, if a request follows (K83, K84)."""
+        if self._ask.files is None or current.denied is not None or current.over is not None:
+            return ""
+        return await self._ask.files.after_round(place)
 
     def _stop(self, calls: int) -> "_Stop | None":
         """Why none of a turn's calls may be made, if so (L15, L16)."""

@@ -24,6 +24,7 @@ from aish.config.model import (
     CaseRows,
     CassetteSettings,
     Context,
+    ContextFile,
     Expectation,
     ExpectKind,
     Flow,
@@ -44,6 +45,7 @@ from aish.config.model import (
     Prompt,
     PromptStep,
     ProtocolChoice,
+    Refresh,
     RetryOn,
     RetryPolicy,
     RunStep,
@@ -105,12 +107,60 @@ def decode_limits(limits: Table) -> Limits:
 
 
 def decode_context(table: Table, default: Context) -> Context:
-    """The bounds of a conversation in `table`, else those of the enclosing level."""
+    """The bounds and files of a conversation in `table`, else those of the enclosing level."""
     context = table.part("context")
     return Context(
         max_tokens=context.whole("max_tokens", default.max_tokens or 0) or None,
         keep=context.whole("keep", default.keep),
         summary_model=context.text("summary_model") or default.summary_model,
+        files=tuple(_context_files(context)) if context.has("files") else default.files,
+        refresh=cast("Refresh", context.text("refresh") or default.refresh),
+        file_limit=context.size("file_limit", default.file_limit),
+        round_limit=context.size("round_limit", default.round_limit),
+    )
+
+
+_WILDCARDS = re.compile(r"[*?]")
+
+
+def _context_files(context: Table) -> Iterator[ContextFile]:
+    """The files: one text, or a list of texts and of `{path: …}`; a text may be a glob.
+
+    Each is relative to the file that it is written in, which may be an extended one (F8).
+    """
+    alone = context.text("files")
+    if alone is not None:
+        glob = _WILDCARDS.search(alone) is not None
+        yield ContextFile(alone, context.folder_of("files"), context.place("files"), glob)
+    for path, node in context.items("files"):
+        folder = Path(node.position.file).parent
+        if isinstance(node, MappingNode):
+            yield _part_of_file(Table(node, path, context.problems), folder)
+        elif isinstance(node, ScalarNode):
+            text = str(node.value)
+            yield ContextFile(text, folder, path, _WILDCARDS.search(text) is not None)
+
+
+def _part_of_file(entry: Table, folder: Path) -> ContextFile:
+    chosen = [key for key in ("lines", "name", "show") if entry.has(key)]
+    if len(chosen) > 1:
+        message = (
+            f"an entry shows one part of a file, and this has {backticked(chosen, by=' and ')}"
+        )
+        entry.problem(chosen[1], message, "write two entries with the same `path`")
+    lines = entry.data("lines")
+    # The schema says two whole numbers.
+    numbers = lines if isinstance(lines, list) else []
+    span = [int(one) for one in numbers if isinstance(one, (int, float))]
+    if span and span[-1] < span[0]:
+        entry.problem("lines", f"the last line, {span[-1]}, is before the first, {span[0]}")
+    return ContextFile(
+        path=entry.text("path") or "",
+        folder=folder,
+        where=entry.path,
+        lines=(span[0], span[-1]) if span else None,
+        name=entry.text("name"),
+        skeleton=entry.text("show") == "skeleton",
     )
 
 

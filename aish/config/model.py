@@ -263,13 +263,41 @@ class Limits:
     turns: int | None = None
 
 
+Refresh = Literal["diff", "whole", "name", "off"]
+
+
+@frozen
+class ContextFile:
+    """One entry of `context.files` (K82): a path or a glob, relative to `folder`.
+
+    `lines` are the first and the last line of a part of the file, counted from 1; `name` is a
+    definition in it, and `skeleton` shows its definitions without their bodies. At most one of the
+    three is set, and none for a glob. `where` is its place in the file.
+    """
+
+    path: str
+    folder: Path
+    where: str = ""
+    is_glob: bool = False
+    lines: tuple[int, int] | None = None
+    name: str | None = None
+    skeleton: bool = False
+
+
 @frozen
 class Context:
-    """The maximum size of a conversation (L19); `keep` is in rounds, `max_tokens` per request."""
+    """The size of a conversation (L19), and the files in it that stay current (K82).
+
+    `keep` is in rounds, `max_tokens` per request, `file_limit` and `round_limit` in bytes.
+    """
 
     max_tokens: int | None = None
     keep: int = 4
     summary_model: str | None = None
+    files: tuple[ContextFile, ...] = ()
+    refresh: Refresh = "diff"
+    file_limit: int = 8 * 1024
+    round_limit: int = 32 * 1024
 
 
 @frozen

@@ -193,6 +193,27 @@ class HistoryReplaced:
 
 
 @frozen
+class FileShown:
+    """A file, or a part of one, that a model was shown: whole (`shown`), or what happened to it."""
+
+    path: str
+    change: str
+
+
+@frozen
+class ContextFiles:
+    """Files of `context.files` were put before a prompt, or have changed after a round (K84).
+
+    `tag` is that of the run. `state` names the file with what a continued conversation has to know.
+    """
+
+    place: Place
+    tag: str
+    files: tuple[FileShown, ...] = ()
+    state: str | None = None
+
+
+@frozen
 class QuestionAsked:
     """A user's question: the `text` as typed, and the names of its attachments.
 
@@ -292,6 +313,7 @@ JournalOnly = (
     QuestionAsked
     | TurnAdded
     | HistoryReplaced
+    | ContextFiles
     | ModelChosen
     | OutputWaits
     | AttachmentsWait
@@ -639,6 +661,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     QuestionAsked: "question.asked",
     TurnAdded: "turn.added",
     HistoryReplaced: "history.replaced",
+    ContextFiles: "context.files",
     ModelChosen: "model.chosen",
     OutputWaits: "output.waits",
     AttachmentsWait: "attachments.wait",

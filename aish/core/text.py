@@ -30,6 +30,11 @@ _SURROGATE = lazy_pattern(r"[\ud800-\udfff]")
 _CI_COMMAND = lazy_pattern(
     r"^([^\x21-\x7e\n]*):(?=[^\t-~]*:)|#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)", re.MULTILINE
 )
+# Lines that begin as those that mark a text as ours, or the end of an enclosed one.
+_MARKER = lazy_pattern(
+    r"(?:\A|(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]))"
+    r"(?=\[(?:aish|from |end of |end |explained by ))"
+)
 _NOT_XML = lazy_pattern(r"[\ufffe\uffff]")
 # `&` first: the others bring some.
 _MARKUP = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#x27;"))
@@ -61,6 +66,14 @@ def for_terminal(text: str) -> str:
 def for_line(text: str) -> str:
     """The same on one line: line ends show as `⏎`, tabs as a space."""
     return for_terminal(text).replace("\n", "⏎").replace("\t", " ")
+
+
+def without_markers(text: str) -> str:
+    """Text for a model, in which no line begins like one of our markers (K14).
+
+    Such lines get a leading space.
+    """
+    return _MARKER.sub(" ", text) if "[" in text else text
 
 
 def for_ci_log(text: str) -> str:

@@ -55,6 +55,35 @@ def hunks(before: Sequence[str], after: Sequence[str], around: int, most: int) -
         yield Hunk(begin + group[0][1], begin + group[0][3], tuple(rows))
 
 
+def unified(
+    before: str, after: str, around: int, most: int, old_first: int = 1, new_first: int = 1
+) -> Iterator[str]:
+    """The rows of a unified diff, without the names of files and without line ends.
+
+    The texts begin at these lines of theirs. A last line that has gained or lost its end is marked
+    as in `diff`.
+    """
+    for hunk in hunks(_numbered(before), _numbered(after), around, most):
+        old = _range(hunk.old + old_first, sum(row[0] != "+" for row in hunk.rows))
+        new = _range(hunk.new + new_first, sum(row[0] != "-" for row in hunk.rows))
+        yield f"@@ -{old} +{new} @@"
+        yield from hunk.rows
+
+
+def _numbered(text: str) -> list[str]:
+    """The lines of a text; a last one without an end is marked."""
+    lines = text.split("\n")
+    last = lines.pop()
+    return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
+
+
+def _range(first: int, count: int) -> str:
+    """A range of lines as in `diff`: of an empty one, the line before it."""
+    if count == 1:
+        return f"{first}"
+    return f"{first if count else first - 1},{count}"
+
+
 def changed_lines(before: str, after: str) -> tuple[str, ...]:
     """Lines that begin with `-`, `+`, a space for context, or `@@`; no file names.
 

@@ -1,8 +1,9 @@
 """External dependencies of a run."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Protocol
 
 from aish.core.errors import AishError
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
     from aish.models.retry import RetryTiming
     from aish.models.transport import MakeClient
+
+
+_TAG_BYTES = 6
 
 
 @frozen
@@ -84,6 +88,26 @@ class Recorder(Protocol):
         """
         ...
 
+    @property
+    def context_tag(self) -> str | None:
+        """The tag of the recorded run in its blocks of changed files, if it has any (K86)."""
+        ...
+
+    async def context_files(
+        self,
+        step: str,
+        asked: JsonObject,
+        read: Callable[[], Awaitable[JsonObject | None]],
+    ) -> JsonObject | None:
+        """What files a model is shown, recorded or replayed; `read` looks for it on disk.
+
+        `None` if nothing is shown.
+
+        Raises:
+            CassetteMissError: the cassette does not hold the files of this prompt.
+        """
+        ...
+
     def end(self, state: FinalState, emit: Emit) -> RecordingEnd:
         """Write the cassette, or report how well the replayed one matches."""
         ...
@@ -96,7 +120,8 @@ class RunEnvironment:
     `recorder` is the run's cassette, if it has one: opened by `recording.open_recorder`.
     `resume_state` is what a resumed run has done before. `staging` is where calls are put down that
     a rule stages, `reviewed` what a person applies of them. `own_files` are the files that the
-    runs around a sub-pipeline are made of.
+    runs around a sub-pipeline are made of. `tag` marks what the run says of files that have
+    changed, so that no text from outside can imitate it.
     """
 
     emit: Emit
@@ -109,6 +134,14 @@ class RunEnvironment:
     staging: Staging | None = None
     reviewed: Reviewed | None = None
     own_files: frozenset[Path] = frozenset()
+    tag: str = field(default_factory=lambda: token_hex(_TAG_BYTES))
+
+    @property
+    def context_tag(self) -> str:
+        """The tag of the run: that of its earlier part or of the cassette, else its own."""
+        earlier = None if self.resume_state is None else self.resume_state.context_tag
+        held = None if self.recorder is None else self.recorder.context_tag
+        return earlier or held or self.tag
 
     def with_emit(self, emit: Emit) -> "RunEnvironment":
         """The same, with another event sink."""

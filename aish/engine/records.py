@@ -7,7 +7,7 @@ from aish.agent.runtime import UsedCall
 from aish.core.errors import ExitCode
 from aish.core.events import Failure, StepKind, StepStatus
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue
+from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Turn, Usage, add_usage
 
 
@@ -17,7 +17,7 @@ class StepRecord:
 
     `retryable` says whether a retry could help for this failure. `items` are those of a `foreach`
     step in order, if anything reads them, else empty. `history` is the whole conversation, if
-    another step continues it.
+    another step continues it, and `files` what that has of the files of `context.files`.
     """
 
     id: str
@@ -34,6 +34,7 @@ class StepRecord:
     exit_code: ExitCode = ExitCode.OK
     retryable: bool = True
     history: tuple[Turn, ...] | None = None
+    files: JsonObject | None = None
 
 
 @frozen
@@ -129,7 +130,7 @@ def total_cost(records: Iterable[StepRecord]) -> float | None:
 def without_histories(records: Mapping[str, StepRecord]) -> dict[str, StepRecord]:
     """The records as templates need them."""
     return {
-        id: record if record.history is None else replace(record, history=None)
+        id: record if record.history is None else replace(record, history=None, files=None)
         for id, record in records.items()
     }
 

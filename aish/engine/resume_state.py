@@ -199,7 +199,8 @@ class ResumeState:
     are answers, its tokens those that were reported. `last_seq` numbers the last record of the
     journal, `part_seq` the first one of its last part, `begun` the first one of each step in
     `steps`; `segments` counts the parts. `notices` are to be emitted right after `run.started`.
-    `ended`: the run ended successfully, and nothing is left to do.
+    `ended`: the run ended successfully, and nothing is left to do. `context_tag` is the tag of its
+    blocks of changed files, if it has shown any.
     """
 
     run: str
@@ -214,3 +215,4 @@ class ResumeState:
     segments: int = 0
     notices: tuple[Notice, ...] = ()
     ended: bool = False
+    context_tag: str | None = None

@@ -14,6 +14,7 @@ from typing import assert_never, cast
 from aish.core.events import (
     AnnotationAdded,
     AttachmentsWait,
+    ContextFiles,
     ExpectChecked,
     Fallback,
     HistoryReplaced,
@@ -412,7 +413,7 @@ class History:
                 pass
             case QuestionAsked() | ModelChosen() | OutputWaits() | AttachmentsWait():
                 pass
-            case RuleAdded() | ServerConnected() | PipelineSpent():
+            case ContextFiles() | RuleAdded() | ServerConnected() | PipelineSpent():
                 pass
             case _:
                 assert_never(event)

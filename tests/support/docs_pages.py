@@ -63,6 +63,7 @@ _VOLATILE = (
     (re.compile(r'"((?:first_token_)?seconds)": ?\d[\d.e-]*'), r'"\1": 0'),
     (re.compile(r"http://127\.0\.0\.1:\d+"), "http://127.0.0.1:<port>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
+    (re.compile(r"(files updated |\[aish |\[end )[0-9a-f]{12}\b"), r"\1<tag>"),
     (re.compile(r"\b[0-9a-f]{8}\b(?=  \w+__)"), "<id>"),
 )
 # Around a `yaml fragment`: what it does not say itself.

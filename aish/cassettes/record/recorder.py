@@ -32,8 +32,9 @@ from aish.cassettes.replay.store import Store
 from aish.core.frozen import frozen
 from aish.system.secrets.secrets import Secrets
 
-Kind = Literal["model", "mcp", "exec"]
-"""Whose exchange it is: a model's, a tool server's (packs included), a local command's."""
+Kind = Literal["model", "mcp", "exec", "context"]
+"""Whose exchange it is: a model's, a tool server's (packs included), a local command's; or what was
+found in the files of `context.files`."""
 
 Way = Literal["live", "replay", "record", "extend"]
 """`live` passes by the cassette; `extend` records what the cassette does not hold."""
@@ -302,6 +303,8 @@ def kind_of(request: Request) -> Kind:
     scheme = request.uri.partition(":")[0]
     if scheme == "exec":
         return "exec"
+    if scheme == "context":
+        return "context"
     if scheme.startswith("mcp+") or request.method != "POST" or message_of(request.body):
         return "mcp"
     return "model"

@@ -16,6 +16,7 @@ _WIDTH = 200
 _BEFORE = 40
 _ABSENT = object()
 _COMMAND = "exec://"
+_FILES = "context://"
 
 
 @frozen
@@ -57,6 +58,8 @@ def explain(asked: Canonical, recorded: Sequence[Recorded]) -> str:
 def _kind(form: Canonical) -> str:
     if form.place.startswith(_COMMAND):
         return "local command"
+    if form.place.startswith(_FILES):
+        return "prompt's files"
     is_message = isinstance(form.body, Mapping) and "jsonrpc" in form.body
     return "message to a server" if is_message else "request"
 
@@ -70,6 +73,8 @@ def _what(form: Canonical) -> str:
     if form.place.startswith(_COMMAND):
         step = form.place.removeprefix(_COMMAND).rstrip("/")
         return f"the command of step `{for_line(step)}`"
+    if form.place.startswith(_FILES):
+        return f"the files of step `{for_line(form.place.removeprefix(_FILES).rstrip('/'))}`"
     if isinstance(form.body, Mapping) and isinstance(form.body.get("method"), str):
         return f"`{for_line(_message(form.body))}` to `{for_line(form.place.rstrip('/'))}`"
     return f"`{for_line(form.target)}`"

@@ -322,12 +322,40 @@ def _repeated(foreach: JsonObject) -> str:
 
 
 def _kept_short(step: JsonObject) -> Iterator[str]:
-    """The limit on the length of the conversation."""
+    """The limit on the length of the conversation, and the files that stay current in it."""
     context = step.get("context")
-    if isinstance(context, Mapping):
+    if isinstance(context, Mapping) and "max_tokens" in context:
         said = f"at most {context['max_tokens']:,} tokens, the last {context['keep']} rounds kept"
         model = context["summary_model"]
         yield f"     context: {said}" + (f", summaries by `{model}`" if model else "")
+    if isinstance(context, Mapping) and "files" in context:
+        for one in _rows(context["files"]):
+            yield f"     file: {for_line(_context_file(one))}"
+        limits = (_size(context[key]) for key in ("file_limit", "round_limit"))
+        yield f"     refresh: {_REFRESH[str(context['refresh'])].format(*limits)}"
+
+
+_REFRESH = {
+    "diff": "changed lines, at most {} a file and {} a round",
+    "whole": "changed files whole, at most {} each and {} a round",
+    "name": "names of changed files",
+    "off": "off",
+}
+
+
+def _size(size: JsonValue) -> str:
+    """A size as the file has it."""
+    whole = isinstance(size, int) and size % 1024 == 0
+    return f"{size // 1024}KiB" if whole and isinstance(size, int) else f"{size}B"
+
+
+def _context_file(one: JsonValue) -> str:
+    if not isinstance(one, Mapping):
+        return str(one)
+    if "lines" in one:
+        first, last = _rows(one["lines"])
+        return f"{one['path']}, {f'line {first}' if first == last else f'lines {first} to {last}'}"
+    return f"{one['path']}, {one.get('name', 'skeleton')}"
 
 
 def _step(number: str, step: JsonObject) -> Iterator[str]:

@@ -227,7 +227,7 @@ def _asked(alias: str, plan: Plan) -> Iterator[str]:
 
 def _opening(step: PromptStep, context: Mapping[str, JsonValue]) -> int | None:
     """The bytes of the first request, as far as they do not depend on other steps."""
-    if step.attach or step.continues or not isinstance(step.prompt, Prompt):
+    if step.attach or step.continues or step.context.files or not isinstance(step.prompt, Prompt):
         # Server content, file content, or an earlier conversation.
         return None
     sources = [text for text in (*systems_of(step), step.prompt.user) if text]

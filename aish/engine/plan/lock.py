@@ -13,7 +13,7 @@ from json import JSONDecodeError
 from pathlib import Path
 
 from aish.config.documents import UnreadableError, parse_json, read_text
-from aish.config.model import Pipeline, Prompt, PromptStep, ServerEntry, ServerPrompt
+from aish.config.model import ContextFile, Pipeline, Prompt, PromptStep, ServerEntry, ServerPrompt
 from aish.core.errors import Position, Problem, UsageError
 from aish.core.json import JsonValue, canonical
 from aish.core.phrases import first_of, shorten
@@ -251,6 +251,11 @@ def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:
     return ServerPin("pack", entry.pack, {})
 
 
+def _context_file(one: ContextFile) -> JsonValue:
+    lines = None if one.lines is None else list(one.lines)
+    return ["context", one.path, one.is_glob, lines, one.name, one.skeleton]
+
+
 def _prompt(step: PromptStep) -> str:
     """The hash of everything that a step's author wrote for the model."""
     parts: list[JsonValue]
@@ -261,6 +266,8 @@ def _prompt(step: PromptStep) -> str:
             parts = [{"server": server, "name": name, "arguments": dict(arguments)}, step.system]
     # A prompt without attachments keeps the hash that it had before `attach` existed.
     parts += [[one.ref, one.server] for one in step.attach]
+    # The same holds for files that stay current.
+    parts += [_context_file(one) for one in step.context.files]
     return sha256(canonical(parts).encode("ascii")).hexdigest()
 
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from aish.config.model import (
     CallStep,
+    ContextFile,
     Pipeline,
     PipelineStep,
     Prompt,
@@ -153,16 +154,31 @@ def _attached(step: PromptStep, context: Context) -> Row:
 
 
 def _kept_short(settings: Settings) -> Row:
-    """The limit on the conversation's length (L19), if there is one."""
-    if settings.max_tokens is None:
-        return {}
-    return {
-        "context": {
+    """The limit on the conversation's length (L19), and its files (K82), if there are any."""
+    row: Row = {}
+    if settings.max_tokens is not None:
+        row = {
             "max_tokens": settings.max_tokens,
             "keep": settings.keep,
             "summary_model": settings.summary_model,
         }
-    }
+    if settings.files:
+        row |= {
+            "files": [_context_file(one) for one in settings.files],
+            "refresh": settings.refresh,
+            "file_limit": settings.file_limit,
+            "round_limit": settings.round_limit,
+        }
+    return {"context": row} if row else {}
+
+
+def _context_file(entry: ContextFile) -> JsonValue:
+    """An entry of `context.files` as it is written."""
+    if entry.lines is not None:
+        return {"path": entry.path, "lines": list(entry.lines)}
+    if entry.name is not None:
+        return {"path": entry.path, "name": entry.name}
+    return {"path": entry.path, "show": "skeleton"} if entry.skeleton else entry.path
 
 
 def _call(step: CallStep, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> Row:

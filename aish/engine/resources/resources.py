@@ -16,7 +16,7 @@ from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Meter, Model
-from aish.engine.environment import RunEnvironment
+from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.limits import PlanMeter
 from aish.engine.plan.credentials import ResolvedModel
 from aish.engine.plan.plan import Plan, own_files
@@ -55,6 +55,14 @@ class Toolbox:
 
 
 @frozen
+class RunFiles:
+    """What all conversations of a run share about files: the tag of their blocks, its cassette."""
+
+    tag: str
+    recorder: Recorder | None = None
+
+
+@frozen
 class Resources:
     """Open resources of a run; closed in reverse order, however the run ends."""
 
@@ -62,6 +70,7 @@ class Resources:
     tools: AllTools
     runtime: AgentRuntime
     servers: tuple[ServerInfo, ...]
+    files: RunFiles
     inner: Mapping[str, "Resources"] = field(default_factory=dict)
 
 
@@ -130,7 +139,8 @@ async def open_resources(
             opened = open_resources(sub, environment, counted, throttles)
             inner[id] = await stack.enter_async_context(opened)
         runtime = replace(box.runtime, long_texts={}, tells_cut_off=True)
-        yield Resources(models, box.tools, runtime, box.servers, inner)
+        files = RunFiles(environment.context_tag, environment.recorder)
+        yield Resources(models, box.tools, runtime, box.servers, files, inner)
 
 
 def parts(plan: Plan, resources: Resources) -> Iterator[tuple[Plan, Resources]]:

@@ -112,7 +112,12 @@ def _file(folder: Path, name: str) -> Part:
         hint = "attachments are text, or images as PNG, JPEG, GIF or WebP"
         said = f"the attachment `{name}` is neither UTF-8 text nor an image"
         raise StepFailedError(said, hint=hint) from error
-    return Part(name, _KINDS.get(Path(name).suffix.lower(), "text/plain"), text=text)
+    return Part(name, mime_of(name), text=text)
+
+
+def mime_of(name: str) -> str:
+    """The type of a text file, as models know it by name."""
+    return _KINDS.get(Path(name).suffix.lower(), "text/plain")
 
 
 def _picture(data: bytes) -> str | None:

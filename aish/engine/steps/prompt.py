@@ -24,6 +24,7 @@ from aish.templates.render import render
 
 if TYPE_CHECKING:
     from aish.agent.compaction import Window
+    from aish.engine.steps.context_files.conversation_files import ConversationFiles
 
 
 def continued(step: Step) -> str | None:
@@ -84,8 +85,24 @@ async def run_prompt(step: PromptStep, context: StepContext) -> StepRecord:
     model = context.resources.models[context.plan.model_of(step)]
     schema = AnswerSchema(f"{step.id}_answer", step.output.schema) if step.output else None
     heard = conversation_recorder(step, context)
+    files = _files(step, context)
+    try:
+        return await _run_prompt(step, context, model, schema, heard, files)
+    finally:
+        if files is not None:
+            files.close()
+
+
+async def _run_prompt(
+    step: PromptStep,
+    context: StepContext,
+    model: Model,
+    schema: AnswerSchema | None,
+    heard: Heard | None,
+    files: "ConversationFiles | None",
+) -> StepRecord:
     ask = Ask(
-        history=await opening(step, context, model, heard),
+        history=await opening(step, context, model, heard, files),
         model=model,
         tools=visible_tools(step, context.resources.tools.listed()),
         tool_choice=wire_choice(step.tool_choice, context.resources.tools),
@@ -94,6 +111,7 @@ async def run_prompt(step: PromptStep, context: StepContext) -> StepRecord:
         place=replace(context.place(step), turn=context.turn or None),
         bound=_bound(step, context),
         heard=heard,
+        files=files,
     )
     runtime = context.runtime(step.limits, step.on_denied)
     if step.output is None or schema is None:
@@ -103,8 +121,29 @@ async def run_prompt(step: PromptStep, context: StepContext) -> StepRecord:
     else:
         answered = await answer(ask, schema, step.output.attempts, runtime)
     record = _record(step, answered)
-    kept = record.status == "ok" and is_continued(step, context.plan.steps)
-    return replace(record, history=tuple(ask.history.turns)) if kept else record
+    if record.status != "ok" or not is_continued(step, context.plan.steps):
+        return record
+    known = None if files is None else files.state()
+    if files is not None and isinstance(heard, TurnRecorder):
+        files.keep()
+    return replace(record, history=tuple(ask.history.turns), files=known)
+
+
+def _files(step: PromptStep, context: StepContext) -> "ConversationFiles | None":
+    """The files that stay current in the step's conversation, if the file names any (K82)."""
+    if not step.context.files:
+        return None
+    from aish.engine.steps.context_files.conversation_files import ConversationFiles
+
+    place = replace(context.place(step), turn=context.turn or None)
+    return ConversationFiles(
+        step.context,
+        context.plan.pipeline.file.parent,
+        context.resources.files,
+        context.resources.runtime,
+        place,
+        earlier=None if step.continues is None else context.records[step.continues].files,
+    )
 
 
 def _bound(step: PromptStep, context: StepContext) -> "Window | None":
@@ -114,11 +153,16 @@ def _bound(step: PromptStep, context: StepContext) -> "Window | None":
     from aish.agent.compaction import Window
 
     alias = step.context.summary_model
-    return Window(step.context, context.resources.models[alias] if alias else None)
+    summarizer = context.resources.models[alias] if alias else None
+    return Window(step.context, summarizer, context.resources.files.tag)
 
 
 async def opening(
-    step: PromptStep, context: StepContext, model: Model, heard: Heard | None = None
+    step: PromptStep,
+    context: StepContext,
+    model: Model,
+    heard: Heard | None = None,
+    files: "ConversationFiles | None" = None,
 ) -> History:
     """The conversation up to the first request."""
     values = context.template_values()
@@ -133,6 +177,9 @@ async def opening(
         from aish.engine.steps.prompt_inputs import opening_turns
 
         before, asked = await opening_turns(step, context, sees_images=model.sees_images)
+    shown = "" if files is None else await files.opening()
+    if shown:
+        asked = replace(asked, text=f"{shown}\n\n{asked.text}")
     if step.output is not None and not model.enforces_schema:
         asked = replace(asked, text=f"{asked.text}\n\n{instruction(step.output.schema)}")
     conversation = Conversation(history, heard)

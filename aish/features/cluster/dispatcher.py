@@ -177,7 +177,11 @@ class Dispatcher:
         """
         opening = Packed(
             Opening(
-                self.folder.id, self.context.plan, self.folder.path is not None, self.rules.staging
+                self.folder.id,
+                self.context.plan,
+                self.folder.path is not None,
+                self.rules.staging,
+                self.context.resources.files.tag,
             )
         )
         absent = 0.0

@@ -38,12 +38,14 @@ class Opening:
     """The resources that a worker opens for a run, until the run is over.
 
     `keeps` says whether the run has a folder for files, `staging` makes the check of staged calls.
+    `tag` is that of the run, for its blocks of changed files.
     """
 
     run: str
     plan: Plan
     keeps: bool
     staging: Callable[[Plan, str], Staging] | None
+    tag: str
 
 
 @frozen

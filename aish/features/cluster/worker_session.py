@@ -300,6 +300,7 @@ class WorkerSession(threading.Thread):
             RunFolder(opening.run, None),
             os.environ,
             staging=staging,
+            tag=opening.tag,
         )
         meter = SliceMeters(
             prices_of(self.plan), lambda: (running.meter for running in self.slices.values())

@@ -56,6 +56,7 @@ COMPLETE = frozenset(
 )
 """A run that ended with one of these did all that it was to do, and is worth a replay."""
 
+_KINDS: tuple[Kind, ...] = ("model", "mcp", "exec", "context")
 _NO_CONVERSATION = b'{"messages":[]}'
 
 
@@ -97,12 +98,12 @@ class CassetteSession:
     def ways(self) -> Mapping[Kind, Way]:
         """The mode of each kind of exchange."""
         if self.cassette is None:
-            return {"model": "record", "mcp": "record", "exec": "record"}
+            return dict.fromkeys(_KINDS, "record")
         if self.choice.mode == "new_episodes":
-            return {"model": "extend", "mcp": "extend", "exec": "extend"}
+            return dict.fromkeys(_KINDS, "extend")
         model: Way = "replay" if self.choice.live_model is None else "live"
         tools: Way = "live" if self.choice.live_tools else "replay"
-        return {"model": model, "mcp": tools, "exec": tools}
+        return {**dict.fromkeys(_KINDS, tools), "model": model}
 
     @property
     def mode(self) -> Mode:
@@ -245,6 +246,22 @@ class RunRecorder(CassetteRecorder):
         from aish.features.recording.command import record_or_replay
 
         return await record_or_replay(self, step, arguments, run)
+
+    @property
+    def context_tag(self) -> str | None:
+        """See `Recorder`."""
+        from aish.features.recording.context_files import recorded_tag
+
+        cassette = self.session.cassette
+        return None if cassette is None else recorded_tag(cassette.interactions)
+
+    async def context_files(
+        self, step: str, asked: JsonObject, read: Callable[[], Awaitable[JsonObject | None]]
+    ) -> JsonObject | None:
+        """See `Recorder`."""
+        from aish.features.recording.context_files import record_or_replay_files
+
+        return await record_or_replay_files(self, step, asked, read)
 
     def end(self, state: FinalState, emit: Emit) -> RecordingEnd:
         """See `Recorder`. Everything was closed before."""

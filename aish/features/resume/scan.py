@@ -20,6 +20,8 @@ from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED
 Repeatable = Callable[[str], bool]
 """Whether a tool, `alias__name`, may be called again without asking anybody."""
 
+CONTEXT_FILES = "context.files"
+
 _Key = tuple[int, Any, Any]
 
 
@@ -316,6 +318,9 @@ class Scan:
         self.begun: dict[str, int] = {}
         self.items: dict[str, DoneItems] = {}
         self.turns: dict[str, list[JsonObject]] = {}
+        self.context_tag: str | None = None
+        self.context_states: dict[str, str] = {}
+        """The file with what the conversation of a step has of its files."""
         self.spending = Spending()
         self.denials: list[str] = []
         self.started: JsonObject | None = None
@@ -335,6 +340,7 @@ class Scan:
             "turn.finished": self._turn_finished,
             TURN_ADDED: self._turn_added,
             HISTORY_REPLACED: self._turn_added,
+            CONTEXT_FILES: self._files_shown,
             "tool.decided": self._tool_decided,
             "tool.started": self._tool_started,
             "tool.finished": self._tool_finished,
@@ -452,6 +458,11 @@ class Scan:
     def _turn_added(self, record: Any) -> None:
         if record.get("purpose", RESUMABLE) == RESUMABLE:
             self.turns.setdefault(record.get("step"), []).append(record)
+
+    def _files_shown(self, record: Any) -> None:
+        self.context_tag = str(record.get("tag"))
+        if record.get("state") is not None:
+            self.context_states[record.get("step")] = str(record.get("state"))
 
     def _turn_finished(self, record: Any) -> None:
         self.spending.answer(str(record.get("step")), _usage(record), record.get("cost_usd"))

@@ -7,7 +7,7 @@ from typing import Any
 from aish.agent.restore import HISTORY_REPLACED, history_of
 from aish.agent.turn_json import ReadFile
 from aish.core.events import Notice, Place
-from aish.core.json import JsonObject, json_text
+from aish.core.json import JsonObject, json_text, strict_json
 from aish.core.messages import Turn
 from aish.core.phrases import counted
 from aish.core.text import safe_utf8
@@ -26,12 +26,20 @@ _MASKED_TEXT = (
 
 
 class Conversations:
-    """The conversation of each step, as far as recorded; `turns` are its records."""
+    """The conversation of each step, as far as recorded; `turns` are its records.
+
+    `states` name the files with what each has of the files of `context.files`.
+    """
 
     def __init__(
-        self, turns: Mapping[str, Sequence[JsonObject]], plan: Plan, read_file: ReadFile
+        self,
+        turns: Mapping[str, Sequence[JsonObject]],
+        states: Mapping[str, str],
+        plan: Plan,
+        read_file: ReadFile,
     ) -> None:
         self._turns = turns
+        self._states = states
         self._before = dict(_links(plan))
         self._read_file = read_file
         self.notices: list[Notice] = []
@@ -46,8 +54,19 @@ class Conversations:
         wanted = {before for step, before in self._before.items() if step not in done}
         for step in wanted & found.keys():
             turns = self._of(step)
-            found[step] = replace(found[step], history=None if turns is None else tuple(turns))
+            history = None if turns is None else tuple(turns)
+            found[step] = replace(found[step], history=history, files=self._files_of(step))
         return found
+
+    def _files_of(self, step: str) -> JsonObject | None:
+        """What the conversation has of its files; if that is lost, they are shown again."""
+        name = self._states.get(step)
+        data = None if name is None else self._read_file(name)
+        try:
+            found = None if data is None else strict_json(data.decode())
+        except ValueError:
+            return None
+        return found if isinstance(found, Mapping) else None
 
     def _of(self, step: str) -> Sequence[Turn] | None:
         """The whole conversation of a step; `None` if a part of it was not recorded."""
@@ -112,7 +131,7 @@ def read_resume_state(
         raise ResumeRefusedError("the run was killed before it started", where=run, hint=_ANEW)
     if not retry_unknown:
         check_calls(scan, retry_failed=retry_failed)
-    conversations = Conversations(scan.turns, plan, read_file)
+    conversations = Conversations(scan.turns, scan.context_states, plan, read_file)
     return ResumeState(
         run=run,
         steps=conversations.put_into(_steps(scan, _Plans(plan))),
@@ -126,6 +145,7 @@ def read_resume_state(
         segments=scan.segments,
         notices=(*_notices(scan, run), *conversations.notices, *notices),
         ended=_is_complete(scan),
+        context_tag=scan.context_tag,
     )
 
 

@@ -190,6 +190,17 @@ class Folder:
             raise
         return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
+    def status(self, path: str) -> os.stat_result:
+        """The status of a path as it was once opened, to notice that something has changed.
+
+        A link on the way may have been replaced since, so that this is the status of another file:
+        what has changed is opened again, by `file`.
+
+        Raises:
+            OSError: there is nothing, or it is out of reach.
+        """
+        return os.stat(path, dir_fd=self._root)
+
     @contextmanager
     def place_of(self, path: str) -> Generator[tuple[int, str], None, None]:
         """The descriptor of the folder that a path ends in, and its last segment, for writing.

@@ -57,7 +57,7 @@ class Rehearsal(RunRecorder):
         monotonic: Callable[[], float],
     ) -> None:
         super().__init__(
-            RecorderRules({"model": "replay", "mcp": "replay", "exec": "replay"}),
+            RecorderRules(dict.fromkeys(("model", "mcp", "exec", "context"), "replay")),
             matched.others,
             Matching(places=places),
             places=places,

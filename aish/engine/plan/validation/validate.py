@@ -24,6 +24,7 @@ def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
         *name_issues(pipeline),
         *tool_issues(pipeline),
         *_openings(pipeline),
+        *_context_files(pipeline),
         *schema_issues(pipeline),
         *template_issues(pipeline),
         *_expectations(pipeline),
@@ -43,6 +44,16 @@ def _openings(pipeline: Pipeline) -> Iterable[Issue]:
     from aish.engine.plan.validation.schemas import opening_issues
 
     return opening_issues(pipeline)
+
+
+def _context_files(pipeline: Pipeline) -> Iterable[Issue]:
+    """Most files name no files that stay current, and avoid this import."""
+    prompts = (step for step in pipeline.steps if isinstance(step, PromptStep))
+    if not pipeline.context.files and not any(step.context.files for step in prompts):
+        return ()
+    from aish.engine.plan.validation.context_files import context_file_issues
+
+    return context_file_issues(pipeline)
 
 
 def _expectations(pipeline: Pipeline) -> Iterable[Issue]:

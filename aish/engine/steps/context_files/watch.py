@@ -1,0 +1,460 @@
+"""The files of one conversation on disk: read once, then read again only if they changed (K83).
+
+A file is looked at by its status first: device, inode, size and times. The content is read where
+that differs, and where the file was so young when it was last read that an equal status proves
+nothing; only another hash means another content. Every file is opened by
+`packs.workspace.confined_path` (K4, K5). All of this blocks, and is called in a thread.
+"""
+
+import os
+import os.path
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from aish.config.model import ContextFile
+from aish.core.errors import StepFailedError
+from aish.core.frozen import frozen, slotted
+from aish.core.phrases import first_of
+from aish.core.text import for_line
+from aish.packs.tool_results import PackError
+from aish.packs.workspace.confined_path import Folder, Where, segments_of
+from aish.packs.workspace.file_text import decoded
+from aish.packs.workspace.folder_walk import LEFT_SHUT, Budget, Entry, list_folder
+from aish.system.globs import matches_word
+
+Segments = tuple[str, ...]
+Stamp = tuple[int, int, int, int, int]
+"""Device, inode, size, and the times of content and status in ns: equal while nothing changes."""
+
+YOUNG = 2_000_000_000
+"""Nanoseconds for which a stamp proves nothing: the clocks of file systems are coarse."""
+
+
+def stamp_at(folder: Folder, path: str) -> Stamp | None:
+    """The stamp of a file or folder; `None` if there is none, or it is out of reach."""
+    try:
+        status = folder.status(path)
+    except OSError:
+        return None
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
+
+
+def is_settled(stamp: Stamp | None, now: int) -> bool:
+    """Whether an equal stamp proves that nothing has changed since `now`, in ns."""
+    return stamp is None or now - max(stamp[3:]) >= YOUNG
+
+
+@slotted
+class _Visited:
+    """A folder as it was when it was listed."""
+
+    path: str
+    stamp: Stamp | None
+    settled: bool
+
+
+class GlobListing:
+    """The files below `folder` that match a pattern, listed again after a folder was changed.
+
+    `*` and `?` stop at slashes, `**` stands for any folders. Names that begin with a dot are found
+    only where the pattern says so, folders that programs fill (`node_modules`) only where it names
+    them, and links never: a file behind one is named.
+    """
+
+    def __init__(self, folder: Folder, pattern: str, now: Callable[[], int] = time.time_ns) -> None:
+        self.pattern = pattern
+        self._folder = folder
+        self._now = now
+        self._parts = tuple(part for part in pattern.split("/") if part not in {"", "."})
+        self._visited: list[_Visited] = []
+        self._found: tuple[Segments, ...] = ()
+        self.incomplete = False
+        """Whether there are more names than are looked at."""
+
+    def files(self) -> tuple[Segments, ...]:
+        """The files, sorted by their paths."""
+        if not self._visited or not self._is_same():
+            self._visited, self.incomplete = [], False
+            budget = Budget()
+            found = set(self._below((), self._reached({0}), budget))
+            self.incomplete = budget.spent
+            self._found = tuple(sorted(found))
+        return self._found
+
+    def _is_same(self) -> bool:
+        return all(
+            one.settled and stamp_at(self._folder, one.path) == one.stamp for one in self._visited
+        )
+
+    def _below(self, above: Segments, states: set[int], budget: Budget) -> list[Segments]:
+        found: list[Segments] = []
+        for entry in self._entries(above, budget):
+            if budget.left <= 0:
+                budget.spent = True
+                break
+            budget.left -= 1
+            after = self._reached(self._after(entry.name, states))
+            if not after:
+                continue
+            if entry.kind == "file" and len(self._parts) in after:
+                found.append(entry.segments)
+            elif entry.kind == "folder" and self._enters(entry.name, states):
+                found += self._below(entry.segments, after, budget)
+        return found
+
+    def _entries(self, above: Segments, budget: Budget) -> tuple[Entry, ...]:
+        """What a folder has; its stamp is taken before, so that no change is missed."""
+        path = "/".join(above) or "."
+        stamp = stamp_at(self._folder, path)
+        self._visited.append(_Visited(path, stamp, is_settled(stamp, self._now())))
+        try:
+            listing = list_folder(self._folder, above)
+        except PackError:
+            # Gone meanwhile, or not readable: nothing in it can be shown.
+            return ()
+        budget.spent = budget.spent or listing.incomplete
+        return listing.entries
+
+    def _enters(self, name: str, states: set[int]) -> bool:
+        named = any(self._parts[state : state + 1] == (name,) for state in states)
+        return named or name not in LEFT_SHUT
+
+    def _reached(self, states: set[int]) -> set[int]:
+        """The states, and those behind a `**`, which may stand for no folder at all."""
+        found = set(states)
+        for state, part in enumerate(self._parts):
+            if state in found and part == "**":
+                found.add(state + 1)
+        return found
+
+    def _after(self, name: str, states: set[int]) -> set[int]:
+        """The states after a name: places in the pattern, so that nothing is tried twice."""
+        moved: set[int] = set()
+        last = len(self._parts) - 1
+        for state in states:
+            if state > last:
+                continue
+            part = self._parts[state]
+            if name.startswith(".") and not part.startswith("."):
+                continue
+            if part == "**":
+                moved.update({state, state + 1} if state == last else {state})
+            elif matches_word(part, name):
+                moved.add(state + 1)
+        return moved
+
+
+MOST_FILES = 256
+MOST_BYTES = 1024 * 1024
+"""Bytes of text that are put before a prompt."""
+LARGEST = 8 * 1024 * 1024
+"""Bytes of a file of which a part is shown; the content of a larger one is not compared."""
+_PIECE = 1 << 20
+_SHOWN = 5
+
+
+@frozen
+class Content:
+    """What a file has: `text` is `None` if it has none that can be shown, and `why` says why."""
+
+    text: str | None
+    size: int
+    why: str = ""
+
+
+GONE = Content(None, 0, "deleted")
+NOT_TEXT = "it is not text"
+
+
+@slotted
+class Source:
+    """One file. `label` is its path as shown; `settled` says that its stamp proves something."""
+
+    folder: Folder
+    path: str
+    where: Where
+    label: str
+    stamp: Stamp | None = None
+    settled: bool = False
+    digest: bytes = b""
+    there: bool = True
+
+
+@frozen
+class Part:
+    """What is shown of a file: all of it, or what its entry says."""
+
+    source: Source
+    entry: ContextFile
+
+    @property
+    def label(self) -> str:
+        """Its name, unique in the conversation."""
+        entry, name = self.entry, self.source.label
+        if entry.lines is not None:
+            first, last = entry.lines
+            return f"{name} line {first}" if first == last else f"{name} lines {first}-{last}"
+        if entry.name is not None:
+            return f"{name} {entry.name}"
+        return f"{name} (skeleton)" if entry.skeleton else name
+
+
+class Watch:
+    """The files that the entries of a step name or match; `base` is where their labels begin."""
+
+    def __init__(
+        self, entries: Sequence[ContextFile], base: Path, now: Callable[[], int] = time.time_ns
+    ) -> None:
+        """Open the folders of the entries; `now` is the time in ns.
+
+        Raises:
+            StepFailedError: one cannot be opened.
+        """
+        self._above = {entry.folder: os.path.relpath(entry.folder, base) for entry in entries}
+        """Where each folder is, as seen from the pipeline's: an extended file may have its own."""
+        self._now = now
+        self._folders: dict[Path, Folder] = {}
+        self._globs: dict[int, GlobListing] = {}
+        self._sources: dict[tuple[int, str], Source] = {}
+        self._parts: dict[str, Part] = {}
+        self._left_out: dict[str, int] = {}
+        self._told_left_out: dict[str, int] = {}
+        self.entries = tuple(entries)
+        try:
+            for index, entry in enumerate(self.entries):
+                folder = self._folder(entry)
+                if entry.is_glob:
+                    self._globs[index] = GlobListing(folder, entry.path, now)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the folders."""
+        for folder in self._folders.values():
+            folder.close()
+
+    def begin(self) -> list[tuple[Part, Content]]:
+        """Every part, with the content of its file.
+
+        Raises:
+            StepFailedError: a named file cannot be read, or there are too many or too large ones.
+        """
+        for part in self._listed():
+            self._parts.setdefault(part.label, part)
+        count = len(self._sources)
+        if count > MOST_FILES:
+            raise self._too_many(count)
+        contents: dict[int, Content] = {}
+        found: list[tuple[Part, Content]] = []
+        for label, part in list(self._parts.items()):
+            source = part.source
+            try:
+                if id(source) not in contents:
+                    contents[id(source)] = _read(source, self._now())
+            except PackError as error:
+                if not part.entry.is_glob or error.code != "not_found":
+                    raise _unreadable(source, error) from error
+                # Deleted since it was listed.
+                del self._parts[label]
+                continue
+            content = contents[id(source)]
+            if content.text is None and not part.entry.is_glob:
+                raise StepFailedError(f"`{source.label}` of `context.files`: {content.why}")
+            found.append((part, content))
+        self._sources = {key: one for key, one in self._sources.items() if id(one) in contents}
+        return found
+
+    def check(self) -> list[tuple[Part, Content]]:
+        """The parts of files that were added, changed or deleted since the last look."""
+        new = self._added()
+        changed: dict[int, Content] = {}
+        for source in self._sources.values():
+            content = _look(source, self._now())
+            if content is not None:
+                changed[id(source)] = content
+        found = [
+            (part, changed[id(part.source)])
+            for part in self._parts.values()
+            if id(part.source) in changed
+        ]
+        for part in new:
+            with suppress(PackError):
+                # Deleted again, or not readable: nothing is known of it yet.
+                content = _read(part.source, self._now())
+                self._keep(part)
+                found.append((part, content))
+        return found
+
+    def newly_left_out(self) -> Iterator[tuple[str, int]]:
+        """Globs that match more files than are followed, and how many; each number once."""
+        for pattern, count in self._left_out.items():
+            if self._told_left_out.get(pattern) != count:
+                self._told_left_out[pattern] = count
+                yield pattern, count
+
+    def _folder(self, entry: ContextFile) -> Folder:
+        place = entry.folder
+        if place not in self._folders:
+            try:
+                self._folders[place] = Folder(place)
+            except OSError as error:
+                said = f"the folder of `context.files` cannot be opened: {error.strerror}"
+                raise StepFailedError(said, where=str(place)) from error
+        return self._folders[place]
+
+    def _listed(self) -> Iterator[Part]:
+        for index, entry in enumerate(self.entries):
+            if entry.is_glob:
+                listing = self._globs[index]
+                for segments in listing.files():
+                    yield Part(self._source(entry, "/".join(segments), segments), entry)
+                if listing.incomplete:
+                    said = f"there are too many names to look through for `{entry.path}`"
+                    hint = "name a smaller folder in `context.files`"
+                    raise StepFailedError(said, hint=hint)
+            else:
+                try:
+                    path = "/".join(segments_of(entry.path))
+                except PackError as error:
+                    raise StepFailedError(f"`context.files`: {error.message}") from error
+                yield Part(self._source(entry, path, path), entry)
+
+    def _source(self, entry: ContextFile, path: str, where: Where) -> Source:
+        """The file at this path; each is one, however many entries it has."""
+        folder = self._folder(entry)
+        key = id(folder), path
+        if key not in self._sources:
+            self._sources[key] = Source(folder, path, where, self._label(entry, path))
+        return self._sources[key]
+
+    def _label(self, entry: ContextFile, path: str) -> str:
+        """The path of a file as seen from the folder of the pipeline."""
+        return os.path.normpath(os.path.join(self._above[entry.folder], path))  # ruff: ignore[os-path-join] - a label, and `Path` keeps `..`
+
+    def _added(self) -> list[Part]:
+        """Files that a glob matches now; as many as may be followed."""
+        self._left_out = {}
+        found: list[Part] = []
+        for index, listing in self._globs.items():
+            entry, more = self.entries[index], 0
+            folder = self._folder(entry)
+            for segments in listing.files():
+                key = id(folder), "/".join(segments)
+                if key in self._sources:
+                    continue
+                if len(self._sources) + len(found) >= MOST_FILES:
+                    more += 1
+                    continue
+                label = self._label(entry, key[1])
+                part = Part(Source(folder, key[1], segments, label), entry)
+                if all(part.label != other.label for other in found):
+                    found.append(part)
+            if more:
+                self._left_out[entry.path] = more
+        return found
+
+    def _keep(self, part: Part) -> None:
+        self._sources[id(part.source.folder), part.source.path] = part.source
+        self._parts[part.label] = part
+
+    def _too_many(self, count: int) -> StepFailedError:
+        matched = [
+            f"`{listing.pattern}` matches {len(listing.files())}"
+            for listing in self._globs.values()
+        ]
+        said = f"`context.files` has {count:,} files, and {MOST_FILES} is the most"
+        return StepFailedError(
+            f"{said}: {first_of(matched, _SHOWN)}" if matched else said,
+            hint="name fewer files, or a smaller folder",
+        )
+
+
+def check_size(shown: Sequence[tuple[str, int]]) -> None:
+    """Refuse more text than may be put before a prompt; `shown` are names and sizes.
+
+    Raises:
+        StepFailedError: names the largest.
+    """
+    total = sum(size for _, size in shown)
+    if total > MOST_BYTES:
+        largest = sorted(shown, key=lambda one: -one[1])
+        named = [f"`{for_line(name)}` with {size:,}" for name, size in largest]
+        raise StepFailedError(
+            f"`context.files` has {total:,} bytes of text, and {MOST_BYTES:,} is the most:"
+            f" {first_of(named, _SHOWN)}",
+            hint="name fewer files, or parts of them by `lines`",
+        )
+
+
+def _look(source: Source, now: int) -> Content | None:
+    """The content of a file if it has changed."""
+    stamp = stamp_at(source.folder, source.path)
+    if stamp == source.stamp and source.settled:
+        return None
+    before, was_there = source.digest, source.there
+    try:
+        content = _read(source, now)
+    except PackError:
+        # Deleted, denied or unreadable: all look the same.
+        source.stamp, source.settled = stamp, is_settled(stamp, now)
+        source.digest, source.there = b"", False
+        return GONE if was_there else None
+    return None if was_there and source.digest == before else content
+
+
+def _read(source: Source, now: int) -> Content:
+    """The content, and what is to be known of it at the next look.
+
+    Raises:
+        PackError: it cannot be opened.
+    """
+    with source.folder.file(source.where) as descriptor:
+        status = os.fstat(descriptor)
+        stamp = (
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+        )
+        data = _content(descriptor, status.st_size)
+    source.stamp, source.settled, source.there = stamp, is_settled(stamp, now), True
+    if data is None:
+        # Never hashed as a whole: its stamp stands for its content.
+        source.digest = repr(stamp).encode()
+        return Content(None, status.st_size, f"it has more than {LARGEST:,} bytes")
+    source.digest = sha256(data).digest()
+    try:
+        text, _ = decoded(data, source.path)
+    except PackError:
+        return Content(None, len(data), NOT_TEXT)
+    return Content(text, len(data))
+
+
+def _content(descriptor: int, size: int) -> bytes | None:
+    """The whole file, which may grow while it is read; `None` if it is too large."""
+    pieces: list[bytes] = []
+    total = 0
+    while size <= LARGEST and total <= LARGEST and (piece := os.read(descriptor, _PIECE)):
+        pieces.append(piece)
+        total += len(piece)
+    return None if max(size, total) > LARGEST else b"".join(pieces)
+
+
+def _unreadable(source: Source, error: PackError) -> StepFailedError:
+    name = for_line(source.label)
+    if error.code == "not_found":
+        said = f"there is no file `{name}` of `context.files`, or it may not be shown"
+    else:
+        said = f"`context.files`: {error.message}"
+    return StepFailedError(said, hint="a glob such as `docs/*.md` may also match no file")
