@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from aish.cli.catalogue import COMMANDS, Command
 from aish.cli.typer_parser import load_command
 from aish.core.errors import ExitCode
 from aish.engine.final import NAMES, PRECEDENCE, RETRYABLE
+from aish.packs.catalogue import PACKS
+from aish.packs.framework.pack import ALWAYS, Pack, PackTool
 from aish.shell.commands.catalogue import ROWS
 from aish.shell.commands.guide import LINES
 
@@ -328,6 +331,101 @@ def _code(text: str) -> str:
     return f"`{_cell(text)}`"
 
 
+# --- Tool packs ------------------------------------------------------------------------------
+
+
+def _packs() -> Mapping[str, Pack]:
+    return {name: import_module(entry.module).PACK for name, entry in PACKS.items()}
+
+
+def pack_page() -> Iterator[str]:
+    yield "# Tools of the packs"
+    yield ""
+    yield "Every tool of the built-in packs. A parameter with `?` may be left out, `=` gives its"
+    yield "default. R: only reads; D: may destroy; I: a second call changes nothing more; O: has to"
+    yield "do with more than this machine's files. Codes are those of `error.code` in the"
+    yield "structured result, beside `bad_arguments`, `failed` and `system`, which all may return."
+    for name, pack in _packs().items():
+        entry = PACKS[name]
+        yield from ("", f"## {name}", "")
+        if entry.extra:
+            yield f"Needs `pip install 'aish-pipelines[{entry.extra}]'`."
+            yield ""
+        yield "| tool | marks | result | codes |"
+        yield "| --- | --- | --- | --- |"
+        for one in pack.tools:
+            marks = "".join(
+                letter
+                for letter, hint in zip("RDIO", one.annotations.values(), strict=True)
+                if hint
+            )
+            properties = one.output_schema["properties"]
+            assert isinstance(properties, Mapping)
+            result = ", ".join(map(str, properties))
+            codes = " ".join(code for code in one.codes if code not in ALWAYS)
+            yield f"| {_code(_signature(one))} | {marks} | {result} | {codes} |"
+    yield from ("", "## Older names", "")
+    yield "Names that users of other tool servers know can be called and used in rules without"
+    yield "wildcards; they are not listed. They are translated before anything else."
+    yield ""
+    yield "| older name | tool |"
+    yield "| --- | --- |"
+    for pack in _packs().values():
+        for one in pack.tools:
+            for older, how in one.older.items():
+                renamed = [f"`{old}` is `{own}`" for old, own in how.rename.items()]
+                renamed += [f"`{key}` is {json.dumps(value)}" for key, value in how.set.items()]
+                said = f" ({', '.join(renamed)})" if renamed else ""
+                yield f"| `{older}` | `{one.name}`{said} |"
+
+
+def _signature(one: PackTool) -> str:
+    properties, required = one.input_schema["properties"], one.input_schema.get("required", ())
+    assert isinstance(properties, Mapping)
+    assert isinstance(required, Sequence)
+    words = []
+    for name, schema in properties.items():
+        assert isinstance(schema, Mapping)
+        if "default" in schema:
+            words.append(f"{name}={json.dumps(schema['default'])}")
+        else:
+            words.append(name if name in required else f"{name}?")
+    return f"{one.name}({', '.join(words)})"
+
+
+def manifest() -> str:
+    """`aish/packs/manifest.json`: what is known of tools without loading a pack."""
+    packs = _packs()
+    tools = [(name, one) for name, pack in packs.items() for one in pack.tools]
+    found = {
+        "packs": {name: {"root": pack.root} for name, pack in packs.items()},
+        "tools": {
+            one.name: {
+                "pack": name,
+                "read_only": one.annotations["readOnlyHint"],
+                "destructive": one.annotations["destructiveHint"],
+                "open_world": one.annotations["openWorldHint"],
+                "parallel": one.parallel,
+            }
+            for name, one in tools
+        },
+        "older_names": {
+            older: {"tool": one.name, "rename": dict(how.rename), "set": dict(how.set)}
+            for _, one in tools
+            for older, how in one.older.items()
+        },
+        "older_parameters": {
+            one.name: dict(one.older_parameters) for _, one in tools if one.older_parameters
+        },
+    }
+    # One line an entry: small to read, and a change shows as what it is.
+    parts = []
+    for part, rows in found.items():
+        lines = [f"    {json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items()]
+        parts.append(f"  {json.dumps(part)}: {{\n" + ",\n".join(lines) + "\n  }")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 # --- All pages -------------------------------------------------------------------------------
 
 
@@ -349,6 +447,7 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "cli.md": command_line,
     "exit-codes.md": exit_codes,
     "pipeline.md": pipeline,
+    "packs.md": pack_page,
     "events.md": event_page,
     "shell.md": shell_page,
     "requirements.md": requirements_page,
@@ -356,10 +455,13 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
 
 
 def written() -> Mapping[Path, str]:
-    """Every reference page as it has to be."""
+    """Every reference page as it has to be, and the manifest of the packs."""
     return {
-        REFERENCE / name: "\n".join([GENERATED, "", *page()]).rstrip() + "\n"
-        for name, page in PAGES.items()
+        **{
+            REFERENCE / name: "\n".join([GENERATED, "", *page()]).rstrip() + "\n"
+            for name, page in PAGES.items()
+        },
+        ROOT / "aish" / "packs" / "manifest.json": manifest(),
     }
 
 

@@ -88,6 +88,7 @@ ALONE = {
     """,
     "a program that is started as a process of its own": """
         packs/workspace/regex_child.py packs/workspace/python_syntax_child.py
+        packs/parse_worker_child.py
     """,
     "loaded only by the runs that need it: a start pays for what it uses": """
         cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py

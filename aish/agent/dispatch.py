@@ -21,7 +21,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Progress, Sampler
 from aish.core.text import safe_utf8
-from aish.core.tools import Media, ResultKind, Tool, ToolResult
+from aish.core.tools import RESULT_LIMIT, Media, ResultKind, Tool, ToolResult
 from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.system.process.child import CUT_OFF, CommandResult
@@ -289,9 +289,12 @@ async def _call_once(
                 ToolProgress(place, name, progress.progress, progress.total, progress.message)
             )
 
+    # A pack cuts its result itself, at the smaller limit (K7).
+    token = RESULT_LIMIT.set(runtime.limits.result_limit)
     try:
         return await runtime.tools.call(proposal.tool, proposal.arguments, report, sampler)
     finally:
+        RESULT_LIMIT.reset(token)
         # Messages of a server about an ended call are ignored.
         left = 0
 

@@ -240,12 +240,39 @@ def make_legal(
 def _wanted(
     call: ToolCall, id: str, visible: Mapping[str, Tool], known: tuple[str, ...], mask: Mask
 ) -> RequestedCall:
-    tool = visible.get(call.name)
+    tool = visible.get(call.name) or _by_older_name(call.name, visible)
     if tool is None:
         call = replace(call, name=mask(call.name))
     read = read_arguments(call.arguments, tool.input_schema if tool else {})
+    if tool is not None and tool.builtin:
+        read = _own_arguments(call.name, tool, read)
     legal = ToolCall(id, _sendable(call.name), read.legal, call.extras)
     return RequestedCall(legal, call, tool, read.value, mask(read.why), known)
+
+
+def _by_older_name(wire: str, visible: Mapping[str, Tool]) -> Tool | None:
+    """The built-in tool that an older name stands for (K10)."""
+    server, _, name = wire.partition("__")
+    if not any(tool.builtin and tool.name.server == server for tool in visible.values()):
+        return None
+    from aish.packs.catalogue import older_names
+
+    older = older_names().get(name)
+    own = None if older is None else visible.get(f"{server}__{older.tool}")
+    return own if own is not None and own.builtin else None
+
+
+def _own_arguments(wire: str, tool: Tool, read: Arguments) -> Arguments:
+    """The arguments under their own names."""
+    if read.value is None:
+        return read
+    from aish.packs.catalogue import own_arguments
+
+    try:
+        given = own_arguments(wire.partition("__")[2], tool.name.name, read.value)
+    except ValueError as error:
+        return Arguments(None, read.legal, str(error))
+    return Arguments(given, read.legal)
 
 
 def _sendable(name: str) -> str:

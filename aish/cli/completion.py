@@ -7,7 +7,6 @@ completed.
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from importlib import import_module
 from pathlib import Path
 
 import typer
@@ -15,10 +14,9 @@ import typer
 from aish.config.loader import read_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError
-from aish.engine.plan.lock import lock_of, locked_tools
+from aish.engine.plan.lock import is_wanted, lock_of, locked_tools
 from aish.features.history.run_store import newest_first, open_project, open_stores
-from aish.packs.catalogue import PACKS
-from aish.system.globs import matches_word
+from aish.packs.catalogue import tools_of
 
 _MOST = 50
 
@@ -69,26 +67,14 @@ def _tools(ctx: typer.Context) -> Iterator[str]:
     with suppress(AishError):
         lock = lock_of(pipeline)
         known = () if lock is None else locked_tools(pipeline, lock).values()
-        locked = {str(tool.name) for tool in known if not tool.unlisted}
+        locked = {str(tool.name) for tool in known}
     yield from sorted(locked)
     for alias, entry in pipeline.servers.items():
-        names = [name for name in _own(entry.pack) if _is_shown(name, entry.tools, entry.exclude)]
+        names = [name for name, _ in tools_of(entry.pack) if is_wanted(entry, name)]
         yield from (f"{alias}__{name}" for name in names if f"{alias}__{name}" not in locked)
         if not names and not any(name.startswith(f"{alias}__") for name in locked):
             # Only its server knows them, and is not contacted.
             yield f"{alias}__"
-
-
-def _own(packs: tuple[str, ...]) -> Iterator[str]:
-    """The tools of packs, which need no server."""
-    for pack in packs:
-        with suppress(ImportError):
-            yield from (tool.name for tool in import_module(PACKS[pack]).TOOLS if pack in PACKS)
-
-
-def _is_shown(name: str, tools: tuple[str, ...], exclude: tuple[str, ...]) -> bool:
-    wanted = not tools or any(matches_word(glob, name) for glob in tools)
-    return wanted and not any(matches_word(glob, name) for glob in exclude)
 
 
 def _pipeline(ctx: typer.Context) -> Pipeline | None:

@@ -74,6 +74,15 @@ from aish.core.errors import Problem, did_you_mean
 from aish.core.events import OnDuplicate
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.pack_options import (
+    COptions,
+    PackOptions,
+    ProcOptions,
+    Sandbox,
+    SearchBackend,
+    ShellOptions,
+    WebOptions,
+)
 from aish.core.phrases import backticked
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 
@@ -614,6 +623,7 @@ _BELONGS = {
     "env": "command",
     "cwd": "command",
     "root": "pack",
+    "options": "pack",
 }
 
 
@@ -637,6 +647,7 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
         cwd=_cwd(table),
         pack=table.texts("pack"),
         root=table.absolute("root"),
+        options=_pack_options(table.part("options")),
         required=table.flag("required", default=True) if table.has("required") else None,
         trust=table.flag("trust", default=False),
         protocol=cast("ProtocolChoice", table.text("protocol") or "auto"),
@@ -647,6 +658,66 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
         timeout=_server_timeout(table.part("timeout")),
         verify_tls=table.flag("verify_tls", default=True),
     )
+
+
+def _pack_options(table: Table) -> PackOptions:
+    """The options of packs; a pack that is not declared has its defaults."""
+    if not table.node.entries:
+        return PackOptions()
+    shell, proc, web = table.part("shell"), table.part("proc"), table.part("web")
+    for one, key in ((shell, "env_file"), (proc, "env_file"), *((web, k) for k in _WEB_TEXTS)):
+        _refuse_references(one, key)
+    return PackOptions(
+        c=COptions(macros=table.part("c").texts("macros")),
+        web=WebOptions(
+            search=_search_backends(web),
+            allow=web.texts("allow"),
+            hosts=web.texts("hosts"),
+        ),
+        shell=ShellOptions(
+            env_file=shell.absolute("env_file"),
+            explain=shell.text("explain"),
+            sandbox=cast("Sandbox", shell.text("sandbox") or "auto"),
+            network=shell.flag("network", default=True),
+            keep_scripts=shell.flag("keep_scripts", default=False),
+        ),
+        proc=ProcOptions(
+            env_file=proc.absolute("env_file"),
+            sandbox=cast("Sandbox", proc.text("sandbox") or "auto"),
+            network=proc.flag("network", default=True),
+            most=proc.whole("most", ProcOptions().most),
+        ),
+    )
+
+
+_WEB_TEXTS = ("allow", "hosts")
+
+
+def _refuse_references(table: Table, key: str) -> None:
+    """Options are pinned as they stand: a variable would change them behind the lock (K12)."""
+    if any("${" in text for text in table.texts(key)):
+        table.problem(key, "variables are not read in the options of a pack")
+
+
+def _search_backends(web: Table) -> tuple[SearchBackend, ...]:
+    if not web.has("search"):
+        return WebOptions().search
+    found: list[SearchBackend] = []
+    for path, node in web.items("search"):
+        if isinstance(node, MappingNode):
+            for kind, value in cast("Mapping[str, JsonValue]", to_data(node)).items():
+                text = str(value)
+                if kind == "searxng" and not text.startswith(("http://", "https://")):
+                    message = f"`{text}` is not the address of a SearXNG"
+                    web.problems.append(Problem(node.position, path, message, None))
+                found.append(
+                    SearchBackend("searxng", url=text)
+                    if kind == "searxng"
+                    else SearchBackend("brave", key_env=text)
+                )
+        else:
+            found.append(SearchBackend("duckduckgo"))
+    return tuple(found)
 
 
 def _check_server_kind(table: Table) -> None:

@@ -12,6 +12,7 @@ from aish.core.errors import Position
 from aish.core.events import OnDuplicate
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.pack_options import PackOptions
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 
 ExpectKind = Literal[
@@ -211,6 +212,7 @@ class ServerEntry:
     cwd: Path | None = None
     pack: tuple[str, ...] = ()
     root: Path | None = None
+    options: PackOptions = PackOptions()
     required: bool | None = None
     trust: bool = False
     protocol: ProtocolChoice = "auto"

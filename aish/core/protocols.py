@@ -121,7 +121,7 @@ class Tools(Protocol):
         ...
 
     def by_name(self, name: ToolName) -> Tool | None:
-        """The tool with a name from a file or user, or `None`; includes unlisted older names."""
+        """The tool with a name from a file or user, or `None`; older names count (K10)."""
         ...
 
     async def call(

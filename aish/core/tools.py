@@ -1,5 +1,6 @@
 """Tools, calls of tools and their results; resources and prompts of servers (M12)."""
 
+from contextvars import ContextVar
 from dataclasses import field
 from typing import Literal
 
@@ -19,6 +20,10 @@ ResultKind = Literal[
 ]
 """`timeout` and `interrupted`: a local command that we ended, as its time was over or the run was.
 `unknown`: a call to a server that we did not wait for; it may have taken effect."""
+
+
+RESULT_LIMIT: ContextVar[int] = ContextVar("RESULT_LIMIT", default=1 << 30)
+"""Bytes of a result that the call in progress passes on whole (L18): a pack cuts there itself."""
 
 
 @frozen
@@ -50,9 +55,8 @@ class Tool:
     `wire` is the name that models see (`alias__name`, or a shortened form with a hash suffix
     where that is not legal). `input_schema` is the server's, unchanged (L2). `parallel` is true
     where a pack marks the tool as safe to run beside others (L16). `builtin` tools are those of
-    our packs, whose annotations are facts and not claims. `unlisted` tools can be called and are
-    not shown to models. `older_of` is the tool's own name where this one is an older name of it
-    (K2), and empty otherwise.
+    our packs, whose annotations are facts and not claims, and which may be called by older names
+    (K10). `unlisted` tools can be called and are not shown to models.
     """
 
     name: ToolName
@@ -64,14 +68,7 @@ class Tool:
     parallel: bool = False
     unlisted: bool = False
     trusted: bool = False
-    older_of: str = ""
     builtin: bool = False
-
-    @property
-    def names(self) -> tuple[ToolName, ...]:
-        """Every name that rules may use for it, its own last."""
-        own = (ToolName(self.name.server, self.older_of),) if self.older_of else ()
-        return (self.name, *own)
 
     @property
     def only_reads(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.engine.environment import RunEnvironment
-from aish.engine.plan.lock import declared, everything, with_tools
+from aish.engine.plan.lock import declared, with_tools
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import open_toolbox, require_servers
 from aish.policy.lock import Difference, Lock, ServerPin, compare
@@ -34,7 +34,7 @@ async def take_lock(plan: Plan, older: Lock | None, environment: RunEnvironment)
     async with open_toolbox(plan, environment) as box:
         require_servers(plan, box.servers)
         unasked = tuple(server for server in box.servers if server.state == "failed")
-        tools = everything(box.tools, plan.pipeline)
+        tools = box.tools.listed()
     now = with_tools(declared(plan.pipeline, plan.secrets), tools, plan.secrets)
     before = older or Lock({}, {}, {})
     now = replace(now, servers=_kept(now.servers, before, {server.alias for server in unasked}))

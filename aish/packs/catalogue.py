@@ -1,38 +1,120 @@
-"""All packs, and the aliases of built-in tools (K1, K2).
+"""All packs, and what is known of their tools without loading one (K1, K2, K9, K10).
 
-A new pack is one module and one line here. A module is loaded when a server names its pack.
+A new pack is one module and one line here. `manifest.json` has the marks and the older names of
+all tools; `docs/generate.py` writes it, and a test holds it against the packs.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-PACKS: Mapping[str, str] = {
-    "fs": "aish.packs.fs",
-    "edit": "aish.packs.edit",
-    "git": "aish.packs.git",
-    "shell": "aish.packs.shell",
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+
+
+@frozen
+class PackEntry:
+    """Where a pack is: its module is loaded when a server names the pack.
+
+    `needs` are libraries that it cannot do without, `extra` the extra that has them.
+    """
+
+    module: str
+    needs: tuple[str, ...] = ()
+    extra: str = ""
+
+
+PACKS: Mapping[str, PackEntry] = {
+    "fs": PackEntry("aish.packs.fs"),
+    "edit": PackEntry("aish.packs.edit"),
+    "git": PackEntry("aish.packs.git", needs=("pygit2",), extra="git"),
+    "shell": PackEntry("aish.packs.shell"),
 }
 
-NEEDS: Mapping[str, tuple[str, str]] = {"git": ("pygit2", "git")}
-"""The library that a pack needs and that is not always installed, and the extra that has it."""
+_MANIFEST = Path(__file__).with_name("manifest.json")
 
-DESTRUCTIVE: Mapping[str, tuple[str, ...]] = {
-    "fs": ("file_write", "file_delete", "file_rename"),
-    "edit": ("file_edit", "file_set_lines"),
-    "git": (),
-    "shell": ("shell_run",),
-}
-"""The tools that call themselves destructive (P5): rules are checked without loading a pack."""
 
-OLDER_NAMES: Mapping[str, str] = {
-    "read_file": "file_read",
-    "read_text_file": "file_read",
-    "list_directory": "dir_list",
-    "directory_tree": "dir_tree",
-    "search_files": "file_search",
-    "get_file_info": "file_summary",
-    "write_file": "file_write",
-    "create_directory": "dir_create",
-    "execute_command": "shell_run",
-    "run_command": "shell_run",
-}
-"""Names that users of other servers know: they can be called and are not listed."""
+@frozen
+class ToolMarks:
+    """What rules and a resumed run have to know of a tool."""
+
+    pack: str
+    read_only: bool
+    destructive: bool
+    open_world: bool
+    parallel: bool
+
+
+@frozen
+class OlderName:
+    """The tool that an older name stands for; how its parameters were called, which it sets."""
+
+    tool: str
+    rename: Mapping[str, str]
+    set: Mapping[str, JsonValue]
+
+
+@cache
+def _manifest() -> Mapping[str, Any]:
+    manifest: Mapping[str, Any] = json.loads(_MANIFEST.read_text("utf-8"))
+    return manifest
+
+
+@cache
+def tool_marks() -> Mapping[str, ToolMarks]:
+    """The marks of every tool by its name."""
+    return {name: ToolMarks(**marks) for name, marks in _manifest()["tools"].items()}
+
+
+@cache
+def older_names() -> Mapping[str, OlderName]:
+    """Names that users of other servers know: they can be called and are not listed."""
+    return {name: OlderName(**one) for name, one in _manifest()["older_names"].items()}
+
+
+@cache
+def older_parameters() -> Mapping[str, Mapping[str, str]]:
+    """Older names of parameters by tool, and their own names."""
+    found: Mapping[str, Mapping[str, str]] = _manifest()["older_parameters"]
+    return found
+
+
+def pack_needs_root(name: str) -> bool:
+    """Whether a pack has tools only where its server has a root (K4)."""
+    return bool(_manifest()["packs"].get(name, {}).get("root") == "needed")
+
+
+def tools_of(packs: Sequence[str]) -> Iterator[tuple[str, ToolMarks]]:
+    """The tools of these packs."""
+    return ((name, marks) for name, marks in tool_marks().items() if marks.pack in packs)
+
+
+def own_name(packs: Sequence[str], name: str) -> str:
+    """The own name of a tool of these packs; any other name as it is (K10)."""
+    older = older_names().get(name) if packs else None
+    if older is None or tool_marks()[older.tool].pack not in packs:
+        return name
+    return older.tool
+
+
+def own_arguments(called: str, name: str, arguments: JsonObject) -> JsonObject:
+    """The arguments of a call of the tool `name` by the name `called`, under their own names.
+
+    Raises:
+        ValueError: a parameter is given under two names, or is one that the older name sets.
+    """
+    older = older_names().get(called)
+    renamed = {**older_parameters().get(name, {}), **(older.rename if older else {})}
+    given: dict[str, JsonValue] = {}
+    for key, value in arguments.items():
+        own = renamed.get(key, key)
+        if own in given or (own != key and own in arguments):
+            raise ValueError(f"`{key}` is an older name of `{own}`, and both are given")
+        given[own] = value
+    for key, value in older.set.items() if older else ():
+        if key in given:
+            raise ValueError(f"`{called}` sets `{key}` itself")
+        given[key] = value
+    return given

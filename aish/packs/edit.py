@@ -2,16 +2,23 @@
 
 from itertools import islice
 
-from aish.packs.framework.pack import Marks, tool_of
-from aish.packs.tool_results import Answer, PackError
+from aish.packs.framework.pack import CHANGES, FILE_CHANGE, WRITE_CODES, Older, Pack, tool
+from aish.packs.pack_error import PackError
+from aish.packs.tool_results import Answer
 from aish.packs.workspace.file_change import edit_text
 from aish.packs.workspace.file_text import Spelling, check_fits, in_lines_of, plain_text
 from aish.packs.workspace.workspace import Workspace
 
 _MOST_LISTED = 20
-_MARKS = Marks(read_only=False, destructive=True, idempotent=False, open_world=False)
 
 
+@tool(
+    CHANGES,
+    result={**FILE_CHANGE, "replacements": "integer"},
+    codes=(*WRITE_CODES, "no_match", "ambiguous"),
+    older={"edit_file": Older(rename={"old_string": "old_text", "new_string": "new_text"})},
+    older_parameters={"old_string": "old_text", "new_string": "new_text"},
+)
 async def file_edit(
     place: Workspace,
     path: str,
@@ -52,6 +59,12 @@ async def file_edit(
     return await edit_text(place, path, expect_sha256, change)
 
 
+@tool(
+    CHANGES,
+    result=FILE_CHANGE,
+    codes=(*WRITE_CODES, "out_of_range"),
+    older={"set_file_slice": Older(rename={"new_content": "content"})},
+)
 async def file_set_lines(
     place: Workspace,
     path: str,
@@ -133,4 +146,4 @@ def _no_match(text: str, old: str, path: str) -> PackError:
     return PackError("no_match", message, path=path, lines=[*lines])
 
 
-TOOLS = (tool_of(file_edit, _MARKS), tool_of(file_set_lines, _MARKS))
+PACK = Pack(tools=(file_edit, file_set_lines))

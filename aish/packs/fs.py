@@ -13,8 +13,20 @@ import anyio.to_thread
 
 from aish.core.json import JsonValue
 from aish.core.text import for_line
-from aish.packs.framework.pack import READS, Marks, tool_of
-from aish.packs.tool_results import Answer, PackError
+from aish.packs.framework.pack import (
+    ADDS,
+    CHANGES,
+    FILE_CHANGE,
+    PATH_CODES,
+    READS,
+    REPLACES,
+    WRITE_CODES,
+    Older,
+    Pack,
+    tool,
+)
+from aish.packs.pack_error import PackError
+from aish.packs.tool_results import Answer
 from aish.packs.workspace.atomic_write import (
     check_unchanged,
     read_original,
@@ -30,11 +42,13 @@ from aish.packs.workspace.text_search import Found, SearchScope, search_literal,
 from aish.packs.workspace.workspace import Workspace
 from aish.packs.workspace.write_lock import check_not_own, folder_locks, writing
 
-_REPLACES = Marks(read_only=False, destructive=True, idempotent=True, open_world=False)
-_REMOVES = Marks(read_only=False, destructive=True, idempotent=False, open_world=False)
-_ADDS = Marks(read_only=False, destructive=False, idempotent=True, open_world=False)
 
-
+@tool(
+    REPLACES,
+    result=FILE_CHANGE,
+    codes=(*WRITE_CODES,),
+    older={"write_file": Older()},
+)
 async def file_write(
     place: Workspace, path: str, content: str, expect_sha256: str | None = None
 ) -> Answer:
@@ -54,6 +68,11 @@ async def file_write(
         return await finish(place, path, draft)
 
 
+@tool(
+    CHANGES,
+    result={"path": "string", "deleted": "boolean"},
+    codes=(*PATH_CODES, "protected", "unwritable", "changed", "not_empty"),
+)
 async def file_delete(place: Workspace, path: str, expect_sha256: str | None = None) -> Answer:
     """Deletes one file. Folders and links are left alone.
 
@@ -79,6 +98,13 @@ async def file_delete(place: Workspace, path: str, expect_sha256: str | None = N
     return Answer(f"deleted `{for_line(path)}`", {"path": path, "deleted": True})
 
 
+@tool(
+    CHANGES,
+    result={"path": "string", "old_path": "string"},
+    codes=(*PATH_CODES, "protected", "unwritable", "changed", "exists"),
+    older={"move_file": Older(rename={"source": "path", "destination": "new_path"})},
+    older_parameters={"old_path": "path", "oldPath": "path", "newPath": "new_path"},
+)
 async def file_rename(
     place: Workspace,
     path: str,
@@ -114,6 +140,12 @@ async def file_rename(
     return Answer(text, {"path": new_path, "old_path": path})
 
 
+@tool(
+    ADDS,
+    result={"path": "string", "created": "array"},
+    codes=(*PATH_CODES, "protected", "unwritable"),
+    older={"create_directory": Older()},
+)
 async def dir_create(place: Workspace, path: str) -> Answer:
     """Makes a folder, and those above it that are missing.
 
@@ -169,14 +201,6 @@ def _rename(old: tuple[int, str, str], new: tuple[int, str, str], *, overwrite: 
     settle(folder)
 
 
-WRITING_TOOLS = (
-    tool_of(file_write, _REPLACES),
-    tool_of(file_delete, _REMOVES),
-    tool_of(file_rename, _REMOVES),
-    tool_of(dir_create, _ADDS),
-)
-
-
 T = TypeVar("T")
 DEEPEST_TREE = 16
 HEAD = 10
@@ -186,6 +210,22 @@ async def _threaded(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
+@tool(
+    READS,
+    result={
+        "path": "string",
+        "content": "string",
+        "start_line": "integer",
+        "end_line": "integer",
+        "total_lines": "integer",
+        "encoding": "string",
+        "language": "string",
+        "sha256": "string",
+        "truncated": "boolean",
+    },
+    codes=(*PATH_CODES, "binary", "out_of_range"),
+    older={"read_file": Older(), "read_text_file": Older(), "get_file_slice": Older()},
+)
 async def file_read(
     place: Workspace, path: str, start_line: int | None = None, end_line: int | None = None
 ) -> Answer:
@@ -209,6 +249,11 @@ async def file_read(
     return Answer(lines.text + _how_to_go_on(lines), _lines_data(path, lines))
 
 
+@tool(
+    READS,
+    result={"path": "string", "exists": "boolean", "kind": "string"},
+    codes=(*PATH_CODES,),
+)
 async def file_exists(place: Workspace, path: str) -> Answer:
     """Tells whether there is a file or a folder of this name.
 
@@ -221,6 +266,12 @@ async def file_exists(place: Workspace, path: str) -> Answer:
     return Answer(text, {"path": path, "exists": kind is not None, "kind": kind})
 
 
+@tool(
+    READS,
+    result={"matches": "array", "files": "integer", "skipped": "integer", "truncated": "boolean"},
+    rows={"matches": {"path": "string", "line": "integer", "text": "string"}},
+    codes=(*PATH_CODES, "too_slow"),
+)
 async def file_search(
     place: Workspace,
     query: str,
@@ -254,6 +305,21 @@ async def file_search(
     return _found_answer(found)
 
 
+@tool(
+    READS,
+    result={
+        "path": "string",
+        "language": "string",
+        "bytes": "integer",
+        "lines": "integer",
+        "encoding": "string",
+        "sha256": "string",
+        "head": "string",
+        "summary": "string",
+    },
+    codes=(*PATH_CODES, "binary", "too_slow"),
+    older={"get_file_info": Older(), "get_file_summary": Older()},
+)
 async def file_summary(place: Workspace, path: str) -> Answer:
     """Describes a text file without returning all of it: size, lines, encoding, first lines.
 
@@ -282,6 +348,13 @@ async def file_summary(place: Workspace, path: str) -> Answer:
     return Answer("\n".join([*rows, "first lines:", str(data["head"])]), data)
 
 
+@tool(
+    READS,
+    result={"path": "string", "entries": "array", "truncated": "boolean"},
+    rows={"entries": {"name": "string", "path": "string", "kind": "string", "bytes": "integer"}},
+    codes=(*PATH_CODES,),
+    older={"list_directory": Older()},
+)
 async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer:
     """Lists the files and folders in a folder.
 
@@ -308,6 +381,12 @@ async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer
     return Answer(text or "nothing here", data)
 
 
+@tool(
+    READS,
+    result={"path": "string", "tree": "string", "entries": "integer", "truncated": "boolean"},
+    codes=(*PATH_CODES,),
+    older={"directory_tree": Older(), "get_tree": Older(rename={"max_depth": "depth"})},
+)
 async def dir_tree(place: Workspace, path: str = ".", depth: int = 3) -> Answer:
     """Shows the files and folders below a folder as an indented tree.
 
@@ -424,10 +503,17 @@ def _sha256(descriptor: int, size: int) -> str | None:
     return digest.hexdigest()
 
 
-TOOLS = (
-    tuple(
-        tool_of(function, READS)
-        for function in (file_read, file_exists, file_search, file_summary, dir_list, dir_tree)
+PACK = Pack(
+    tools=(
+        file_read,
+        file_write,
+        file_delete,
+        file_rename,
+        file_exists,
+        file_search,
+        file_summary,
+        dir_list,
+        dir_create,
+        dir_tree,
     )
-    + WRITING_TOOLS
 )

@@ -8,8 +8,9 @@ from typing import Any
 
 from aish.core.json import JsonValue
 from aish.core.text import for_line
-from aish.packs.framework.pack import READS, tool_of
-from aish.packs.tool_results import Answer, PackError
+from aish.packs.framework.pack import READS, Older, Pack, tool
+from aish.packs.pack_error import PackError
+from aish.packs.tool_results import Answer
 from aish.packs.workspace.confined_path import not_found, segments_of
 from aish.packs.workspace.deny_list import is_denied
 from aish.packs.workspace.file_text import ROOM
@@ -22,6 +23,15 @@ _CHILD = Path(__file__).with_name("git_child.py")
 _OUTPUT_LIMIT = 8 << 20
 
 
+@tool(
+    READS,
+    result={"branch": "string", "staged": "array", "unstaged": "array", "truncated": "boolean"},
+    rows={
+        "staged": {"status": "string", "path": "string"},
+        "unstaged": {"status": "string", "path": "string"},
+    },
+    codes=("refused", "too_slow"),
+)
 async def git_status(place: Workspace) -> Answer:
     """Tells the branch and which files are staged, changed or untracked."""
     found = await _asked(place, ask="status")
@@ -34,6 +44,12 @@ async def git_status(place: Workspace) -> Answer:
     return _fitting(rows, listed, "look at parts of it with git_diff and path")
 
 
+@tool(
+    READS,
+    result={"truncated": "boolean"},
+    codes=("refused", "too_slow", "not_found", "bad_path", "outside"),
+    older={"get_git_diff": Older(rename={"base_rev": "revision", "head_rev": "to"})},
+)
 async def git_diff(
     place: Workspace, path: str = "", revision: str = "", *, staged: bool = False
 ) -> Answer:
@@ -49,6 +65,12 @@ async def git_diff(
     return _fitting(_patches(found) or ["no changes"], {}, "name one file with path")
 
 
+@tool(
+    READS,
+    result={"commits": "array", "truncated": "boolean"},
+    rows={"commits": {"id": "string", "time": "integer"}},
+    codes=("refused", "too_slow", "not_found", "bad_path", "outside"),
+)
 async def git_log(
     place: Workspace, path: str = "", revision: str = "HEAD", count: int = 20
 ) -> Answer:
@@ -71,6 +93,11 @@ async def git_log(
     return _fitting(rows or ["no commits"], {"commits": listed}, "a smaller count", more=more)
 
 
+@tool(
+    READS,
+    result={"id": "string", "path": "string", "truncated": "boolean"},
+    codes=("refused", "too_slow", "not_found", "bad_path", "outside"),
+)
 async def git_show(place: Workspace, revision: str = "HEAD", path: str = "") -> Answer:
     """Shows a commit and what it changed, or a file as it was in that commit.
 
@@ -153,4 +180,4 @@ def _fitting(
     return Answer(text, {**data, "truncated": truncated or more})
 
 
-TOOLS = tuple(tool_of(function, READS) for function in (git_status, git_diff, git_log, git_show))
+PACK = Pack(tools=(git_status, git_diff, git_log, git_show))

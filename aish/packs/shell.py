@@ -3,8 +3,9 @@
 import os
 
 from aish.core.json import JsonValue
-from aish.packs.framework.pack import Marks, tool_of
-from aish.packs.tool_results import TEXT_LIMIT, Answer, PackError
+from aish.packs.framework.pack import Marks, Older, Pack, tool
+from aish.packs.pack_error import PackError
+from aish.packs.tool_results import TEXT_LIMIT, Answer
 from aish.packs.workspace.workspace import Workspace
 from aish.system.process.child import CommandResult, child_environment, run_command
 
@@ -14,6 +15,35 @@ _KEPT = TEXT_LIMIT // 2 - 1000
 _READ_LIMIT = 1024 * 1024
 
 
+@tool(
+    Marks(read_only=False, destructive=True, idempotent=False, open_world=True, parallel=False),
+    result={
+        "exit_code": "integer",
+        "stdout": "string",
+        "stderr": "string",
+        "truncated": "boolean",
+        "timed_out": "boolean",
+        "sandbox": "string",
+        "script": "string",
+        "explanation": "string",
+    },
+    codes=(
+        "bad_path",
+        "outside",
+        "not_found",
+        "not_a_folder",
+        "timeout",
+        "not_installed",
+        "unavailable",
+    ),
+    older={
+        "execute_command": Older(),
+        "run_command": Older(),
+        "run_powershell": Older(
+            rename={"script": "command", "base_dir": "cwd"}, set={"shell": "pwsh"}
+        ),
+    },
+)
 async def shell_run(place: Workspace, command: str, timeout_seconds: int = 60) -> Answer:
     """Runs a command line with `sh` in the root folder and returns what it prints.
 
@@ -74,6 +104,4 @@ def _text(data: dict[str, JsonValue]) -> str:
     return whole or "[exit code 0, nothing printed]"
 
 
-TOOLS = (
-    tool_of(shell_run, Marks(read_only=False, destructive=True, idempotent=False, open_world=True)),
-)
+PACK = Pack(tools=(shell_run,))

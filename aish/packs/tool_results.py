@@ -1,47 +1,78 @@
-"""Results of built-in tools, in the form of an MCP `CallToolResult` (K3, K7)."""
+"""Results of built-in tools, in the form of an MCP `CallToolResult` (K3, K7, K14).
 
+A result is cut once, at the smaller of the limit of packs and that of the step.
+"""
+
+import re
 from collections.abc import Mapping
 from dataclasses import field
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.text import safe_utf8
+from aish.core.patterns import lazy_pattern
+from aish.core.text import for_line, for_terminal, safe_utf8
+from aish.core.tools import RESULT_LIMIT, Media
+from aish.packs.pack_error import PackError
 
 TEXT_LIMIT = 50_000
 """Characters of text in one result."""
-
-
-class PackError(Exception):
-    """A failure reported to the model: a stable code, a sentence, and details for programs."""
-
-    def __init__(self, code: str, message: str, **details: JsonValue) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.details = details
+LARGEST_IMAGE = 5 * 1024 * 1024
+_MARK = lazy_pattern(r"^(?=\[(?:aish|from |end |explained by ))", re.MULTILINE)
 
 
 @frozen
 class Answer:
-    """The answer of a tool: text for a model and the same as data."""
+    """The answer of a tool: text for a model and the same as data.
+
+    `source` names what a text from outside comes from: the text is enclosed in marks then (K14).
+    `trailer` is text of ours that follows; only there a line may begin like a mark of ours.
+    """
 
     text: str
     data: Mapping[str, JsonValue] = field(default_factory=dict)
+    images: tuple[Media, ...] = ()
+    source: str = ""
+    trailer: str = ""
+
+
+def room() -> int:
+    """Characters that a text may have so that it is cut neither here nor by the step (L18).
+
+    A step counts bytes: text beyond ASCII needs `fits`.
+    """
+    return min(TEXT_LIMIT, RESULT_LIMIT.get())
+
+
+def fits(text: str) -> bool:
+    """Whether a text is passed on whole."""
+    return len(text) <= TEXT_LIMIT and _size(text) <= RESULT_LIMIT.get()
+
+
+def indented_marks(text: str) -> str:
+    """The text with a space before each line that imitates a mark of aish (K14)."""
+    return _MARK.sub(" ", text)
+
+
+def enclosed(source: str, text: str) -> str:
+    """A text from outside between marks that name its source; odd characters are escaped (K14)."""
+    name = for_line(source)
+    return f"[from {name}]\n{indented_marks(for_terminal(text))}\n[end of {name}]"
 
 
 def success(answer: Answer) -> dict[str, JsonValue]:
     """A result; text that is too long is cut even if the tool did not."""
-    text, data = safe_utf8(answer.text), dict(answer.data)
-    if len(text) > TEXT_LIMIT:
+    raw, data = safe_utf8(answer.text), dict(answer.data)
+    text = enclosed(answer.source, raw) if answer.source else indented_marks(raw)
+    if answer.trailer:
+        text = f"{text}\n{safe_utf8(answer.trailer)}"
+    if not fits(text):
         # The tools cut at a better place and say how to continue: this is the last resort.
         note = f"\n[truncated: true, {len(text):,} characters in all; ask for less at a time]"
-        text = text[: TEXT_LIMIT - len(note)] + note
+        text = _cut(text, note)
         data["truncated"] = True
-    return {
-        "content": [{"type": "text", "text": text}],
-        "structuredContent": data,
-        "isError": False,
-    }
+    content: list[JsonValue] = [{"type": "text", "text": text}]
+    content.extend(_image(one) for one in answer.images)
+    return {"content": content, "structuredContent": data, "isError": False}
 
 
 def failure(error: PackError) -> dict[str, JsonValue]:
@@ -51,9 +82,27 @@ def failure(error: PackError) -> dict[str, JsonValue]:
         "message": safe_utf8(error.message),
         "details": error.details,
     }
-    text = safe_utf8(f"ERROR: {error.message}")[:TEXT_LIMIT]
+    text = indented_marks(safe_utf8(f"ERROR: {error.message}"))
     return {
-        "content": [{"type": "text", "text": text}],
+        "content": [{"type": "text", "text": text if fits(text) else _cut(text, "\n[cut]")}],
         "structuredContent": {"error": described},
         "isError": True,
     }
+
+
+def _cut(text: str, note: str) -> str:
+    """The beginning of a text with a note, so that both fit."""
+    most = max(room() - len(note), 0)
+    kept = text[:most].encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
+    return kept + note
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _image(image: Media) -> JsonObject:
+    import base64
+
+    data = base64.b64encode(image.data).decode("ascii")
+    return {"type": "image", "mimeType": image.mime_type, "data": data}

@@ -26,7 +26,6 @@ from aish.policy.rules import (
     command_of,
     is_command_tool,
     judge,
-    own_name,
     split_glob,
 )
 
@@ -110,7 +109,7 @@ def _unapproved(tool: Tool, arguments: JsonObject, approving: list[Judgement]) -
     from aish.policy.rule_yaml import rule_flow
 
     # Where only the arguments do not fit, the tool's name alone would approve too much.
-    by_name = nearest.near == MEANT or any(map(is_command_tool, tool.names))
+    by_name = nearest.near == MEANT or is_command_tool(tool.name)
     exact = exact_entry(tool, arguments) if by_name else None
     hint = None if exact is None else f"`{rule_flow(exact)}` under `mcp.auto_approve` approves this"
     return Ruling("ask", "", f"{reason} (rule {nearest.rule.text}: {nearest.why})", hint)
@@ -148,9 +147,9 @@ def exact_entry(tool: Tool, arguments: JsonObject) -> RuleEntry | None:
     entry = RuleEntry(tool=glob)
     if paths := autorun_paths(tool, arguments):
         return None if any(map(_has_wildcard, paths.values())) else replace(entry, when=paths)
-    if not any(map(is_command_tool, tool.names)):
+    if not is_command_tool(tool.name):
         return entry
-    name = own_name(tool)
+    name = tool.name.name
     command = command_of(arguments, name)
     return None if command is None else _exact_command(entry, name, arguments, command)
 

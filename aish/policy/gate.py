@@ -322,7 +322,7 @@ class Gate:
 
         Nor for files that other programs run by themselves (K19).
         """
-        if self.autonomy is None or any(map(is_command_tool, tool.names)):
+        if self.autonomy is None or is_command_tool(tool.name):
             return None
         if autorun_paths(tool, arguments):
             return None

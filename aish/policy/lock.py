@@ -99,11 +99,6 @@ def hash_of(name: str, definition: JsonObject) -> str:
     return hashlib.sha256(subject.encode("ascii")).hexdigest()
 
 
-def pinned_name(tool: Tool) -> str:
-    """The name a tool is pinned under: an old name of a built-in tool uses the current one (K2)."""
-    return tool.older_of or tool.name.name
-
-
 def pin_of(name: str, definition: JsonObject) -> ToolPin:
     """The pin of a tool with this definition."""
     return ToolPin(hash_of(name, definition), definition)

@@ -139,19 +139,12 @@ class Policy:
         return self.deciding() + self.parallel + self.idempotent
 
 
-def compile_policy(
-    rules: RuleLists, *, allow: Sequence[str] = (), deny: Sequence[str] = ()
-) -> Policy:
-    """The file's rules with those of the command line (`--allow`, `--deny`).
-
-    A glob without `__` is a `UsageError`.
-    """
-    allowed = tuple(RuleEntry(tool=glob, path="--allow") for glob in allow)
-    denied = tuple(RuleEntry(tool=glob, path="--deny") for glob in deny)
+def compile_policy(rules: RuleLists) -> Policy:
+    """The rules as they decide; a glob without `__` is a `UsageError`."""
     return Policy(
-        auto_approve=_compile("auto_approve", rules.auto_approve + allowed),
+        auto_approve=_compile("auto_approve", rules.auto_approve),
         ask=_compile("ask", rules.ask),
-        deny=_compile("deny", rules.deny + denied),
+        deny=_compile("deny", rules.deny),
         parallel=_compile("parallel", rules.parallel),
         idempotent=_compile("idempotent", rules.idempotent),
         stage=_compile("stage", rules.stage),
@@ -623,15 +616,14 @@ def judge(
     `mask` takes the secrets out of those that the reason shows.
     """
     permits = rule.list not in {"ask", "deny", "stage"}
-    # A rule that forbids a tool applies to all of its names.
-    if not any(rule.covers(name) for name in (tool.names[:1] if permits else tool.names)):
+    if not rule.covers(tool.name):
         return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` does not match `{tool.name}`")
     if permits:
         why = _not_meant(rule, tool) or _autorun(rule, tool, arguments, mask)
         if why:
             return Judgement(rule, Fit.NO, why, near=MEANT)
     found = _conditions(rule, tool, arguments, fits_schema, mask, permits=permits)
-    if permits and found.fit is Fit.YES and any(map(is_command_tool, tool.names)):
+    if permits and found.fit is Fit.YES and is_command_tool(tool.name):
         return _certain_command(rule, tool, arguments) or found
     return found
 
@@ -671,8 +663,6 @@ def _not_meant(rule: Rule, tool: Tool) -> str | None:
     """Why a permitting rule does not permit this tool, although the name matches."""
     if rule.given_for is not None and rule.given_for != tool:
         return "it was given for the tool as it was before it changed"
-    if tool.older_of and not rule.exact:
-        return "it is an older name of a tool: only its exact name"
     if tool.annotations.destructive and not tool.trusted:
         if not rule.exact:
             return _DESTRUCTIVE
@@ -723,7 +713,7 @@ def _conditions(
 def _elsewhere(rule: Rule, tool: Tool, arguments: JsonObject) -> str | None:
     """Why a rule about a command does not permit it in that folder, shell or environment (K47)."""
     entry = rule.entry
-    keys = command_keys(own_name(tool))
+    keys = command_keys(tool.name.name)
     if entry.command is None and not any(key in entry.when for key in keys):
         return None
     for name, usual in _DEFAULTS.items():
@@ -744,7 +734,7 @@ def _command(
     permits: bool,
 ) -> Judgement:
     """Whether the command of a call fits that of a rule."""
-    command = command_of(arguments, own_name(tool))
+    command = command_of(arguments, tool.name.name)
     fit = fit_command(pattern, command, permits=permits, option=tool.builtin)
     if fit is Fit.NO and permits:
         miss = miss_of(pattern, command, mask)
@@ -787,18 +777,13 @@ _CAUTIOUS = frozenset({"deny", "ask"})
 
 def _reaches(rule: Rule, tool: Tool, arguments: JsonObject) -> bool:
     """Whether a call may show something below a folder that a forbidding rule names (K11)."""
-    name, wanted = own_name(tool), rule.entry.when[_PATH]
+    name, wanted = tool.name.name, rule.entry.when[_PATH]
     looks_below = tool.builtin and name in _BELOW | _ANYWHERE | _HISTORY
     if rule.list not in _CAUTIOUS or not looks_below:
         return False
     given = arguments.get(_PATH, "")
     folder = given if isinstance(given, str) and name not in _ANYWHERE else ""
     return isinstance(wanted, str) and matches_below(_folded(wanted), _folded(_canonical(folder)))
-
-
-def own_name(tool: Tool) -> str:
-    """The tool's own name, also where it is called by an older one (K2)."""
-    return tool.older_of or tool.name.name
 
 
 MEANT = 100
@@ -818,7 +803,7 @@ def _certain_command(rule: Rule, tool: Tool, arguments: JsonObject) -> Judgement
         return None
     if why := _elsewhere(rule, tool, arguments):
         return Judgement(rule, Fit.NO, why, near=MEANT)
-    command = command_of(arguments, own_name(tool))
+    command = command_of(arguments, tool.name.name)
     if command is None:
         return Judgement(rule, Fit.NO, "there is no command in the arguments")
     if command.words is not None or _states(rule, command):

@@ -5,19 +5,21 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
 from aish.config.model import ServerEntry, ServerTimeout
 from aish.core.json import JsonObject, JsonValue
+from aish.core.pack_options import PackOptions
 from aish.core.protocols import Progress, Sampler
 from aish.core.tools import ToolName, ToolResult
 from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.transports.adapter import CassetteAdapter
 from aish.mcp.transports.settings import ServerConnection
-from aish.packs.framework.pack import PackTool
-from aish.packs.framework.server import Pack
+from aish.packs.framework.pack import Pack, PackServices, PackTool
+from aish.packs.framework.server import OpenPacks
+from aish.packs.parse_worker import ParseWorker
 from aish.packs.tool_results import Answer
 from aish.system.process.child import child_environment
 from aish.system.process.reaper import Reaper
@@ -25,6 +27,9 @@ from aish.system.process.reaper import Reaper
 STDIO_SERVER = Path(__file__).with_name("mcp_stdio_server.py")
 HTTP_SERVER = Path(__file__).with_name("mcp_http_server.py")
 PATIENCE = 20.0
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
 
 
 @dataclass
@@ -148,21 +153,27 @@ def aliases(connections: Sequence[ServerConnection]) -> list[str]:
     return [connection.entry.alias for connection in connections]
 
 
-class TwinPack(Pack):
-    """A pack in memory, of `read`, its older name `old_read`, and `bug`."""
+class TwinPack(OpenPacks):
+    """A pack in memory, of `read`, which fails for `path=bad`, and `bug`."""
 
     def __init__(self) -> None:
-        found = (_pack_tool("read"), _pack_tool("old_read", older_of="read"), _pack_tool("bug"))
-        super().__init__({one.name: one for one in found}, None)
+        worker = ParseWorker(None)
+        services = PackServices(tasks=cast("TaskGroup", None), reaper=Reaper(), worker=worker)
+        tools = tuple(map(_pack_tool, ("read", "bug")))
+        super().__init__({"twin": Pack(tools, root="none")}, None, services, PackOptions())
+
+    async def start(self) -> None:
+        """It shares nothing."""
 
     async def call(self, name: str, arguments: JsonObject) -> dict[str, JsonValue]:
         if name == "bug":
             raise ZeroDivisionError("oops")
         text = f"{name} {dict(arguments)}"
-        return {"content": [{"type": "text", "text": text}], "isError": name == "old_read"}
+        bad = arguments.get("path") == "bad"
+        return {"content": [{"type": "text", "text": text}], "isError": bad}
 
 
-def _pack_tool(name: str, older_of: str = "") -> PackTool:
+def _pack_tool(name: str) -> PackTool:
     async def function() -> Answer:
         await anyio.lowlevel.checkpoint()
         raise AssertionError("the pack answers itself")
@@ -171,10 +182,11 @@ def _pack_tool(name: str, older_of: str = "") -> PackTool:
         name,
         "does it",
         {},
-        None,
+        {},
         {"readOnlyHint": True},
         parallel=True,
-        unlisted=bool(older_of),
+        codes=(),
+        older={},
+        older_parameters={},
         function=function,
-        older_of=older_of,
     )

@@ -2,30 +2,37 @@
 
 import hashlib
 import json
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from aish.packs.framework.server import Pack
+from aish.core.pack_options import PackOptions
+from aish.packs.framework.pack import PackServices
+from aish.packs.framework.server import OpenPacks, open_packs
+from aish.packs.parse_worker import ParseWorker
+from aish.system.process.reaper import Reaper
 
 LIMIT = 50_000
 
 
 @dataclass
 class PackScene:
-    """A root and its packs."""
+    """A root and its packs, which live in an event loop of their own."""
 
     root: Path
-    pack: Pack
+    pack: OpenPacks
+    portal: BlockingPortal
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        result: dict[str, Any] = dict(anyio.run(self.pack.call, name, arguments))
+        result: dict[str, Any] = dict(self.portal.call(self.pack.call, name, arguments))
         # Whatever comes out can be sent, and is never too long (K7).
         json.dumps(result).encode()
-        (block,) = result["content"]
-        assert len(block["text"]) <= LIMIT
+        assert len(result["content"][0]["text"]) <= LIMIT
         return result
 
     def text(self, name: str, **arguments: Any) -> str:
@@ -65,3 +72,48 @@ class PackScene:
 
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def pack_services(**more: Any) -> Generator[PackServices]:
+    """What a run offers, outside of an event loop: nothing can be opened with it."""
+    reaper = Reaper()
+    try:
+        worker = ParseWorker(reaper)
+        yield PackServices(**{"tasks": None, "reaper": reaper, "worker": worker, **more})
+    finally:
+        reaper.close()
+
+
+@asynccontextmanager
+async def started_packs(
+    names: Sequence[str],
+    root: Path | None,
+    options: PackOptions | None = None,
+    **services: Any,
+) -> AsyncGenerator[OpenPacks]:
+    """The packs as a run opens them; `services` are fields of `PackServices`."""
+    async with anyio.create_task_group() as tasks:
+        with pack_services(tasks=tasks, **services) as offered:
+            pack = open_packs(names, root, offered, options=options, allow_broad_root=True)
+            await pack.start()
+            try:
+                yield pack
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await pack.shutdown()
+                    await offered.worker.close()
+
+
+@contextmanager
+def opened_packs(
+    names: Sequence[str],
+    root: Path | None,
+    options: PackOptions | None = None,
+    **services: Any,
+) -> Generator[PackScene]:
+    """The same for a test that calls one tool after the other."""
+    with start_blocking_portal() as portal:
+        started = started_packs(names, root, options, **services)
+        with portal.wrap_async_context_manager(started) as pack:
+            yield PackScene(root or Path("/"), pack, portal)

@@ -39,6 +39,7 @@ from aish.engine.environment import RunEnvironment
 from aish.engine.final import PRECEDENCE
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
+from aish.engine.plan.validation.older_names import policy_of
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.features.staging.apply import (
     Against,
@@ -60,7 +61,7 @@ from aish.features.staging.log import AppliedLog, State, log_path, states_in
 from aish.journal.writer import open_journal
 from aish.output.event_log import EventLog, Sink
 from aish.output.formats.plain import Plain
-from aish.policy.rules import Policy, compile_policy
+from aish.policy.rules import Policy
 from aish.system.clock import SystemClock, process_began
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import barred_arguments
@@ -172,7 +173,7 @@ class Applying:
     def policy(self, call: StagedCall) -> Policy:
         """The rules that apply to a call, with those of the command line."""
         home = self.homes.get(call.home, self.pipeline)
-        return compile_policy(home.rules, deny=self.deny)
+        return policy_of(home, deny=self.deny)
 
     @property
     def heading(self) -> tuple[str, ...]:

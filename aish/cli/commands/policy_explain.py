@@ -22,9 +22,9 @@ from aish.core.tools import Tool
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.lock import lock_of, locked_tool_named
 from aish.engine.plan.plan import load_checked
+from aish.engine.plan.validation.older_names import own_call, policy_of
 from aish.engine.plan.validation.tools import locked_misfits
 from aish.policy.decide import Explanation, explain, tool_name
-from aish.policy.rules import compile_policy
 
 
 def command(
@@ -56,11 +56,13 @@ def command(
     """
     del verbose
     pipeline = load_checked(file, tuple(overrides or ()))
-    policy = compile_policy(pipeline.rules, allow=tuple(allow or ()), deny=tuple(deny or ()))
-    name = tool_name(tool)
+    policy = policy_of(pipeline, allow=tuple(allow or ()), deny=tuple(deny or ()))
+    try:
+        name, given = own_call(tool_name(tool), _arguments(arguments), pipeline.servers)
+    except ValueError as error:
+        raise UsageError(str(error), where="--args") from error
     lock = lock_of(pipeline)
     locked = None if lock is None else locked_tool_named(name, pipeline, lock)
-    given = _arguments(arguments)
     found = explain(policy, name, given, locked or presumed_tool(name, pipeline))
     misfits = locked_misfits(locked, given)
     if format_ is Report.JSON:

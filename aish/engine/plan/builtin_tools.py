@@ -4,10 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from aish.config.model import Pipeline
 from aish.core.tools import Annotations, Tool, ToolName
-from aish.packs.catalogue import DESTRUCTIVE, OLDER_NAMES
+from aish.packs.catalogue import tools_of
 from aish.policy.rules import LOCAL_COMMAND
-
-_MAKING = frozenset({"dir_create", "create_directory"})
 
 
 def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
@@ -15,21 +13,19 @@ def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
     entry = pipeline.servers.get(name.server)
     if name != LOCAL_COMMAND and (entry is None or not entry.pack):
         return None
-    older_of = OLDER_NAMES.get(name.name, "")
-    packs = () if entry is None else entry.pack
-    is_destructive = any((older_of or name.name) in DESTRUCTIVE.get(pack, ()) for pack in packs)
+    marks = None if entry is None else dict(tools_of(entry.pack)).get(name.name)
     return Tool(
         name=name,
         wire=str(name),
         description="",
         input_schema={},
-        unlisted=bool(older_of),
         annotations=Annotations(
-            read_only=not is_destructive and name.name not in _MAKING,
-            destructive=is_destructive,
+            read_only=marks.read_only if marks else None,
+            destructive=marks.destructive if marks else False,
+            open_world=marks.open_world if marks else None,
         ),
+        parallel=bool(marks and marks.parallel),
         trusted=entry is None or entry.trust,
-        older_of=older_of,
         builtin=entry is not None,
     )
 
@@ -37,6 +33,6 @@ def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
 def destructive_tools(aliases: Iterable[str], pipeline: Pipeline) -> Iterator[ToolName]:
     """The built-in tools of these servers that are marked as destructive."""
     for alias in aliases:
-        for pack in pipeline.servers[alias].pack:
-            for name in DESTRUCTIVE.get(pack, ()):
+        for name, marks in tools_of(pipeline.servers[alias].pack):
+            if marks.destructive:
                 yield ToolName(alias, name)

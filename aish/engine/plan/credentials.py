@@ -1,7 +1,7 @@
 """`${VAR}`, `key_env` and `auth_env`, resolved on use and registered as secrets (F7, F15, X4)."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from aish.config.fields import expand, variables
 from aish.config.loader import lookup_position
@@ -30,11 +30,15 @@ class ResolvedModel:
 
 @frozen
 class ResolvedServer:
-    """A server entry with every `${VAR}` replaced, its token and its child's environment."""
+    """A server entry with every `${VAR}` replaced, its token and its child's environment.
+
+    `named` are the values of variables that the options of its packs name (F15).
+    """
 
     entry: ServerEntry
     token: str | None
     child_env: Mapping[str, str]
+    named: Mapping[str, str] = field(default_factory=dict)
 
 
 @frozen
@@ -264,7 +268,18 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
         ),
         token=token,
         child_env=child_environment(env, resolver.variables.environ) if entry.command else {},
+        named=_named_by_options(entry, resolver, f"{path}.options"),
     )
+
+
+def _named_by_options(entry: ServerEntry, resolver: Resolver, path: str) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for index, backend in enumerate(entry.options.web.search):
+        if backend.key_env and "web" in entry.pack:
+            value = resolver.named(backend.key_env, f"{path}.web.search[{index}]")
+            if value is not None:
+                named[backend.key_env] = value
+    return named
 
 
 def declared_secrets(names: Iterable[str], resolver: Resolver) -> None:

@@ -7,7 +7,6 @@ imported lazily.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from json import JSONDecodeError
 from pathlib import Path
@@ -16,13 +15,12 @@ from aish.config.documents import UnreadableError, parse_json, read_text
 from aish.config.model import ContextFile, Pipeline, Prompt, PromptStep, ServerEntry, ServerPrompt
 from aish.core.errors import Position, Problem, UsageError
 from aish.core.json import JsonValue, canonical
+from aish.core.pack_options import option_words
 from aish.core.phrases import first_of, shorten
-from aish.core.protocols import Tools
 from aish.core.text import for_line, suspicious
 from aish.core.text_diff import changed_lines
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
-from aish.packs.catalogue import OLDER_NAMES
 from aish.policy.lock import (
     Difference,
     FieldChange,
@@ -33,7 +31,6 @@ from aish.policy.lock import (
     definition_of,
     locked_tool,
     pin_of,
-    pinned_name,
 )
 from aish.system.globs import matches_word
 from aish.system.secrets.secrets import Secrets
@@ -151,7 +148,7 @@ def with_tools(lock: Lock, tools: Iterable[Tool], secrets: Secrets) -> Lock:
     """The same, with the tools that servers offer."""
     pins: dict[str, dict[str, ToolPin]] = {alias: {} for alias in lock.servers}
     for tool in tools:
-        pins[tool.name.server][pinned_name(tool)] = pin_now(tool, secrets)
+        pins[tool.name.server][tool.name.name] = pin_now(tool, secrets)
     servers = {
         alias: ServerPin(server.transport, server.address, pins[alias])
         for alias, server in lock.servers.items()
@@ -167,26 +164,21 @@ def pin_now(tool: Tool, secrets: Secrets) -> ToolPin:
     """
     definition = secrets.mask_json(definition_of(tool))
     assert isinstance(definition, Mapping)
-    pin = pin_of(pinned_name(tool), definition)
+    pin = pin_of(tool.name.name, definition)
     return pin if can_be_kept(definition) else ToolPin(pin.sha256)
 
 
 def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
-    """The tools of a run if nothing changed, including older names of built-in tools."""
+    """The tools of a run if nothing changed."""
     found: dict[ToolName, Tool] = {}
     for alias in known_servers(pipeline, lock):
         entry = pipeline.servers[alias]
         pins = lock.servers[alias]
-        for name, own in names_of(entry, pins).items():
-            tool = locked_tool(
-                ToolName(alias, name),
-                pins.tools[own],
-                trusted=entry.trust,
-                builtin=bool(entry.pack),
-            )
-            if tool is not None:
-                older = own if own != name else ""
-                found[tool.name] = replace(tool, unlisted=bool(older), older_of=older)
+        for name, pin in pins.tools.items():
+            named = ToolName(alias, name)
+            tool = locked_tool(named, pin, trusted=entry.trust, builtin=bool(entry.pack))
+            if tool is not None and is_wanted(entry, name):
+                found[tool.name] = tool
     return found
 
 
@@ -209,38 +201,10 @@ def known_tool(name: ToolName, pipeline: Pipeline, lock: Lock | None) -> Tool | 
     return locked or presumed_tool(name, pipeline)
 
 
-def is_wanted(entry: ServerEntry, name: str, older_of: str = "") -> bool:
+def is_wanted(entry: ServerEntry, name: str) -> bool:
     """Whether the entry's `tools` and `exclude` admit a tool, as when connecting."""
     wanted = not entry.tools or any(matches_word(glob, name) for glob in entry.tools)
-    names = filter(None, (name, older_of))
-    return wanted and not any(matches_word(glob, one) for one in names for glob in entry.exclude)
-
-
-def names_of(entry: ServerEntry, pin: ServerPin) -> dict[str, str]:
-    """Every name of a locked server's tools, and the name under which it is pinned."""
-    older = OLDER_NAMES if entry.pack else {}
-    return {
-        **{name: name for name in pin.tools if is_wanted(entry, name)},
-        **{
-            old: own
-            for old, own in older.items()
-            if own in pin.tools and is_wanted(entry, old, own)
-        },
-    }
-
-
-def everything(tools: Tools, pipeline: Pipeline) -> tuple[Tool, ...]:
-    """Listed tools, and built-in ones that can only be called by an older name (K2)."""
-    listed = tools.listed()
-    here = {tool.name for tool in listed}
-    packs = [alias for alias, entry in pipeline.servers.items() if entry.pack]
-    older = (
-        tools.by_name(ToolName(alias, old))
-        for alias in packs
-        for old, own in OLDER_NAMES.items()
-        if ToolName(alias, own) not in here
-    )
-    return (*listed, *filter(None, older))
+    return wanted and not any(matches_word(glob, name) for glob in entry.exclude)
 
 
 def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:
@@ -248,7 +212,7 @@ def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:
         return ServerPin("http", (secrets.mask(entry.url),), {})
     if entry.command:
         return ServerPin("stdio", tuple(map(secrets.mask, entry.command)), {})
-    return ServerPin("pack", entry.pack, {})
+    return ServerPin("pack", (*entry.pack, *option_words(entry.options)), {})
 
 
 def _context_file(one: ContextFile) -> JsonValue:

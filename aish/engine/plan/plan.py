@@ -30,9 +30,10 @@ from aish.engine.plan.credentials import (
 from aish.engine.plan.lock import lock_of, lock_path
 from aish.engine.plan.options import LockMode, RunOptions
 from aish.engine.plan.order import bounded, in_order, judges_of
+from aish.engine.plan.validation.older_names import policy_of
 from aish.engine.plan.validation.validate import check_file, limit_check
 from aish.policy.lock import Lock
-from aish.policy.rules import Policy, compile_policy
+from aish.policy.rules import Policy
 from aish.system.secrets.secrets import Secrets
 
 Made = TypeVar("Made")
@@ -217,7 +218,7 @@ def make_plan(
     return Plan(
         pipeline=pipeline,
         steps=steps,
-        policy=compile_policy(pipeline.rules, allow=options.allow, deny=options.deny),
+        policy=policy_of(pipeline, allow=options.allow, deny=options.deny),
         models=models,
         servers=servers,
         secrets=secrets,

@@ -73,7 +73,7 @@ def look_at_lock(plan: Plan, emit: Emit) -> Look | None:
     known = tuple(locked_tools(plan.pipeline, plan.lock).values())
     complete = len(known_servers(plan.pipeline, plan.lock)) == len(plan.servers)
     return Look(
-        tools=tuple(view(plan.policy, tool) for tool in known if not tool.unlisted),
+        tools=tuple(view(plan.policy, tool) for tool in known),
         servers=(),
         unmatched=unmatched_rules(plan.policy, known) if complete else (),
         locked=locked,

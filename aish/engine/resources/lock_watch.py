@@ -12,7 +12,6 @@ from aish.core.protocols import Emit
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.lock import (
     declared,
-    everything,
     is_ignored,
     lock_path,
     named,
@@ -24,7 +23,6 @@ from aish.policy.lock import (
     Difference,
     Lock,
     address_differences,
-    pinned_name,
     stale_differences,
     tool_difference,
 )
@@ -76,10 +74,7 @@ class LockWatch:
         self._offering = offering
         offering.hold_to(self.look_again, self.offers)
         self.look_again()
-        here = {
-            ToolName(tool.name.server, pinned_name(tool))
-            for tool in everything(offering, self._pipeline)
-        }
+        here = {ToolName(tool.name.server, tool.name.name) for tool in offering.listed()}
         up = {server.alias for server in offering.servers if server.state == "ready"}
         for alias, server in self._pinned.servers.items():
             for name in sorted(server.tools) if alias in up - self._servers.keys() else ():
@@ -158,7 +153,7 @@ class LockWatch:
         return name.server in self._servers or name in self._tools
 
     def _compare(self, tool: Tool) -> None:
-        server, own = tool.name.server, pinned_name(tool)
+        server, own = tool.name.server, tool.name.name
         pinned = self._pinned.servers.get(server)
         now = pin_now(tool, self._secrets)
         # A server that is not in the file was connected by the user in this session.

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anyio import CancelScope, create_task_group
+
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen
 from aish.core.protocols import Emit
@@ -19,8 +21,7 @@ from aish.system.process.reaper import Reaper
 
 if TYPE_CHECKING:
     from aish.mcp.client.dynamic_registry import DynamicRegistry, OnSettled
-    from aish.mcp.transports.adapter import CassetteAdapter
-    from aish.packs.framework.server import Pack
+    from aish.packs.framework.pack import PackServices
 
 
 @asynccontextmanager
@@ -38,10 +39,11 @@ async def open_servers(
     children = not replayed and any(server.entry.command for server in plan.servers)
     async with AsyncExitStack() as stack:
         connections: list[ServerConnection] = []
+        services = None
+        if not replayed and any(server.entry.pack for server in plan.servers):
+            services = await stack.enter_async_context(pack_services(plan, environment, reaper))
         for server in plan.servers:
-            connections.append(
-                connection := _connection(server, plan, environment, reaper, adapter)
-            )
+            connections.append(connection := _connection(server, plan, services))
             if connection.let_go is not None:
                 stack.push_async_callback(connection.let_go)
         yield await stack.enter_async_context(
@@ -63,9 +65,7 @@ class LiveServers:
 
     dynamic_registry: "DynamicRegistry"
     plan: Plan
-    environment: RunEnvironment
-    reaper: Reaper
-    adapter: "CassetteAdapter | None"
+    services: "PackServices | None"
 
     def connection(self, server: ResolvedServer) -> ServerConnection:
         """A connector to the server; its registry closes what it opens.
@@ -73,7 +73,7 @@ class LiveServers:
         Raises:
             UsageError: a pack's root is not allowed.
         """
-        return _connection(server, self.plan, self.environment, self.reaper, self.adapter)
+        return _connection(server, self.plan, self.services)
 
 
 @asynccontextmanager
@@ -88,17 +88,23 @@ async def open_live_servers(
     adapter = None if environment.recorder is None else environment.recorder.server_adapter()
     from aish.mcp.client.dynamic_registry import open_dynamic_registry
 
-    async with open_dynamic_registry(
-        reaper=reaper,
-        logs=environment.folder.logs,
-        max_tool_name=_name_limit(plan),
-        notice=_noticer(environment.emit),
-        on_settled=on_settled,
-        elicit=elicit,
-        secrets=plan.secrets,
-        adapter=adapter,
-    ) as dynamic_registry:
-        yield LiveServers(dynamic_registry, plan, environment, reaper, adapter)
+    async with AsyncExitStack() as stack:
+        services = None
+        if adapter is None or not adapter.replays:
+            services = await stack.enter_async_context(pack_services(plan, environment, reaper))
+        dynamic_registry = await stack.enter_async_context(
+            open_dynamic_registry(
+                reaper=reaper,
+                logs=environment.folder.logs,
+                max_tool_name=_name_limit(plan),
+                notice=_noticer(environment.emit),
+                on_settled=on_settled,
+                elicit=elicit,
+                secrets=plan.secrets,
+                adapter=adapter,
+            )
+        )
+        yield LiveServers(dynamic_registry, plan, services)
 
 
 def _name_limit(plan: Plan) -> int:
@@ -106,30 +112,62 @@ def _name_limit(plan: Plan) -> int:
     return min((entry.max_tool_name for entry in plan.pipeline.models.values()), default=64)
 
 
+@asynccontextmanager
+async def pack_services(
+    plan: Plan, environment: RunEnvironment, reaper: Reaper
+) -> "AsyncGenerator[PackServices]":
+    """What the packs of a run share; they are closed before it."""
+    from aish.packs.framework.pack import PackServices
+    from aish.packs.parse_worker import ParseWorker
+
+    worker = ParseWorker(reaper)
+
+    def notice(code: str, text: str) -> None:
+        environment.emit(Notice(NOWHERE, "warning", code, text))
+
+    problem: Exception | None = None
+    async with create_task_group() as tasks:
+        try:
+            yield PackServices(
+                tasks=tasks,
+                reaper=reaper,
+                worker=worker,
+                environ=environment.environ,
+                secrets={name: value for one in plan.servers for name, value in one.named.items()},
+                run_folder=environment.folder.path,
+                notice=notice,
+                mask=plan.secrets.mask,
+                own_files=_own_files(plan, environment),
+            )
+        except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
+            problem = error
+        finally:
+            with CancelScope(shield=True):
+                await worker.close()
+    if problem is not None:
+        raise problem
+
+
 def _connection(
-    server: ResolvedServer,
-    plan: Plan,
-    environment: RunEnvironment,
-    reaper: Reaper,
-    adapter: "CassetteAdapter | None",
+    server: ResolvedServer, plan: Plan, services: "PackServices | None"
 ) -> ServerConnection:
     found = ServerConnection(entry=server.entry, token=server.token)
-    if adapter is not None and adapter.replays:
+    if services is None and server.entry.pack:
         # A pack of a server that is only replayed would access the disk.
         return found
-    pack: Pack | None = None
-    if server.entry.pack:
-        from aish.packs.framework.server import open_packs
+    found = replace(found, child_env=server.child_env)
+    if services is None or not server.entry.pack:
+        return found
+    from aish.packs.framework.server import open_packs
 
-        pack = open_packs(
-            server.entry.pack,
-            server.entry.root,
-            allow_broad_root=plan.allow_broad_root,
-            reaper=reaper,
-            own_files=_own_files(plan, environment),
-        )
-    let_go = None if pack is None else pack.shutdown
-    return replace(found, child_env=server.child_env, pack=pack, let_go=let_go)
+    pack = open_packs(
+        server.entry.pack,
+        server.entry.root,
+        services,
+        options=server.entry.options,
+        allow_broad_root=plan.allow_broad_root,
+    )
+    return replace(found, pack=pack, let_go=pack.shutdown)
 
 
 def _own_files(plan: Plan, environment: RunEnvironment) -> frozenset[Path]:

@@ -141,7 +141,7 @@ async def direct_call(
         require_servers(plan, box.servers)
         require_lock(box.tools)
         tool = _known(name, box)
-        arguments = _arguments(tool, assignments)
+        arguments = _own(name, tool, _arguments(tool, assignments))
         problems = await box.runtime.check_arguments(tool.input_schema, arguments)
         if problems:
             raise UsageError(
@@ -162,6 +162,18 @@ def _known(name: str, box: Toolbox) -> Tool:
         hint = near or "`aish tools FILE` lists what there is"
         raise UsageError(f"no server offers the tool `{name}`", hint=hint)
     return tool
+
+
+def _own(name: str, tool: Tool, arguments: JsonObject) -> JsonObject:
+    """The arguments of a built-in tool under their own names (K10)."""
+    if not tool.builtin:
+        return arguments
+    from aish.packs.catalogue import own_arguments
+
+    try:
+        return own_arguments(tool_name(name).name, tool.name.name, arguments)
+    except ValueError as error:
+        raise UsageError(str(error), where=name) from error
 
 
 def _arguments(tool: Tool, assignments: Sequence[str]) -> JsonObject:

@@ -4,7 +4,6 @@ Tools that only read, or that a rule calls idempotent, may be called again.
 """
 
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from itertools import starmap
 
 from aish.core.json import json_text
@@ -14,7 +13,7 @@ from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.plan import Plan
 from aish.engine.resume_state import ResumeRefusedError
 from aish.features.resume.scan import Call, Open, Scan
-from aish.packs.catalogue import OLDER_NAMES, PACKS
+from aish.packs.catalogue import own_name, tools_of
 
 _SHOWN = 10
 _LONGEST = 119
@@ -108,19 +107,14 @@ class RepeatableTools:
 
     def _find(self, tool: str) -> bool:
         alias, _, name = tool.partition("__")
-        marked = _marked_names(self._packs.get(alias, ()))
+        own = own_name(self._packs.get(alias, ()), name)
+        marks = dict(tools_of(self._packs.get(alias, ()))).get(own)
         shaped = Tool(
-            ToolName(alias, name),
+            ToolName(alias, own),
             wire=tool,
             description="",
             input_schema={},
             annotations=Annotations(),
-            parallel=OLDER_NAMES.get(name, name) in marked,
+            parallel=marks is not None and marks.parallel,
         )
         return self._policy.is_parallel(shaped) or self._policy.is_idempotent(shaped)
-
-
-def _marked_names(packs: tuple[str, ...]) -> frozenset[str]:
-    """The tools of packs that the pack itself marks as safe to run in parallel."""
-    tools = (tool for pack in packs if pack in PACKS for tool in import_module(PACKS[pack]).TOOLS)
-    return frozenset(tool.name for tool in tools if tool.parallel)

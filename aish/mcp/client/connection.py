@@ -129,7 +129,7 @@ class Server:
             alias=self.alias,
             transport=self._opening.transport,
             state=self.state,
-            tools=sum(not one.unlisted for one in self.definitions.values()) if ready else 0,
+            tools=len(self.definitions) if ready else 0,
             error=self.failure,
             address=self._opening.address,
         )

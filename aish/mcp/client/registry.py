@@ -77,15 +77,21 @@ class Registry:
 
     def listed(self) -> tuple[Tool, ...]:
         """Every tool that is shown, in the order of the file's servers and their own."""
-        return tuple(tool for tool in self._by_name.values() if not tool.unlisted)
+        return tuple(self._by_name.values())
 
     def by_wire_name(self, wire: str) -> Tool | None:
         """The tool a model named, or `None`."""
         return self._by_wire.get(wire)
 
     def by_name(self, name: ToolName) -> Tool | None:
-        """The tool a file or a person named, or `None`; unlisted older names included."""
-        return self._by_name.get(name)
+        """The tool a file or a person named, or `None`; older names of built-in ones count."""
+        found = self._by_name.get(name)
+        server = self._servers.get(name.server)
+        if found is not None or server is None or not server.entry.pack:
+            return found
+        from aish.packs.catalogue import own_name
+
+        return self._by_name.get(ToolName(name.server, own_name(server.entry.pack, name.name)))
 
     def left_out(self, name: ToolName) -> str | None:
         """Why a tool that its server lists is not offered, if that is so."""

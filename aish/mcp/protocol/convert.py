@@ -89,8 +89,10 @@ MAX_NAME = 512
 MAX_DESCRIPTION = 64 * 1024
 PARALLEL = "aish/parallel"
 UNLISTED = "aish/unlisted"
-OLDER_OF = "aish/older_of"
-"""Marks in `_meta` that our own packs may set; those of a stranger mean nothing."""
+"""Marks in `_meta` that our own packs may set; those of a stranger mean nothing.
+
+Nothing sets `UNLISTED` now: recordings of earlier versions list older names of tools with it.
+"""
 
 Warn = Callable[[str, str], None]
 """Takes a code and a sentence."""
@@ -106,8 +108,6 @@ class Definition:
     output_schema: JsonObject | None
     annotations: Annotations
     parallel: bool
-    unlisted: bool
-    older_of: str
     builtin: bool
     headers: tuple[Mirrored, ...]
 
@@ -130,7 +130,8 @@ def read_tools(page: Any, reading: Reading, warn: Warn) -> list[Definition]:
     found = []
     for number, value in enumerate(listed):
         try:
-            found.append(_definition(value, reading))
+            if not (reading.ours and _is_unlisted(value)):
+                found.append(_definition(value, reading))
         except ValueError as error:
             name = value.get("name") if isinstance(value, dict) else None
             which = f"`{name}`" if isinstance(name, str) and name else f"number {number + 1}"
@@ -157,11 +158,14 @@ def _definition(value: Any, reading: Reading) -> Definition:
         output_schema=_schema_of(value, "outputSchema"),
         annotations=_annotations(value),
         parallel=marks.get(PARALLEL) is True,
-        unlisted=marks.get(UNLISTED) is True,
-        older_of=str(marks.get(OLDER_OF) or ""),
         builtin=reading.ours,
         headers=mirrored(schema) if reading.mirrors and schema else (),
     )
+
+
+def _is_unlisted(value: Any) -> bool:
+    meta = value.get("_meta") if isinstance(value, dict) else None
+    return isinstance(meta, dict) and meta.get(UNLISTED) is True
 
 
 def _schema_of(value: dict[str, Any], key: str) -> JsonObject | None:
@@ -317,10 +321,10 @@ def tool_list(
 
 
 def _is_wanted(one: Definition, entry: ServerEntry) -> bool:
-    """Whether the entry selects a tool; excluded by one name, it is excluded by all."""
-    wanted, names = entry.tools, filter(None, (one.name, one.older_of))
+    """Whether the entry selects a tool."""
+    wanted = entry.tools
     return (not wanted or any(matches_word(glob, one.name) for glob in wanted)) and not any(
-        matches_word(glob, name) for name in names for glob in entry.exclude
+        matches_word(glob, one.name) for glob in entry.exclude
     )
 
 
@@ -358,8 +362,6 @@ def tool_of(alias: str, one: Definition, limit: int, *, trusted: bool) -> Tool:
         output_schema=one.output_schema,
         annotations=one.annotations,
         parallel=one.parallel,
-        unlisted=one.unlisted,
-        older_of=one.older_of,
         builtin=one.builtin,
         trusted=trusted,
     )

@@ -3,10 +3,10 @@
 The in-memory transport: part of the product, at next to no cost.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aish.core.json import JsonObject
-from aish.mcp.protocol.convert import OLDER_OF, PARALLEL, UNLISTED
+from aish.mcp.protocol.convert import PARALLEL
 from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -19,7 +19,7 @@ from aish.mcp.transports.transport import Headers, Inbox, Outgoing, hears_alread
 
 if TYPE_CHECKING:
     from aish.packs.framework.pack import PackTool
-    from aish.packs.framework.server import Pack
+    from aish.packs.framework.server import OpenPacks
 
 
 class InProcess:
@@ -29,11 +29,13 @@ class InProcess:
     has_session = False
     listen = staticmethod(hears_already)
 
-    def __init__(self, pack: "Pack") -> None:
+    def __init__(self, pack: "OpenPacks") -> None:
         self._pack = pack
 
     async def open(self, inbox: Inbox) -> None:
-        """Does nothing; a pack sends no unsolicited messages."""
+        """Open what the packs share; they send no unsolicited messages."""
+        del inbox
+        await self._pack.start()
 
     async def exchange(self, outgoing: Outgoing) -> Answer:
         """Handle a request directly."""
@@ -71,13 +73,11 @@ class InProcess:
 
 def _listed(tool: "PackTool") -> JsonObject:
     """A tool in the form of `tools/list`, with marks that only built-in packs may set."""
-    listed: dict[str, Any] = {
+    return {
         "name": tool.name,
         "description": tool.description,
         "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
         "annotations": tool.annotations,
-        "_meta": {PARALLEL: tool.parallel, UNLISTED: tool.unlisted, OLDER_OF: tool.older_of},
+        "_meta": {PARALLEL: tool.parallel},
     }
-    if tool.output_schema is not None:
-        listed["outputSchema"] = tool.output_schema
-    return listed

@@ -15,7 +15,7 @@ from aish.core.frozen import frozen
 from aish.mcp.protocol.messages import LeftError, TransportError
 
 if TYPE_CHECKING:
-    from aish.packs.framework.server import Pack
+    from aish.packs.framework.server import OpenPacks
 
 
 @frozen
@@ -30,7 +30,7 @@ class ServerConnection:
     entry: ServerEntry
     token: str | None = None
     child_env: Mapping[str, str] = field(default_factory=dict)
-    pack: "Pack | None" = None
+    pack: "OpenPacks | None" = None
     let_go: Callable[[], Awaitable[None]] | None = None
 
     @property

@@ -1,20 +1,46 @@
-"""Declaration of a pack's tools (K1).
+"""Declaration of packs and their tools (K1, K9, K12).
 
-A typed function becomes a tool: its schema and its descriptions come from the signature.
+A typed function becomes a tool: its schema and its descriptions come from the signature, the rest
+from the decorator on it.
 """
 
 import inspect
 import re
 import types
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.packs.tool_results import Answer
 
-_TYPES: dict[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from aish.packs.parse_worker import ParseWorker
+    from aish.packs.workspace.workspace import Workspace
+    from aish.system.process.reaper import Reaper
+
+_TYPES: Mapping[object, Mapping[str, JsonValue]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    dict: {"type": "object"},
+}
 _ARGUMENT = re.compile(r"^    (\w+):\s+(.*)$")
+
+
+@frozen
+class Bounds:
+    """The least and the largest value of a number: `Annotated[int, Bounds(1, 20)]`."""
+
+    least: float | None = None
+    most: float | None = None
 
 
 def description_of(function: Callable[..., object]) -> str:
@@ -25,13 +51,13 @@ def description_of(function: Callable[..., object]) -> str:
 
 
 def schema_of(function: Callable[..., object]) -> dict[str, JsonValue]:
-    """The JSON Schema of a function's parameters, without the first one (the workspace).
+    """The JSON Schema of a function's parameters, without the first one (the state of the pack).
 
     Raises:
         TypeError: a parameter has no description or a type that JSON Schema cannot say; this is
             how a mistake in a pack shows in its tests.
     """
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, include_extras=True)
     described = _argument_descriptions(function)
     properties: dict[str, JsonValue] = {}
     required: list[JsonValue] = []
@@ -53,20 +79,54 @@ def schema_of(function: Callable[..., object]) -> dict[str, JsonValue]:
     return schema
 
 
-def _type_schema(hint: object) -> dict[str, JsonValue]:
+def _type_schema(hint: Any) -> dict[str, JsonValue]:
     """The schema of one type; `X | None` is `X`, because omitting the parameter means `None`."""
     if isinstance(hint, types.UnionType):
         some = [choice for choice in hint.__args__ if choice is not types.NoneType]
         if len(some) == 1:
             return _type_schema(some[0])
-    origin, choices = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Literal:
-        return {"type": "string", "enum": list(choices)}
-    if origin is list:
-        return {"type": "array", "items": _type_schema(choices[0])}
     if hint in _TYPES:
-        return {"type": _TYPES[hint]}
+        return dict(_TYPES[hint])
+    if typing.is_typeddict(hint):
+        return _object_schema(hint)
+    return _generic_schema(hint, typing.get_args(hint))
+
+
+def _generic_schema(hint: Any, arguments: tuple[Any, ...]) -> dict[str, JsonValue]:
+    """The schema of a type with arguments, such as `list[str]`."""
+    match typing.get_origin(hint):
+        case typing.Annotated:
+            return {**_type_schema(arguments[0]), **_bounds(arguments[1:])}
+        case typing.Required | typing.NotRequired:
+            return _type_schema(arguments[0])
+        case typing.Literal:
+            return {"type": "string", "enum": list(arguments)}
+        case origin if origin is list:
+            return {"type": "array", "items": _type_schema(arguments[0])}
+        case origin if origin is dict and arguments[0] is str:
+            return {"type": "object", "additionalProperties": _type_schema(arguments[1])}
     raise TypeError(f"`{hint}` has no JSON Schema here")
+
+
+def _bounds(notes: Sequence[object]) -> dict[str, JsonValue]:
+    found = [note for note in notes if isinstance(note, Bounds)]
+    limits = [("minimum", one.least) for one in found] + [("maximum", one.most) for one in found]
+    return {name: value for name, value in limits if value is not None}
+
+
+def _object_schema(hint: Any) -> dict[str, JsonValue]:
+    """The schema of a `TypedDict`, whose keys may be objects too."""
+    properties = {
+        name: _type_schema(kind)
+        for name, kind in typing.get_type_hints(hint, include_extras=True).items()
+    }
+    required: list[JsonValue] = [name for name in properties if name in hint.__required_keys__]
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }
 
 
 def _argument_descriptions(function: Callable[..., object]) -> dict[str, str]:
@@ -86,7 +146,7 @@ def _argument_descriptions(function: Callable[..., object]) -> dict[str, str]:
 
 
 ToolFunction = Callable[..., Awaitable[Answer]]
-"""An async function whose first parameter is the `Workplace`."""
+"""An async function whose first parameter is the state of its pack: what its lifespan yields."""
 
 
 @frozen
@@ -101,38 +161,151 @@ class Marks:
 
 
 READS = Marks(read_only=True, destructive=False, idempotent=True, open_world=False, parallel=True)
+ADDS = Marks(read_only=False, destructive=False, idempotent=True, open_world=False)
+REPLACES = Marks(read_only=False, destructive=True, idempotent=True, open_world=False)
+CHANGES = Marks(read_only=False, destructive=True, idempotent=False, open_world=False)
+
+ALWAYS = ("bad_arguments", "failed", "system")
+"""Codes that every tool may return."""
+PATH_CODES = ("bad_path", "outside", "not_found", "not_a_file", "not_a_folder", "unreadable")
+WRITE_CODES = (
+    *PATH_CODES,
+    *("protected", "unwritable", "changed", "binary", "encoding", "too_large", "syntax"),
+)
+PARSE_CODES = ("no_match", "ambiguous", "syntax", "unsupported", "too_large", "too_slow")
+
+
+FILE_CHANGE: Mapping[str, str] = {
+    "path": "string",
+    "created": "boolean",
+    "bytes": "integer",
+    "sha256": "string",
+    "encoding": "string",
+    "diff": "string",
+    "truncated": "boolean",
+}
+"""The result of every tool that changes one file."""
+
+
+@frozen
+class Older:
+    """An older name of a tool: how its parameters were called, and which it sets (K10)."""
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    set: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @frozen
 class PackTool:
-    """A tool of a pack, as a server would describe it, with its function."""
+    """A tool of a pack, as a server would describe it, with its function.
+
+    `codes` are the failures that it may return beside those of every tool (K15). `older` are its
+    older names, `older_parameters` the older names of its parameters under any of its names.
+    """
 
     name: str
     description: str
     input_schema: JsonObject
-    output_schema: JsonObject | None
-    annotations: JsonObject
+    output_schema: JsonObject
+    annotations: Mapping[str, bool]
     parallel: bool
-    unlisted: bool
+    codes: tuple[str, ...]
+    older: Mapping[str, Older]
+    older_parameters: Mapping[str, str]
     function: ToolFunction
-    older_of: str = ""
-    """The tool's own name, where this is an older one (K2)."""
 
 
-def tool_of(function: ToolFunction, marks: Marks) -> PackTool:
-    """The tool of a function, with the function's name."""
-    return PackTool(
-        name=function.__name__,
-        description=description_of(function),
-        input_schema=schema_of(function),
-        output_schema=None,
-        annotations={
-            "readOnlyHint": marks.read_only,
-            "destructiveHint": marks.destructive,
-            "idempotentHint": marks.idempotent,
-            "openWorldHint": marks.open_world,
-        },
-        parallel=marks.parallel,
-        unlisted=False,
-        function=function,
-    )
+def tool(
+    marks: Marks,
+    *,
+    result: Mapping[str, str],
+    rows: Mapping[str, Mapping[str, str]] | None = None,
+    codes: Sequence[str] = (),
+    older: Mapping[str, Older] | None = None,
+    older_parameters: Mapping[str, str] | None = None,
+) -> Callable[[ToolFunction], PackTool]:
+    """Make a tool of a function, with the function's name (K1).
+
+    `result` are the keys of `structuredContent` and their JSON types, `rows` those of the objects
+    in an array (K14).
+    """
+
+    def made(function: ToolFunction) -> PackTool:
+        return PackTool(
+            name=function.__name__,
+            description=description_of(function),
+            input_schema=schema_of(function),
+            output_schema=_output_schema(result, rows or {}),
+            annotations={
+                "readOnlyHint": marks.read_only,
+                "destructiveHint": marks.destructive,
+                "idempotentHint": marks.idempotent,
+                "openWorldHint": marks.open_world,
+            },
+            parallel=marks.parallel,
+            codes=(*codes, *ALWAYS),
+            older=older or {},
+            older_parameters=older_parameters or {},
+            function=function,
+        )
+
+    return made
+
+
+def _output_schema(
+    result: Mapping[str, str], rows: Mapping[str, Mapping[str, str]]
+) -> dict[str, JsonValue]:
+    properties: dict[str, JsonValue] = {}
+    for name, kind in result.items():
+        schema: dict[str, JsonValue] = {"type": [kind, "null"]}
+        if name in rows:
+            keys: dict[str, JsonValue] = {
+                key: {"type": [inner, "null"]} for key, inner in rows[name].items()
+            }
+            schema["items"] = {"type": "object", "properties": keys}
+        properties[name] = schema
+    return {"type": "object", "properties": properties}
+
+
+@frozen
+class PackServices:
+    """What a run offers to its packs; one for all servers.
+
+    Packs live in `tasks`. `worker` parses untrusted input (K16). `environ` is the environment of
+    aish, `secrets` the values of variables that options name (F15). `run_folder` is private to the
+    run. `notice` takes a code and a sentence, `mask` removes secrets. `own_files` are what the run
+    is made of (K19).
+    """
+
+    tasks: "TaskGroup"
+    reaper: "Reaper"
+    worker: "ParseWorker"
+    environ: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    run_folder: Path | None = None
+    notice: Callable[[str, str], None] = lambda _code, _text: None
+    mask: Callable[[str], str] = str
+    own_files: frozenset[Path] = frozenset()
+
+
+@frozen
+class PackContext:
+    """What a pack is opened with: the root of its server if it has one, and its options."""
+
+    services: PackServices
+    workspace: "Workspace | None"
+    options: Any
+    """Of this pack: a class of `core.pack_options`, or `None` for a pack without options."""
+
+
+Lifespan = Callable[[PackContext], AbstractAsyncContextManager[Any]]
+"""Yields the state that the pack's tools are called with; runs in a task of its own."""
+
+
+@frozen
+class Pack:
+    """The tools of a module, and what opens and closes what they share (K21)."""
+
+    tools: tuple[PackTool, ...]
+    root: Literal["needed", "optional", "none"] = "needed"
+    lifespan: Lifespan | None = None

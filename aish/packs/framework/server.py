@@ -1,35 +1,87 @@
-"""The packs of one server, opened on its root: the in-process server (K1, K3, K4)."""
+"""The packs of one server, opened on its root: the in-process server (K1, K3, K4, K21)."""
 
 import os
 import pwd
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import AsyncExitStack, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskStatus
 
 from aish.core.errors import UsageError
+from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.packs.catalogue import NEEDS, OLDER_NAMES, PACKS
-from aish.packs.framework.pack import PackTool
-from aish.packs.tool_results import PackError, failure, success
+from aish.core.pack_options import PackOptions
+from aish.packs.catalogue import PACKS
+from aish.packs.framework.pack import Pack, PackContext, PackServices, PackTool
+from aish.packs.pack_error import PackError
+from aish.packs.tool_results import failure, success
 from aish.packs.workspace.confined_path import Folder
 from aish.packs.workspace.workspace import Workspace
-from aish.system.process.reaper import Reaper
 from aish.system.schema.check import check
+
+SHUTDOWN_SECONDS = 5.0
+"""How long one pack may take to close what it opened (K21)."""
 
 
 class UnknownToolError(Exception):
     """There is no tool with this name: a JSON-RPC error, not a result (K3)."""
 
 
-class Pack:
-    """Built-in tools on one root. Without a root there are none, because each of them needs one."""
+@frozen
+class _OpenedTool:
+    tool: PackTool
+    pack: str
 
-    def __init__(self, tools: Mapping[str, PackTool], place: Workspace | None) -> None:
-        self.tools = tools
-        self._place = place
+
+class OpenPacks:
+    """The tools of several packs; `start` opens what they share, `shutdown` closes it."""
+
+    def __init__(
+        self,
+        packs: Mapping[str, Pack],
+        workspace: Workspace | None,
+        services: PackServices,
+        options: PackOptions,
+    ) -> None:
+        self._packs = {
+            name: pack for name, pack in packs.items() if workspace or pack.root != "needed"
+        }
+        self._tools = {
+            tool.name: _OpenedTool(tool, name)
+            for name, pack in self._packs.items()
+            for tool in pack.tools
+        }
+        self._workspace = workspace
+        self._services = services
+        self._options = options
+        self._states: dict[str, Any] = {}
+        self._opening = anyio.Lock()
+        self._is_open = False
+        self._over = anyio.Event()
+        self._closed = anyio.Event()
+
+    @property
+    def tools(self) -> Mapping[str, PackTool]:
+        """The tools by name, without older names."""
+        return {name: opened.tool for name, opened in self._tools.items()}
+
+    async def start(self) -> None:
+        """Open every pack, in order.
+
+        Raises:
+            UsageError: an option of a pack cannot be used.
+        """
+        async with self._opening:
+            if not self._is_open and not self._over.is_set():
+                # A task of its own, because a pack may keep tasks while it is open, and whoever
+                # calls `shutdown` may be another task.
+                await self._services.tasks.start(self._live)
+                self._is_open = True
 
     async def call(self, name: str, arguments: JsonObject) -> dict[str, JsonValue]:
         """A `CallToolResult`; it contains every error of the tool itself.
@@ -37,36 +89,85 @@ class Pack:
         Raises:
             UnknownToolError: there is no such tool.
         """
-        tool = self.tools.get(name)
-        if tool is None or self._place is None:
+        opened = self._tools.get(name)
+        if opened is None:
             raise UnknownToolError(f"unknown tool: {name}")
-        problems = check(tool.input_schema, arguments)
+        await self.start()
+        problems = check(opened.tool.input_schema, arguments)
         if problems:
             message = "; ".join(str(problem) for problem in problems[:5])
             return failure(PackError("bad_arguments", message))
+        return await self._result(opened, arguments)
+
+    async def shutdown(self) -> None:
+        """Close every pack in reverse order, and the root, even if one fails."""
+        self._over.set()
+        if self._is_open:
+            with anyio.CancelScope(shield=True):
+                await self._closed.wait()
+        if self._workspace is not None:
+            self._workspace.folder.close()
+
+    async def _result(self, opened: _OpenedTool, given: JsonObject) -> dict[str, JsonValue]:
+        tool = opened.tool
+        if opened.pack not in self._states:
+            return failure(PackError("failed", "the tools of this server are closed"))
         try:
-            return success(await tool.function(self._place, **arguments))
+            return success(await tool.function(self._states[opened.pack], **given))
         except PackError as error:
-            return failure(error)
+            known = error.code if error.code in tool.codes else "failed"
+            return failure(PackError(known, error.message, **error.details))
         except OSError as error:
             # The file name in it may be outside the root, so it is not included.
             return failure(PackError("system", (error.strerror or "input or output error").lower()))
 
-    async def shutdown(self) -> None:
-        """Close the root."""
-        if self._place is not None:
-            self._place.folder.close()
+    async def _live(self, *, task_status: TaskStatus[None]) -> None:
+        """Open the packs, wait, and close them."""
+        try:
+            async with AsyncExitStack() as stack:
+                for name, pack in self._packs.items():
+                    await self._open(name, pack, stack)
+                task_status.started()
+                # Whoever opened the packs shuts them down, also when the run is cancelled.
+                with anyio.CancelScope(shield=True):
+                    await self._over.wait()
+                self._states.clear()
+        finally:
+            self._closed.set()
+
+    async def _open(self, name: str, pack: Pack, stack: AsyncExitStack) -> None:
+        if pack.lifespan is None:
+            self._states[name] = self._workspace
+            return
+        options = getattr(self._options, name, None)
+        lifespan = pack.lifespan(PackContext(self._services, self._workspace, options))
+        # Each has a time limit of its own, and one that fails does not keep the others open.
+        own = AsyncExitStack()
+        self._states[name] = await own.enter_async_context(lifespan)
+        stack.push_async_callback(self._close, name, own)
+
+    async def _close(self, name: str, own: AsyncExitStack) -> None:
+        problem = f"did not close within {SHUTDOWN_SECONDS:g} seconds"
+        try:
+            with anyio.move_on_after(SHUTDOWN_SECONDS, shield=True) as scope:
+                await own.aclose()
+        except Exception as error:  # ruff: ignore[blind-except] - whatever it is, it is reported
+            problem = f"failed to close: {error}"
+        else:
+            if not scope.cancelled_caught:
+                return
+        self._services.notice("pack_shutdown", f"pack `{name}` {problem}")
 
 
 def open_packs(
     names: Sequence[str],
     root: Path | None,
+    services: PackServices,
     *,
+    options: PackOptions | None = None,
     allow_broad_root: bool = False,
-    reaper: Reaper | None = None,
-    own_files: frozenset[Path] = frozenset(),
-) -> Pack:
-    """The tools of the named packs, on `root`; none of them writes one of `own_files` (K19).
+) -> OpenPacks:
+    """The tools of the named packs, on `root`; those that need a root are missing without one.
 
     Raises:
         UsageError: there is no such pack, what it needs is not installed, or the root is no
@@ -78,26 +179,23 @@ def open_packs(
         raise UsageError(f"there is no tool pack `{unknown[0]}`", hint=hint)
     for name in names:
         _check_installed(name)
-    if root is None:
-        return Pack({}, None)
-    resolved = _checked_root(root, allow_broad_root=allow_broad_root)
-    listed: dict[str, PackTool] = {}
-    for name in names:
-        listed.update({tool.name: tool for tool in import_module(PACKS[name]).TOOLS})
-    older = {
-        old: replace(listed[new], name=old, unlisted=True, older_of=new)
-        for old, new in OLDER_NAMES.items()
-        if new in listed
-    }
-    return Pack(listed | older, Workspace(Folder(resolved), resolved, reaper, own_files))
+    packs: dict[str, Pack] = {name: import_module(PACKS[name].module).PACK for name in names}
+    workspace = None
+    if root is not None:
+        resolved = _checked_root(root, allow_broad_root=allow_broad_root)
+        workspace = Workspace(
+            Folder(resolved), resolved, services.worker, services.reaper, services.own_files
+        )
+    return OpenPacks(packs, workspace, services, options or PackOptions())
 
 
 def _check_installed(name: str) -> None:
-    library, extra = NEEDS.get(name, ("", ""))
-    if library and find_spec(library) is None:
+    entry = PACKS[name]
+    missing = next((library for library in entry.needs if find_spec(library) is None), None)
+    if missing is not None:
         raise UsageError(
-            f"the tool pack `{name}` needs `{library}`, which is not installed",
-            hint=f"pip install 'aish-pipelines[{extra}]'",
+            f"the tool pack `{name}` needs `{missing}`, which is not installed",
+            hint=f"pip install 'aish-pipelines[{entry.extra}]'",
         )
 
 

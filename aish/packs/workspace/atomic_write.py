@@ -12,7 +12,7 @@ from functools import cache
 from typing import Protocol
 
 from aish.core.frozen import frozen
-from aish.packs.tool_results import PackError
+from aish.packs.pack_error import PackError
 from aish.packs.workspace.write_lock import check_writing, folder_locks
 
 _NO_REPLACE = 1

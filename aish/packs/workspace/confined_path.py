@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from aish.packs.tool_results import PackError
+from aish.packs.pack_error import PackError
 from aish.packs.workspace.deny_list import is_denied, is_protected
 
 _NUMBER = 437

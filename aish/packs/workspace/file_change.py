@@ -17,7 +17,8 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.text import for_line
 from aish.core.text_diff import hunks
-from aish.packs.tool_results import Answer, PackError
+from aish.packs.pack_error import PackError
+from aish.packs.tool_results import Answer
 from aish.packs.workspace import python_syntax_child
 from aish.packs.workspace.atomic_write import LARGEST, Original, check_unchanged, put, read_original
 from aish.packs.workspace.confined_path import not_found

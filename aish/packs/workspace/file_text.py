@@ -9,7 +9,8 @@ import os
 from typing import BinaryIO
 
 from aish.core.frozen import frozen, slotted
-from aish.packs.tool_results import TEXT_LIMIT, PackError
+from aish.packs.pack_error import PackError
+from aish.packs.tool_results import TEXT_LIMIT
 
 SCAN_LIMIT = 64 * 1024 * 1024
 """Bytes of a file that are looked at to count its lines."""

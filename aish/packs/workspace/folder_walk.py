@@ -8,7 +8,7 @@ from typing import Literal
 
 from aish.core.frozen import frozen, slotted
 from aish.core.text import for_line
-from aish.packs.tool_results import PackError
+from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import Folder, Where, segments_of
 from aish.packs.workspace.deny_list import is_denied
 

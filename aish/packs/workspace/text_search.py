@@ -18,7 +18,7 @@ import anyio.to_thread
 
 from aish.core.frozen import frozen, slotted
 from aish.core.phrases import shorten
-from aish.packs.tool_results import PackError
+from aish.packs.pack_error import PackError
 from aish.packs.workspace import regex_child
 from aish.packs.workspace.confined_path import Folder, Where, shown
 from aish.packs.workspace.file_text import text_stream

@@ -1,15 +1,16 @@
-"""The context of a pack's tools: the root of its server (K1, K4)."""
+"""The root of a server's packs (K4): what tools that read and write files are called with."""
 
 from pathlib import Path
 
 from aish.core.frozen import frozen
+from aish.packs.parse_worker import ParseWorker
 from aish.packs.workspace.confined_path import Folder
 from aish.system.process.reaper import Reaper
 
 
 @frozen
 class Workspace:
-    """The root of a server's packs, by descriptor and by path, and what ends its children.
+    """A root by descriptor and by path, what ends its children, and what parses its files.
 
     `own_files` are the files that the run is made of, as absolute and resolved paths: no tool
     writes them (K19).
@@ -17,5 +18,6 @@ class Workspace:
 
     folder: Folder
     root: Path
+    worker: ParseWorker
     reaper: Reaper | None = None
     own_files: frozenset[Path] = frozenset()

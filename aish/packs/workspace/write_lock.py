@@ -20,7 +20,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from aish.packs.tool_results import PackError
+from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import protected, writable
 from aish.packs.workspace.workspace import Workspace
 from aish.system.globs import comparable_name

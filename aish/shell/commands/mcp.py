@@ -133,8 +133,6 @@ def _head(session: Session, tool: Tool) -> Iterator[str]:
     found = _view(session, tool)
     rule = f" ({found.rule})" if found.rule else ""
     yield for_line(f"{tool.name}  {_mark(found)}{rule}")
-    if tool.unlisted:
-        yield "(an older name, which models are not shown)"
     if str(tool.name) != tool.wire:
         yield for_line(f"(models know it as {tool.wire})")
     if found.conditional:

@@ -24,7 +24,6 @@ prompt: Say hello
     [
         ("file_read", "false", "auto"),
         ("file_write", "false", "ask"),
-        ("write_file", "false", "ask"),
         ("file_write", "true", "auto"),
     ],
 )

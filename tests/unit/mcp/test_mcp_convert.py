@@ -123,12 +123,18 @@ def test_annotations_are_taken_where_they_are_booleans() -> None:
 
 @pytest.mark.requirement("L16")
 def test_only_a_pack_of_ours_can_mark_a_tool_as_parallel() -> None:
-    marks = {"aish/parallel": True, "aish/unlisted": True, "aish/older_of": "b"}
-    marked = {"name": "a", "_meta": marks}
+    marked = {"name": "a", "_meta": {"aish/parallel": True}}
     (stranger,), _ = tools(marked)
     (ours,), _ = tools(marked, reading=Reading(ours=True))
-    assert (stranger.parallel, stranger.unlisted, stranger.older_of) == (False, False, "")
-    assert (ours.parallel, ours.unlisted, ours.older_of) == (True, True, "b")
+    assert (stranger.parallel, stranger.builtin) == (False, False)
+    assert (ours.parallel, ours.builtin) == (True, True)
+
+
+@pytest.mark.requirement("K10", "C6")
+def test_older_names_in_the_list_of_an_older_recording_are_left_out() -> None:
+    marked = {"name": "a", "_meta": {"aish/unlisted": True, "aish/older_of": "b"}}
+    assert tools(marked, reading=Reading(ours=True)) == ([], [])
+    assert len(tools(marked)[0]) == 1
 
 
 @pytest.mark.requirement("M1")

@@ -11,7 +11,7 @@ import pytest
 from mcp_dynamic_registry import DynamicScene, dynamic_registry
 from mcp_emulators import Legacy, McpEndpoint
 from mcp_processes import is_alive, read_pid, until_gone
-from mcp_scenes import command, http, play, stdio
+from mcp_scenes import TwinPack, command, http, play, stdio
 from model_endpoint import Gate, Recorded, Reply
 
 from aish.config.model import ServerEntry
@@ -20,7 +20,6 @@ from aish.core.events import ServerInfo
 from aish.core.tools import ToolName
 from aish.mcp.protocol.convert import wire_name
 from aish.mcp.transports.settings import ServerConnection
-from aish.packs.framework.server import Pack
 
 pytestmark = pytest.mark.requirement("M5")
 
@@ -531,11 +530,11 @@ def test_what_goes_wrong_in_a_session_is_raised_as_it_is() -> None:
         play(scene)
 
 
-class Closing(Pack):
+class Closing(TwinPack):
     """A pack that counts how often it was shut down."""
 
     def __init__(self) -> None:
-        super().__init__({}, None)
+        super().__init__()
         self.shut = 0
 
     async def shutdown(self) -> None:

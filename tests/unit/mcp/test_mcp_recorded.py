@@ -464,7 +464,7 @@ def test_a_pack_is_played_without_being_opened(recorded_scene: RecordedScene) ->
     async def use(scene: Scene) -> list[Any]:
         return [
             await scene.call("repo__read", path="a"),
-            await scene.call("repo__old_read"),
+            await scene.call("repo__read", path="bad"),
             await scene.call("repo__bug"),
         ]
 
@@ -486,5 +486,5 @@ def test_marks_of_a_pack_mean_nothing_on_a_strangers_list(recorded_scene: Record
 
     played = recorded_scene.replay(nothing, GONE)
 
-    assert len(played.tools) == 3
+    assert len(played.tools) == 2
     assert not any(tool.parallel for tool in played.tools)

@@ -320,7 +320,7 @@ def test_a_pack_is_a_server_like_any_other() -> None:
             assert (info.transport, info.state, info.tools) == ("pack", "ready", 2)
             assert s.names == ["repo__read", "repo__bug"]
             assert await s.text("repo__read", path="a") == "read {'path': 'a'}"
-            assert (await s.call("repo__old_read")).kind == "handler_error"
+            assert (await s.call("repo__read", path="bad")).kind == "handler_error"
             tools = s.registry.listed()
             assert all(one.parallel and not one.trusted for one in tools)
             bug = await s.call("repo__bug")
@@ -439,18 +439,6 @@ def test_a_flood_of_progress_is_bounded() -> None:
             return len(s.progress)
 
     assert play(scene) == 1000
-
-
-@pytest.mark.requirement("K2", "X1")
-def test_a_tool_that_is_left_out_is_left_out_by_its_older_names_too() -> None:
-    entry = ServerEntry(alias="repo", pack=("fs",), exclude=("read",))
-
-    async def scene() -> list[bool]:
-        async with registry(ServerConnection(entry, pack=TwinPack())) as s:
-            names = ("read", "old_read", "bug")
-            return [s.registry.by_name(ToolName("repo", name)) is not None for name in names]
-
-    assert play(scene) == [False, False, True]
 
 
 @pytest.mark.requirement("M9")

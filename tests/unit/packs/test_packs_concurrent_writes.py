@@ -1,22 +1,26 @@
 """Several changes of one file at the same time: each is done or refused, none is lost (K17)."""
 
+import os
 import subprocess
 import sys
 import threading
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pack_scenes
 import pytest
+from pack_scenes import started_packs
 
 from aish.core.json import JsonObject
-from aish.packs.framework.server import Pack, open_packs
+from aish.packs.framework.server import OpenPacks
 
 LINES = 8
 
 
-def opened(root: Path) -> Pack:
-    return open_packs(["fs", "edit"], root)
+def opened(root: Path) -> AbstractAsyncContextManager[OpenPacks]:
+    return started_packs(["fs", "edit"], root)
 
 
 def numbered(lines: int = LINES) -> str:
@@ -27,7 +31,7 @@ def failure_of(result: dict[str, Any]) -> str:
     return str(result["structuredContent"].get("error", {}).get("code", ""))
 
 
-async def edit(pack: Pack, path: str, number: int, seen: list[str]) -> None:
+async def edit(pack: OpenPacks, path: str, number: int, seen: list[str]) -> None:
     arguments: JsonObject = {
         "path": path,
         "old_text": f"line {number}.",
@@ -41,14 +45,12 @@ async def edit(pack: Pack, path: str, number: int, seen: list[str]) -> None:
 def test_no_edit_of_eight_at_once_is_lost(tmp_path: Path, name: str) -> None:
     text = numbered() if name.endswith("txt") else f'"""\n{numbered()}"""\n'
     (tmp_path / name).write_text(text)
-    pack = opened(tmp_path)
     seen: list[str] = []
 
     async def edits() -> None:
-        async with anyio.create_task_group() as tasks:
+        async with opened(tmp_path) as pack, anyio.create_task_group() as tasks:
             for number in range(LINES):
                 tasks.start_soon(edit, pack, name, number, seen)
-        await pack.shutdown()
 
     anyio.run(edits)
     assert seen == [""] * LINES
@@ -60,20 +62,16 @@ def test_no_edit_is_lost_between_servers_with_roots_of_their_own(tmp_path: Path)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a").write_text(numbered())
     (tmp_path / "way").symlink_to("sub")
-    packs = [
-        (opened(tmp_path), "sub/a"),
-        (opened(tmp_path / "sub"), "a"),
-        (opened(tmp_path / "way"), "./a"),
-    ]
+    roots = [(tmp_path, "sub/a"), (tmp_path / "sub", "a"), (tmp_path / "way", "./a")]
     seen: list[str] = []
 
     async def edits() -> None:
-        async with anyio.create_task_group() as tasks:
-            for number in range(LINES):
-                pack, path = packs[number % len(packs)]
-                tasks.start_soon(edit, pack, path, number, seen)
-        for pack, _ in packs:
-            await pack.shutdown()
+        async with AsyncExitStack() as stack:
+            packs = [await stack.enter_async_context(opened(root)) for root, _ in roots]
+            async with anyio.create_task_group() as tasks:
+                for number in range(LINES):
+                    which = number % len(roots)
+                    tasks.start_soon(edit, packs[which], roots[which][1], number, seen)
 
     anyio.run(edits)
     assert seen == [""] * LINES
@@ -88,10 +86,9 @@ def test_no_edit_is_lost_between_event_loops_of_one_process(tmp_path: Path) -> N
 
     def run(first: int) -> None:
         async def edits() -> None:
-            pack = opened(tmp_path)
-            for number in range(first, lines, 4):
-                await edit(pack, "a", number, seen)
-            await pack.shutdown()
+            async with opened(tmp_path) as pack:
+                for number in range(first, lines, 4):
+                    await edit(pack, "a", number, seen)
 
         anyio.run(edits)
 
@@ -107,17 +104,16 @@ def test_no_edit_is_lost_between_event_loops_of_one_process(tmp_path: Path) -> N
 @pytest.mark.requirement("K17")
 def test_a_cancelled_edit_does_not_keep_others_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_text(numbered())
-    pack = opened(tmp_path)
     seen: list[str] = []
 
     async def edits() -> None:
-        async with anyio.create_task_group() as tasks:
-            for number in range(1, LINES):
-                tasks.start_soon(edit, pack, "a", number, seen)
-            await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
-        await edit(pack, "a", 0, seen)
-        await pack.shutdown()
+        async with opened(tmp_path) as pack:
+            async with anyio.create_task_group() as tasks:
+                for number in range(1, LINES):
+                    tasks.start_soon(edit, pack, "a", number, seen)
+                await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            await edit(pack, "a", 0, seen)
 
     anyio.run(edits)
     assert not seen[-1]
@@ -127,28 +123,22 @@ def test_a_cancelled_edit_does_not_keep_others_from_the_file(tmp_path: Path) -> 
 WRITER = """
 import sys
 from pathlib import Path
-import anyio
-from aish.packs.framework.server import open_packs
+from pack_scenes import opened_packs
 
 root, first, step, lines = sys.argv[1], *map(int, sys.argv[2:])
-pack = open_packs(["edit"], Path(root))
-print("ready", flush=True)
-sys.stdin.readline()
-
-async def edits():
-    refused = 0
+refused = 0
+with opened_packs(["edit"], Path(root)) as scene:
+    print("ready", flush=True)
+    sys.stdin.readline()
     for number in range(first, lines, step):
         arguments = {"path": "a", "old_text": f"line {number}.", "new_text": f"LINE {number}."}
         while True:
-            result = await pack.call("file_edit", arguments)
-            error = result["structuredContent"].get("error")
+            error = scene.call("file_edit", **arguments)["structuredContent"].get("error")
             if error is None:
                 break
             assert error["code"] == "changed", error
             refused += 1
-    return refused
-
-print("refused", anyio.run(edits))
+print("refused", refused)
 """
 
 
@@ -160,6 +150,7 @@ def test_an_edit_is_never_lost_between_processes_but_refused(tmp_path: Path) -> 
     writers = [
         subprocess.Popen(
             [*command, str(first), "2", str(lines)],
+            env={**os.environ, "PYTHONPATH": str(Path(pack_scenes.__file__).parent)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -202,15 +193,14 @@ print("lost", lost, flush=True)
 def test_what_another_program_puts_in_place_is_never_replaced_unseen(tmp_path: Path) -> None:
     """The other program takes no lock: whatever it wrote is edited or left alone."""
     (tmp_path / "a").write_text("theirs -1.\nline 0.\n")
-    pack = opened(tmp_path)
     command = [sys.executable, "-I", "-S", "-c", EDITOR]
 
     async def edits(editor: "subprocess.Popen[str]") -> set[str]:
         seen = set()
         arguments: JsonObject = {"path": "a", "old_text": "line 0.", "new_text": "mine 0."}
-        while editor.poll() is None:
-            seen.add(failure_of(await pack.call("file_edit", arguments)))
-        await pack.shutdown()
+        async with opened(tmp_path) as pack:
+            while editor.poll() is None:
+                seen.add(failure_of(await pack.call("file_edit", arguments)))
         return seen
 
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as editor:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.packs.tool_results import PackError
+from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import Folder, is_available, segments_of
 
 SECRET = b"from outside"

@@ -1,20 +1,16 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import pytest
-from pack_scenes import PackScene, sha256
-
-from aish.packs.framework.server import open_packs
+from pack_scenes import PackScene, opened_packs, sha256
 
 
 @pytest.fixture
 def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
     root = tmp_path / "root"
     root.mkdir()
-    pack = open_packs(["edit"], root)
-    yield PackScene(root, pack)
-    anyio.run(pack.shutdown)
+    with opened_packs(["edit"], root) as scene:
+        yield scene
 
 
 @pytest.mark.requirement("K6", "K8")

@@ -3,11 +3,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from pack_scenes import PackScene
+from pack_scenes import PackScene, opened_packs
 
-from aish.packs.framework.server import open_packs
 from aish.packs.workspace.deny_list import is_denied
 
 
@@ -15,9 +13,8 @@ from aish.packs.workspace.deny_list import is_denied
 def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
     root = tmp_path / "root"
     root.mkdir()
-    pack = open_packs(["fs"], root)
-    yield PackScene(root, pack)
-    anyio.run(pack.shutdown)
+    with opened_packs(["fs"], root) as scene:
+        yield scene
 
 
 @pytest.mark.requirement("K1")

@@ -4,9 +4,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import pytest
-from pack_scenes import PackScene
+from pack_scenes import PackScene, opened_packs, pack_services
 
 from aish.core.errors import UsageError
 from aish.packs.framework.server import open_packs
@@ -31,14 +30,12 @@ def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
     root = tmp_path / "root"
     root.mkdir()
     git(root, "init", "-q", "-b", "main")
-    pack = open_packs(["git"], root)
-    made = PackScene(root, pack)
-    made.put("a.txt", "one\n")
-    made.put(".env", "SECRET=1\n")
-    git(root, "add", "-f", "a.txt", ".env")
-    git(root, "commit", "-q", "-m", "First change")
-    yield made
-    anyio.run(pack.shutdown)
+    with opened_packs(["git"], root) as made:
+        made.put("a.txt", "one\n")
+        made.put(".env", "SECRET=1\n")
+        git(root, "add", "-f", "a.txt", ".env")
+        git(root, "commit", "-q", "-m", "First change")
+        yield made
 
 
 @pytest.mark.requirement("K8")
@@ -179,6 +176,7 @@ def test_without_its_library_the_pack_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygit2", None)
-    with pytest.raises(UsageError, match="needs `pygit2`") as caught:
-        open_packs(["git"], tmp_path)
+    missing = pytest.raises(UsageError, match="needs `pygit2`")
+    with pack_services() as services, missing as caught:
+        open_packs(["git"], tmp_path, services)
     assert caught.value.hint == "pip install 'aish-pipelines[git]'"

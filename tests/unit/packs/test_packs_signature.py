@@ -1,13 +1,20 @@
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 import anyio
 import pytest
 
 import aish.packs
-from aish.packs.catalogue import DESTRUCTIVE, OLDER_NAMES, PACKS
-from aish.packs.framework.pack import Marks, PackTool, description_of, schema_of, tool_of
+from aish.packs.catalogue import PACKS, older_names, older_parameters, tool_marks
+from aish.packs.framework.pack import (
+    Bounds,
+    Marks,
+    PackTool,
+    description_of,
+    schema_of,
+    tool,
+)
 from aish.packs.tool_results import Answer
 from aish.packs.workspace.workspace import Workspace
 
@@ -96,7 +103,7 @@ def test_a_mistake_in_a_pack_shows_when_it_is_loaded() -> None:
 
 
 def tools_of(pack: str) -> tuple[PackTool, ...]:
-    tools: tuple[PackTool, ...] = import_module(PACKS[pack]).TOOLS
+    tools: tuple[PackTool, ...] = import_module(PACKS[pack].module).PACK.tools
     return tools
 
 
@@ -105,45 +112,52 @@ def tools_of(pack: str) -> tuple[PackTool, ...]:
 def test_every_row_of_the_catalogue_is_a_pack_with_well_made_tools(pack: str) -> None:
     tools = tools_of(pack)
     assert tools
-    for tool in tools:
-        parts = tool.name.split("_")
+    for one in tools:
+        parts = one.name.split("_")
         assert len(parts) >= 2
         assert all(part.isalnum() and part.islower() for part in parts)
-        assert tool.description
-        assert set(tool.annotations) == {
+        assert one.description
+        assert set(one.annotations) == {
             "readOnlyHint",
             "destructiveHint",
             "idempotentHint",
             "openWorldHint",
         }
-        assert all(isinstance(hint, bool) for hint in tool.annotations.values())
-        assert tool.parallel is tool.annotations["readOnlyHint"]
-    said = tuple(tool.name for tool in tools if tool.annotations["destructiveHint"])
-    assert said == DESTRUCTIVE[pack]
+        assert all(isinstance(hint, bool) for hint in one.annotations.values())
+        marks = tool_marks()[one.name]
+        assert marks.pack == pack
+        assert marks.parallel is one.parallel
+        assert (marks.read_only, marks.destructive, marks.open_world) == (
+            one.annotations["readOnlyHint"],
+            one.annotations["destructiveHint"],
+            one.annotations["openWorldHint"],
+        )
 
 
 @pytest.mark.requirement("K1")
 def test_no_pack_is_missing_from_the_catalogue() -> None:
     folder = Path(aish.packs.__path__[0])
     modules = {
-        f"aish.packs.{path.stem}"
-        for path in folder.glob("*.py")
-        if "\nTOOLS = " in path.read_text(encoding="utf-8")
+        ".".join(("aish.packs", *path.relative_to(folder).with_suffix("").parts))
+        for path in folder.rglob("*.py")
+        if "\nPACK = " in path.read_text(encoding="utf-8")
     }
-    assert modules == set(PACKS.values())
+    assert modules == {entry.module for entry in PACKS.values()}
 
 
 @pytest.mark.requirement("K2")
 def test_no_two_tools_share_a_name_and_every_older_name_has_its_tool() -> None:
-    names = [tool.name for pack in PACKS for tool in tools_of(pack)]
+    names = [one.name for pack in PACKS for one in tools_of(pack)]
     assert len(set(names)) == len(names)
-    assert set(OLDER_NAMES.values()) <= set(names)
-    assert not set(OLDER_NAMES) & set(names)
+    assert {older.tool for older in older_names().values()} <= set(names)
+    assert not set(older_names()) & set(names)
+    assert set(tool_marks()) == set(names)
+    assert set(older_parameters()) <= set(names)
 
 
 @pytest.mark.requirement("K1")
 def test_a_model_needs_nothing_but_a_path_to_read_a_file() -> None:
-    (read,) = (tool for tool in tools_of("fs") if tool.name == "file_read")
+    (read,) = (one for one in tools_of("fs") if one.name == "file_read")
     assert read.input_schema["required"] == ["path"]
     properties = read.input_schema["properties"]
     assert isinstance(properties, dict)
@@ -153,5 +167,55 @@ def test_a_model_needs_nothing_but_a_path_to_read_a_file() -> None:
 @pytest.mark.requirement("K1")
 def test_a_tool_is_named_as_its_function() -> None:
     marks = Marks(read_only=False, destructive=True, idempotent=False, open_world=True)
-    tool = tool_of(sample_tool, marks)
-    assert (tool.name, tool.parallel, tool.unlisted) == ("sample_tool", False, False)
+    made = tool(marks, result={"text": "string"})(sample_tool)
+    assert (made.name, made.parallel) == ("sample_tool", False)
+    assert made.output_schema == {
+        "type": "object",
+        "properties": {"text": {"type": ["string", "null"]}},
+    }
+
+
+class Span(TypedDict):
+    start: int
+    end: NotRequired[int]
+
+
+async def nested_tool(
+    place: Workspace, span: Span, env: dict[str, str], count: Annotated[int, Bounds(1, 9)] = 3
+) -> Answer:
+    """Has objects in its signature.
+
+    Args:
+        place: Not for callers.
+        span: An object.
+        env: Names and values.
+        count: A number between two others.
+    """
+    await anyio.lowlevel.checkpoint()
+    return Answer(f"{place} {span} {env} {count}")
+
+
+@pytest.mark.requirement("K1", "K9")
+def test_objects_bounds_and_dicts_become_schemas() -> None:
+    properties = schema_of(nested_tool)["properties"]
+    assert properties == {
+        "span": {
+            "type": "object",
+            "properties": {"start": {"type": "integer"}, "end": {"type": "integer"}},
+            "required": ["start"],
+            "additionalProperties": False,
+            "description": "An object.",
+        },
+        "env": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "Names and values.",
+        },
+        "count": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 9,
+            "description": "A number between two others.",
+            "default": 3,
+        },
+    }

@@ -5,14 +5,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
+import pack_scenes
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pack_scenes import PackScene, sha256
+from pack_scenes import PackScene, opened_packs, sha256
 
 from aish.core.json import JsonObject
-from aish.packs.framework.server import open_packs
 from aish.packs.workspace.deny_list import is_protected
 from aish.packs.workspace.file_change import diff_of
 from aish.packs.workspace.file_text import decoded, encoded
@@ -39,9 +38,8 @@ PROTECTED = [
 def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
     root = tmp_path / "root"
     root.mkdir()
-    pack = open_packs(["fs"], root)
-    yield PackScene(root, pack)
-    anyio.run(pack.shutdown)
+    with opened_packs(["fs"], root) as scene:
+        yield scene
 
 
 @pytest.mark.requirement("K6", "K8")
@@ -173,27 +171,26 @@ def test_no_tool_writes_what_the_run_is_made_of(tmp_path: Path) -> None:
     own = [root / "pipeline.yaml", root / "sub" / "reply.json", root / "new" / "tape.jsonl"]
     own[0].write_text("steps: []\n")
     own[1].write_text("{}\n")
-    pack = open_packs(["fs", "edit"], tmp_path / "way", own_files=frozenset(own))
-    scene = PackScene(root, pack)
-    scene.put("free", "x")
-    for path in ("pipeline.yaml", "./Pipeline.YAML", "sub//reply.json", "new/tape.jsonl"):
-        attempts: list[tuple[str, JsonObject]] = [
-            ("file_write", {"content": "x"}),
-            ("file_delete", {}),
-            ("file_rename", {"new_path": "elsewhere"}),
-            ("file_edit", {"old_text": "s", "new_text": "t"}),
-            ("file_set_lines", {"start_line": 1, "end_line": 1, "content": ""}),
-            ("dir_create", {}),
-        ]
-        for tool, more in attempts:
-            assert scene.code(tool, path=path, **more) == "protected", (tool, path)
-        assert scene.code("file_rename", path="free", new_path=path, overwrite=True) == "protected"
-    inner = PackScene(root / "sub", open_packs(["fs"], root / "sub", own_files=frozenset(own)))
-    assert inner.code("file_delete", path="reply.json") == "protected"
-    assert scene.text("file_read", path="pipeline.yaml") == "steps: []\n"
-    assert scene.names() == ["free", "pipeline.yaml", "sub"]
-    for each in (pack, inner.pack):
-        anyio.run(each.shutdown)
+    with opened_packs(["fs", "edit"], tmp_path / "way", own_files=frozenset(own)) as scene:
+        (root / "free").write_text("x")
+        for path in ("pipeline.yaml", "./Pipeline.YAML", "sub//reply.json", "new/tape.jsonl"):
+            attempts: list[tuple[str, JsonObject]] = [
+                ("file_write", {"content": "x"}),
+                ("file_delete", {}),
+                ("file_rename", {"new_path": "elsewhere"}),
+                ("file_edit", {"old_text": "s", "new_text": "t"}),
+                ("file_set_lines", {"start_line": 1, "end_line": 1, "content": ""}),
+                ("dir_create", {}),
+            ]
+            for tool, more in attempts:
+                assert scene.code(tool, path=path, **more) == "protected", (tool, path)
+            assert (
+                scene.code("file_rename", path="free", new_path=path, overwrite=True) == "protected"
+            )
+        with opened_packs(["fs"], root / "sub", own_files=frozenset(own)) as inner:
+            assert inner.code("file_delete", path="reply.json") == "protected"
+        assert scene.text("file_read", path="pipeline.yaml") == "steps: []\n"
+        assert sorted(each.name for each in root.iterdir()) == ["free", "pipeline.yaml", "sub"]
 
 
 @pytest.mark.requirement("K4", "K6", "X1")
@@ -284,22 +281,21 @@ def test_content_and_files_that_are_too_large_are_refused(pack_scene: PackScene)
 CHILD = """
 import os, resource, sys
 from pathlib import Path
-import anyio
-from aish.packs.framework.server import open_packs
+from pack_scenes import opened_packs
 mode, root = sys.argv[1:]
-pack = open_packs(["fs"], Path(root))
-os.chdir(root)
-# What is imported late is imported here, before the rights to read it are gone.
-anyio.run(pack.call, "file_exists", {"path": "a"})
-if mode == "full":
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-else:
-    os.chmod(".", 0o555)
-    if os.getuid() == 0:
-        os.setresuid(65534, 65534, 65534)
-for path in ("a", "new"):
-    result = anyio.run(pack.call, "file_write", {"path": path, "content": "x" * 5000})
-    print(result["content"][0]["text"])
+with opened_packs(["fs"], Path(root)) as scene:
+    os.chdir(root)
+    # What is imported late is imported here, before the rights to read it are gone.
+    scene.call("file_exists", path="a")
+    if mode == "full":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    else:
+        os.chmod(".", 0o555)
+        if os.getuid() == 0:
+            os.setresuid(65534, 65534, 65534)
+    for path in ("a", "new"):
+        result = scene.call("file_write", path=path, content="x" * 5000)
+        print(result["content"][0]["text"])
 """
 
 
@@ -312,7 +308,10 @@ def test_a_write_that_fails_leaves_everything_as_it_was(
 ) -> None:
     pack_scene.put("a", "old").chmod(0o666)
     command = [sys.executable, "-c", CHILD, mode, str(pack_scene.root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    environ = {**os.environ, "PYTHONPATH": str(Path(pack_scenes.__file__).parent)}
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, check=False, timeout=60
+    )
     pack_scene.root.chmod(0o755)
     assert done.stdout.splitlines() == [
         f"ERROR: `a` cannot be written: {why}",
@@ -376,7 +375,7 @@ def test_what_is_swapped_while_it_is_written_never_lets_a_write_out(
         try:
             assert swapping.stdout is not None
             swapping.stdout.readline()
-            seen = anyio.run(attempts)
+            seen = pack_scene.portal.call(attempts)
         finally:
             swapping.kill()
     # Either is a file that was got at; which one, is a matter of luck.

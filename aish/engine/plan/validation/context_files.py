@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from aish.config.model import ContextFile, Pipeline, PromptStep
 from aish.core.text import for_line
 from aish.engine.plan.validation.issue import Issue
-from aish.packs.tool_results import PackError
+from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import segments_of
 from aish.packs.workspace.deny_list import is_denied
 from aish.templates.values import is_template

@@ -18,16 +18,16 @@ from aish.core.tools import Tool, ToolName
 from aish.engine.plan.lock import (
     declared,
     is_ignored,
+    is_wanted,
     known_servers,
     locked_tool_named,
-    names_of,
     summary,
 )
 from aish.engine.plan.order import is_free, judges_of
 from aish.engine.plan.validation.issue import Issue, step_path, within
 from aish.engine.plan.validation.names import RESERVED, alias_issues
 from aish.models.pricing import has_list, is_priced
-from aish.packs.catalogue import OLDER_NAMES, PACKS
+from aish.packs.catalogue import PACKS
 from aish.policy.lock import Lock, address_differences, stale_differences
 from aish.policy.rules import LOCAL_COMMAND, is_command_tool, is_exact, matches_tool, split_glob
 from aish.system.globs import matches_word
@@ -119,7 +119,6 @@ def wildcard_issues(pipeline: Pipeline) -> Iterator[Issue]:
         if not tool.strip("*") and not called:
             continue
         from aish.engine.plan.builtin_tools import destructive_tools
-        from aish.engine.plan.lock import is_wanted
 
         missed = [
             str(name)
@@ -267,11 +266,10 @@ def _let_in(pipeline: Pipeline, lock: Lock, pinned: _PinnedTools) -> Iterator[Is
     """Tools that the `tools` of a server now admit and the lock does not contain."""
     for alias in sorted(pinned.servers):
         entry, pins = pipeline.servers[alias], lock.servers[alias].tools
-        names = {*pins, *(old for old, own in OLDER_NAMES.items() if entry.pack and own in pins)}
         for n, glob in enumerate(entry.tools):
-            if not any(matches_word(glob, name) for name in names):
+            if not any(matches_word(glob, name) for name in pins):
                 message = f"`{glob}` matches none of the locked tools of `{alias}`"
-                near = did_you_mean(glob, sorted(names))
+                near = did_you_mean(glob, sorted(pins))
                 hint = near or f"`aish lock {pipeline.file} --update`, after a review"
                 yield Issue(f"mcp.servers.{alias}.tools[{n}]", message, hint, warning=True)
 
@@ -316,7 +314,8 @@ def _pinned(pipeline: Pipeline, lock: Lock) -> _PinnedTools:
     names = (
         ToolName(alias, name)
         for alias in servers
-        for name in names_of(pipeline.servers[alias], lock.servers[alias])
+        for name in lock.servers[alias].tools
+        if is_wanted(pipeline.servers[alias], name)
     )
     return _PinnedTools(frozenset(servers), frozenset(names))
 

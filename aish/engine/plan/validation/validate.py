@@ -13,6 +13,7 @@ from aish.core.errors import PipelineError, Problem
 from aish.engine.plan.lock import LockFileError, lock_of
 from aish.engine.plan.validation.issue import Issue, is_spoilt, is_within, step_path, within
 from aish.engine.plan.validation.names import name_issues
+from aish.engine.plan.validation.older_names import own_pipeline
 from aish.engine.plan.validation.schemas import schema_issues
 from aish.engine.plan.validation.templates import template_issues
 from aish.engine.plan.validation.tools import tool_issues, wildcard_issues
@@ -156,12 +157,13 @@ def check_file(
     reading = read_pipeline(path, overrides=overrides)
     if reading.pipeline is None:
         return None, reading.problems
-    found = (*reading.problems, *cross_check(reading.pipeline))
-    if any(isinstance(step, PipelineStep) for step in reading.pipeline.steps):
-        found += _inner(reading.pipeline, locked=locked, above=above)
-    if locked and not is_wrong(reading.pipeline, ("mcp.servers", "lock"), found):
-        found += lock_check(reading.pipeline)
-    return reading.pipeline, in_file_order(found, str(path))
+    pipeline, issues = own_pipeline(reading.pipeline)
+    found = (*reading.problems, *_placed(pipeline, issues), *cross_check(pipeline))
+    if any(isinstance(step, PipelineStep) for step in pipeline.steps):
+        found += _inner(pipeline, locked=locked, above=above)
+    if locked and not is_wrong(pipeline, ("mcp.servers", "lock"), found):
+        found += lock_check(pipeline)
+    return pipeline, in_file_order(found, str(path))
 
 
 def is_wrong(pipeline: Pipeline, parts: Iterable[str], problems: Iterable[Problem]) -> bool:

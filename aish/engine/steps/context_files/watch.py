@@ -19,7 +19,7 @@ from aish.core.errors import StepFailedError
 from aish.core.frozen import frozen, slotted
 from aish.core.phrases import first_of
 from aish.core.text import for_line
-from aish.packs.tool_results import PackError
+from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import Folder, Where, segments_of
 from aish.packs.workspace.file_text import decoded
 from aish.packs.workspace.folder_walk import LEFT_SHUT, Budget, Entry, list_folder

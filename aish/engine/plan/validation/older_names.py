@@ -1,0 +1,188 @@
+"""Older names of built-in tools and parameters in a file, translated before anything else (K10).
+
+Rules, steps and tests then see the tool's own names, as calls do. A glob with a wildcard stays as
+it is, but what forbids an older name on any server forbids the tool too.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from aish.config.model import CallStep, Pipeline, PromptStep, ServerEntry, Step
+from aish.core.json import JsonObject, JsonValue
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.tools import ToolName
+from aish.engine.plan.validation.issue import Issue, step_path, within
+from aish.packs.catalogue import PACKS, older_names, own_arguments, own_name, tool_marks
+from aish.policy.rules import Policy, compile_policy, is_exact
+from aish.system.globs import matches_word
+
+Servers = Mapping[str, ServerEntry]
+Made = TypeVar("Made")
+
+
+def has_packs(servers: Servers) -> bool:
+    """Whether anything can have an older name here."""
+    return any(entry.pack for entry in servers.values())
+
+
+def own_tool(name: ToolName, servers: Servers) -> ToolName:
+    """The own name of a built-in tool; any other name as it is."""
+    entry = servers.get(name.server)
+    return name if entry is None else ToolName(name.server, own_name(entry.pack, name.name))
+
+
+def own_call(
+    name: ToolName, arguments: JsonObject, servers: Servers
+) -> tuple[ToolName, JsonObject]:
+    """A call by its tool's own name, with the arguments under their own names.
+
+    Raises:
+        ValueError: a parameter is given under two names.
+    """
+    entry = servers.get(name.server)
+    own = own_tool(name, servers)
+    if entry is None or not entry.pack or own.name not in tool_marks():
+        return name, arguments
+    return own, own_arguments(name.name, own.name, arguments)
+
+
+def own_rules(rules: RuleLists, servers: Servers) -> RuleLists:
+    """The rules with own names only."""
+    if not has_packs(servers):
+        return rules
+    forbidding = {"deny", "ask", "stage"}
+    lists = {
+        name: tuple(
+            one
+            for entry in getattr(rules, name)
+            for one in _own_entries(entry, servers, forbids=name in forbidding)
+        )
+        for name in ("auto_approve", "ask", "deny", "parallel", "idempotent", "stage")
+    }
+    return RuleLists(**lists)
+
+
+def own_pipeline(pipeline: Pipeline) -> tuple[Pipeline, tuple[Issue, ...]]:
+    """The pipeline with own names only, and what cannot be translated."""
+    servers = pipeline.servers
+    if not has_packs(servers):
+        return pipeline, ()
+    issues: list[Issue] = []
+    steps = tuple(
+        _own_step(step, step_path(index, listed="steps" in pipeline.data), servers, issues)
+        for index, step in enumerate(pipeline.steps)
+    )
+    tests = []
+    for test in pipeline.policy_tests:
+        name, arguments = _translated(
+            test.tool, test.arguments, servers, f"{test.path}.arguments", issues
+        )
+        tests.append(replace(test, tool=name, arguments=arguments))
+    translated = replace(
+        pipeline,
+        servers={alias: _own_server(entry) for alias, entry in servers.items()},
+        rules=own_rules(pipeline.rules, servers),
+        steps=steps,
+        policy_tests=tuple(tests),
+    )
+    return translated, tuple(issues)
+
+
+def _own_server(entry: ServerEntry) -> ServerEntry:
+    if not any(pack in PACKS for pack in entry.pack):
+        return entry
+
+    def own(name: str) -> str:
+        return own_name(entry.pack, name)
+
+    return replace(
+        entry,
+        tools=tuple(map(own, entry.tools)),
+        exclude=tuple(map(own, entry.exclude)),
+        timeout=replace(
+            entry.timeout,
+            tools={own(name): seconds for name, seconds in entry.timeout.tools.items()},
+        ),
+    )
+
+
+def _own_step(step: Step, path: str, servers: Servers, issues: list[Issue]) -> Step:
+    match step:
+        case CallStep():
+            place = within(path, "with")
+            name, arguments = _translated(step.call, step.arguments, servers, place, issues)
+            return replace(step, call=name, arguments=arguments)
+        case PromptStep() if step.tools is not None or "__" in step.tool_choice:
+            tools = None if step.tools is None else tuple(_own(t, servers) for t in step.tools)
+            return replace(step, tools=tools, tool_choice=_own(step.tool_choice, servers))
+    return step
+
+
+def _own(name: str, servers: Servers) -> str:
+    server, separator, tool = name.partition("__")
+    return str(own_tool(ToolName(server, tool), servers)) if separator else name
+
+
+def _translated(
+    name: str, arguments: JsonObject, servers: Servers, path: str, issues: list[Issue]
+) -> tuple[str, JsonObject]:
+    server, separator, tool = name.partition("__")
+    if not separator:
+        return name, arguments
+    try:
+        own, given = own_call(ToolName(server, tool), arguments, servers)
+    except ValueError as error:
+        issues.append(Issue(path, str(error)))
+        return name, arguments
+    return str(own), given
+
+
+def _own_entries(entry: RuleEntry, servers: Servers, *, forbids: bool) -> Iterator[RuleEntry]:
+    """The rule with own names; one that forbids also keeps what it says of other servers."""
+    server, _, tool = entry.tool.partition("__")
+    aliases = [alias for alias in servers if matches_word(server, alias)] if server else []
+    owns = {own_tool(ToolName(alias, tool), servers).name for alias in aliases}
+    if not aliases or (not is_exact(entry.tool) and not (forbids and is_exact(tool))):
+        yield entry
+        return
+    if tool in owns or not is_exact(server):
+        yield replace(entry, when=_own_when(entry.when, tool, tool)) if is_exact(server) else entry
+    for own in sorted(owns - {tool}):
+        older = older_names()[tool]
+        when = {**_own_when(entry.when, tool, own), **older.set}
+        yield replace(entry, tool=f"{server}__{own}", when=when)
+
+
+def _own_when(when: Mapping[str, JsonValue], called: str, own: str) -> Mapping[str, JsonValue]:
+    if not when or own not in tool_marks():
+        return when
+    try:
+        translated = own_arguments(called, own, when)
+    except ValueError:
+        # Both names, or one that the older name sets: the rule means what both say.
+        return when
+    older = older_names().get(called)
+    added = older.set if older else {}
+    return {key: value for key, value in translated.items() if key not in added}
+
+
+def policy_of(pipeline: Pipeline, *, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Policy:
+    """The rules of a pipeline with those of the command line (`--allow`, `--deny`).
+
+    Raises:
+        UsageError: a glob has no `__`.
+    """
+    given = RuleLists(
+        auto_approve=tuple(RuleEntry(tool=glob, path="--allow") for glob in allow),
+        deny=tuple(RuleEntry(tool=glob, path="--deny") for glob in deny),
+    )
+    added = own_rules(given, pipeline.servers)
+    rules = pipeline.rules
+    return compile_policy(
+        replace(
+            rules,
+            auto_approve=rules.auto_approve + added.auto_approve,
+            deny=rules.deny + added.deny,
+        )
+    )

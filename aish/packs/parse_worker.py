@@ -1,0 +1,132 @@
+"""Parses untrusted input in a child process that can be killed (K16).
+
+One child serves all packs of a run: it is started by the first call, stays warm, and is killed
+when a call takes too much time or memory; the next call starts another one.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import aish
+from aish.core.json import JsonValue
+from aish.packs import parse_worker_child
+from aish.packs.pack_error import PackError
+from aish.system.process.child import Child, child_environment, start_child
+from aish.system.process.reaper import Reaper
+
+LARGEST_SOURCE = 2 * 1024 * 1024
+"""Bytes of one file that are parsed."""
+SECONDS = 10.0
+_LARGEST_ANSWER = 64 * 1024 * 1024
+_SCRIPT = str(Path(parse_worker_child.__file__))
+_IMPORTED_FROM = str(Path(aish.__file__).parents[1])
+
+
+class ParseWorker:
+    """The child of a run; `close` has to be called in the end."""
+
+    def __init__(self, reaper: Reaper | None) -> None:
+        self._reaper = reaper
+        self._child: Child | None = None
+        self._turn = anyio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process number of the child, `None` while there is none."""
+        return None if self._child is None else self._child.pid
+
+    async def run(
+        self,
+        call: str,
+        *sources: bytes,
+        seconds: float = SECONDS,
+        largest: int = LARGEST_SOURCE,
+        **options: JsonValue,
+    ) -> Any:
+        """The result of `module:function`, called in the child with these sources and options.
+
+        The function takes `bytes` and keywords and returns a JSON value.
+
+        Raises:
+            PackError: a source has more than `largest` bytes (`too_large`), the child took more
+                than `seconds`, more than its memory or crashed (`too_slow`), or the function
+                raised it.
+        """
+        size = max(map(len, sources), default=0)
+        if size > largest:
+            message = f"{size:,} bytes are too many to be parsed; {largest:,} are the most"
+            raise PackError("too_large", message, limit=largest)
+        head = {"call": call, "options": options, "sizes": [len(source) for source in sources]}
+        request = b"".join((json.dumps(head).encode(), b"\n", *sources))
+        async with self._turn:
+            answer = await self._answer(request, seconds)
+        if "error" in answer:
+            code, message, details = answer["error"]
+            raise PackError(code, message, **details)
+        if "failed" in answer:
+            raise PackError("failed", f"the parser failed: {answer['failed']}")
+        return answer["value"]
+
+    async def close(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        if child is not None:
+            await child.stop(0)
+
+    async def _answer(self, request: bytes, seconds: float) -> dict[str, Any]:
+        """The child's answer; without one it is not used again."""
+        line = b""
+        try:
+            with anyio.move_on_after(seconds) as scope:
+                child = await self._running()
+                async with anyio.create_task_group() as tasks:
+                    # Written meanwhile: a child that dies early would otherwise block the write.
+                    tasks.start_soon(_write, child, request)
+                    line = await _line(child)
+                    tasks.cancel_scope.cancel()
+        finally:
+            if not line.endswith(b"\n"):
+                await self.close()
+        if scope.cancelled_caught:
+            raise PackError("too_slow", f"parsing took more than {seconds:g} seconds")
+        if not line.endswith(b"\n"):
+            message = "parsing was stopped: it took too much memory, or is nested too deeply"
+            raise PackError("too_slow", message)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def _running(self) -> Child:
+        if self._child is not None and self._child.exit_code is not None:
+            await self.close()
+        if self._child is None:
+            self._child = await start_child(
+                (sys.executable, "-I", _SCRIPT, _IMPORTED_FROM),
+                cwd="/",
+                env=child_environment({}, {}),
+                reaper=self._reaper,
+            )
+        return self._child
+
+
+async def _write(child: Child, request: bytes) -> None:
+    try:
+        await child.write(request)
+    except BrokenPipeError:
+        # The end of its output says the same.
+        return
+
+
+async def _line(child: Child) -> bytes:
+    """One line; without its end if the child ended first, or wrote too much."""
+    pieces: list[bytes] = []
+    size = 0
+    while size <= _LARGEST_ANSWER and (piece := await child.read(1 << 20)):
+        pieces.append(piece)
+        size += len(piece)
+        if piece.endswith(b"\n"):
+            return b"".join(pieces)
+    return b""

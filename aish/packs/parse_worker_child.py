@@ -1,0 +1,54 @@
+"""The child that parses untrusted input: requests in, results out, one at a time (K16).
+
+Run as a script by `parse_worker`. A request is a line of JSON, `{"call": "module:function",
+"options": {…}, "sizes": [n, …]}`, and as many bytes as it says; the answer is a line of JSON with
+`value` or `error`. It imports what the function needs and nothing else of aish.
+"""
+
+import importlib
+import json
+import os
+import resource
+import sys
+
+MEMORY = 1 << 30
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # What a library prints must not be taken for an answer.
+    os.dup2(2, 1)
+    # `-I` leaves out the folder of the package: the parent says where it is, and last, so that it
+    # hides no module of the standard library.
+    sys.path.append(sys.argv[1])
+    from aish.packs.pack_error import PackError
+
+    while line := requests.readline():
+        request = json.loads(line)
+        sources = [requests.read(size) for size in request["sizes"]]
+        answer: dict[str, object]
+        try:
+            module, _, name = request["call"].partition(":")
+            function = getattr(importlib.import_module(module), name)
+            answer = {"value": function(*sources, **request["options"])}
+        except PackError as error:
+            answer = {"error": [error.code, error.message, error.details]}
+        except (MemoryError, RecursionError) as error:
+            limit = "memory" if isinstance(error, MemoryError) else "nesting"
+            answer = {"error": ["too_slow", f"the {limit} limit was reached", {}]}
+        except Exception as error:  # ruff: ignore[blind-except] - see below
+            # A defect of ours or of a library: reported as such, and the next request is served.
+            answer = {"failed": f"{type(error).__name__}: {error}"[:500]}
+        try:
+            data = json.dumps(answer).encode()
+        except (RecursionError, MemoryError, ValueError):
+            data = b'{"error": ["too_slow", "the result is nested too deeply", {}]}'
+        answers.write(data + b"\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

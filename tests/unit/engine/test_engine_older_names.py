@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import pytest
+
+from aish.core.errors import UsageError
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.tools import ToolName
+from aish.engine.plan.validation.older_names import own_call, own_rules, policy_of
+from aish.engine.plan.validation.validate import check_file
+
+FILE = """
+aish: 1
+models: {m: {base_url: "http://127.0.0.1:9/v1", model: m}}
+mcp:
+  servers:
+    box:
+      pack: [fs, edit, shell]
+      root: .
+      exclude: [write_file]
+      timeout: {tools: {read_file: 5s}}
+    other: {url: "http://127.0.0.1:9/mcp"}
+  auto_approve:
+    - box__read_file
+    - {tool: box__move_file, when: {source: "docs/**"}}
+    - box__read_*
+    - other__read_file
+  deny: ["*__create_directory"]
+policy_tests:
+  - {tool: box__read_file, arguments: {path: a}, expect: auto}
+steps:
+  - {id: ask, prompt: "hello {{ 1 }}", tools: [box__read_file, "box__dir_*"]}
+  - {id: move, call: box__move_file, with: {source: a, destination: b}}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "p.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.requirement("K10")
+def test_a_file_is_read_with_own_names_only(tmp_path: Path) -> None:
+    pipeline, problems = check_file(write(tmp_path, FILE))
+    assert pipeline is not None
+    assert not [problem for problem in problems if not problem.warning]
+    assert [(rule.tool, dict(rule.when)) for rule in pipeline.rules.auto_approve] == [
+        ("box__file_read", {}),
+        ("box__file_rename", {"path": "docs/**"}),
+        ("box__read_*", {}),
+        ("other__read_file", {}),
+    ]
+    # What forbids an older name on any server forbids the tool, and the other servers' too.
+    assert [rule.tool for rule in pipeline.rules.deny] == [
+        "*__create_directory",
+        "*__dir_create",
+    ]
+    assert pipeline.policy_tests[0].tool == "box__file_read"
+    ask, move = pipeline.steps
+    assert getattr(ask, "tools", None) == ("box__file_read", "box__dir_*")
+    assert getattr(move, "call", None) == "box__file_rename"
+    assert getattr(move, "arguments", None) == {"path": "a", "new_path": "b"}
+    box = pipeline.servers["box"]
+    assert box.exclude == ("file_write",)
+    assert dict(box.timeout.tools) == {"file_read": 5.0}
+
+
+@pytest.mark.requirement("K10")
+def test_both_spellings_in_a_step_are_an_error_of_the_file(tmp_path: Path) -> None:
+    text = FILE.replace("with: {source: a,", "with: {source: a, path: c,")
+    _, problems = check_file(write(tmp_path, text))
+    (wrong,) = [problem for problem in problems if not problem.warning]
+    assert wrong.path == "steps[1].with"
+    assert wrong.message == "`source` is an older name of `path`, and both are given"
+
+
+@pytest.mark.requirement("K10", "P1")
+def test_rules_of_the_command_line_join_those_of_the_file(tmp_path: Path) -> None:
+    pipeline, _ = check_file(write(tmp_path, FILE))
+    assert pipeline is not None
+    policy = policy_of(pipeline, allow=("box__write_file",), deny=("box__edit_file",))
+    assert [rule.text for rule in policy.auto_approve][-1] == "box__file_write"
+    assert [rule.text for rule in policy.deny][-1] == "box__file_edit"
+    assert policy.deny[-1].entry.path == "--deny"
+    with pytest.raises(UsageError, match=r"--allow: `read` has no `__`"):
+        policy_of(pipeline, allow=("read",))
+
+
+@pytest.mark.requirement("K10")
+def test_an_older_name_that_sets_a_parameter_is_a_rule_about_it(tmp_path: Path) -> None:
+    pipeline, _ = check_file(write(tmp_path, FILE))
+    assert pipeline is not None
+    rules = own_rules(
+        RuleLists(auto_approve=(RuleEntry("box__run_powershell", when={"script": "ls"}),)),
+        pipeline.servers,
+    )
+    (rule,) = rules.auto_approve
+    assert (rule.tool, dict(rule.when)) == ("box__shell_run", {"command": "ls", "shell": "pwsh"})
+
+
+@pytest.mark.requirement("K10")
+def test_a_call_is_translated_and_both_spellings_are_refused(tmp_path: Path) -> None:
+    pipeline, _ = check_file(write(tmp_path, FILE))
+    assert pipeline is not None
+    servers = pipeline.servers
+    name = ToolName("box", "edit_file")
+    assert own_call(name, {"path": "a", "old_string": "b", "new_text": "c"}, servers) == (
+        ToolName("box", "file_edit"),
+        {"path": "a", "old_text": "b", "new_text": "c"},
+    )
+    with pytest.raises(ValueError, match="`old_string` is an older name of `old_text`"):
+        own_call(name, {"old_string": "b", "old_text": "b"}, servers)
+    with pytest.raises(ValueError, match="`run_powershell` sets `shell` itself"):
+        own_call(ToolName("box", "run_powershell"), {"shell": "sh"}, servers)
+    other = ToolName("other", "read_file")
+    assert own_call(other, {"p": 1}, servers) == (other, {"p": 1})
