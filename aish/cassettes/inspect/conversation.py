@@ -123,6 +123,19 @@ class LocalCommand:
 
 
 @frozen
+class ShownFiles:
+    """What a model was shown of `context.files`: names of files, each with what happened to it.
+
+    `text` is what was sent, and is in the next request to the model too.
+    """
+
+    number: int
+    step: str
+    files: tuple[tuple[str, str], ...]
+    text: str
+
+
+@frozen
 class OtherExchange:
     """Anything else, as plain vcrpy records it."""
 
@@ -135,7 +148,7 @@ class OtherExchange:
     trouble: str | None = None
 
 
-Part = ModelTurn | ServerExchange | Handshake | LocalCommand | OtherExchange
+Part = ModelTurn | ServerExchange | Handshake | LocalCommand | ShownFiles | OtherExchange
 
 
 _PLACE = "/chat/completions"
@@ -440,6 +453,8 @@ class _Reader:
         request = interaction.request
         if request.uri.startswith("exec:"):
             return _command(number, interaction)
+        if request.uri.startswith("context:"):
+            return _files(number, interaction)
         if is_to_server(request):
             self._sampled.update(sampled_texts(interaction.response))
             return _exchange(number, interaction)
@@ -509,6 +524,18 @@ def _command(number: int, interaction: Interaction) -> LocalCommand:
         stdout=word(at(result, "stdout")) if result else text_of(response.body),
         stderr=word(at(result, "stderr")),
         trouble=word(at(result, "error")) or trouble_of(interaction),
+    )
+
+
+def _files(number: int, interaction: Interaction) -> ShownFiles:
+    found = json_object(text_of(interaction.response.body))
+    return ShownFiles(
+        number=number,
+        step=interaction.request.uri.partition("://")[2],
+        files=tuple(
+            (word(at(one, "path")), word(at(one, "change"))) for one in items(at(found, "files"))
+        ),
+        text=word(at(found, "text")),
     )
 
 

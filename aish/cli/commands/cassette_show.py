@@ -20,6 +20,7 @@ from aish.cassettes.inspect.conversation import (
     OtherExchange,
     Part,
     ServerExchange,
+    ShownFiles,
     conversation,
 )
 from aish.cli.options import CassetteArgument, Option, Report, ReportOption, VerboseOption
@@ -66,6 +67,9 @@ def _lines(part: Part, *, full: bool) -> Iterator[str]:
             return iter([f"{_name(server)} · session: {told}"])
         case LocalCommand():
             return _command(part, full=full)
+        case ShownFiles(step=step, files=files):
+            said = ", ".join(f"{_name(path)} {_name(change)}" for path, change in files)
+            return iter([f"files of {_name(step)} · {said or 'none'}"])
         case OtherExchange():
             return _other(part, full=full)
     assert_never(part)
@@ -213,5 +217,6 @@ _KINDS = {
     "ServerExchange": "mcp",
     "Handshake": "session",
     "LocalCommand": "run",
+    "ShownFiles": "files",
     "OtherExchange": "other",
 }

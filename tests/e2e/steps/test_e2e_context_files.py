@@ -297,7 +297,9 @@ def test_a_replay_reads_no_file_and_sends_the_same_requests(
     assert f"[aish files updated {tag}]" in messages(endpoint)[0][1]
     cassette = (project.folder / "c.yaml").read_text("utf-8")
     assert cassette.count("context://work") == 2
-    assert project.aish("cassette", "show", "c.yaml").code == 0
+    shown = project.aish("cassette", "show", "c.yaml").stdout
+    assert "files of work · src/app.py shown\n" in shown
+    assert "files of work · src/app.py changed\n" in shown
 
 
 @pytest.mark.requirement("K86", "C5")
@@ -515,3 +517,134 @@ def test_the_paths_of_an_extended_file_are_relative_to_its_folder(
     assert messages(endpoint, 0)[0][1].startswith(
         "[attached: base/docs/a.md (text/markdown)]\nbase\n"
     )
+
+
+def recorded(project: Project, model_endpoint: ModelEndpoints) -> Any:
+    """A run with two edits, in the cassette `c.yaml`; its endpoint."""
+    endpoint = model_endpoint(
+        [edit("n = 1", "n = 2", "a.py"), edit("n = 2", "n = 3", "a.py", "c2"), text_reply("Done.")]
+    )
+    project.uses(endpoint)
+    project.write("a.py", "n = 1\n")
+    project.pipeline(steps("{files: a.py}"))
+    done = project.run("--record", "c.yaml")
+    assert done.code == 0, done.stderr
+    return endpoint
+
+
+@pytest.mark.requirement("K86", "C7")
+def test_with_live_tools_the_files_are_real_and_the_tag_is_the_recorded_one(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = recorded(project, model_endpoint)
+    asked = list(endpoint.asked)
+    project.write("a.py", "n = 1\n")
+
+    done = project.run("--replay", "c.yaml", "--live-tools")
+
+    assert done.code == 0, done.stderr
+    assert endpoint.asked == asked
+    assert (project.folder / "a.py").read_text("utf-8") == "n = 3\n"
+    project.write("a.py", "n = 1 # another one\n")
+    other = project.run("--replay", "c.yaml", "--live-tools")
+    assert other.code == 6
+    assert "n = 1 # another one" in other.stderr
+
+
+@pytest.mark.requirement("K86", "C7")
+def test_a_recording_that_is_extended_looks_at_the_files_again(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = recorded(project, model_endpoint)
+    (tag,) = set(re.findall(r"files updated ([0-9a-f]{12})", json.dumps(endpoint.asked)))
+    project.write("a.py", "n = 0\n")
+    endpoint.queue(text_reply("Another."))
+
+    done = project.run("--cassette", "c.yaml", "--record-mode", "new_episodes")
+
+    assert (done.code, done.stdout) == (0, "Another.\n"), done.stderr
+    said = messages(endpoint)[0][1]
+    assert "\nn = 0\n" in said
+    assert f"[aish files updated {tag}]" in said
+    replayed = project.run("--replay", "c.yaml")
+    assert (replayed.code, replayed.stdout) == (0, "Another.\n"), replayed.stderr
+
+
+@pytest.mark.requirement("K85", "F4")
+def test_another_attempt_begins_with_the_files_as_they_are(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(
+        [edit("n = 1", "n = 2", "a.py"), text_reply("bad"), look("c2"), text_reply("good")]
+    )
+    project.uses(endpoint)
+    project.write("a.py", "n = 1\n")
+    more = ", retry: {attempts: 2}, expect: [{equals: good}]"
+    project.pipeline(steps("{files: a.py}", more))
+
+    done = project.run("--record", "c.yaml")
+
+    assert (done.code, done.stdout) == (0, "good\n"), done.stderr
+    assert "\nn = 2\n" in messages(endpoint, 2)[0][1]
+    assert not block(messages(endpoint, 3)[-1][1])
+    replayed = project.run("--replay", "c.yaml")
+    assert (replayed.code, replayed.stdout) == (0, "good\n"), replayed.stderr
+
+
+@pytest.mark.requirement("K84", "F2")
+def test_a_sub_pipeline_has_the_tag_of_the_whole_run(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("One."), text_reply("Two.")])
+    project.uses(endpoint)
+    project.write("a.md", "outer\n")
+    project.write("inner/a.md", "inner\n")
+    project.pipeline("context: {files: a.md}\nprompt: Inner.\n", "inner/p.yaml")
+    project.pipeline(
+        "context: {files: a.md}\n"
+        "steps: [{id: one, prompt: Outer.}, {id: two, needs: [one], pipeline: inner/p.yaml}]\n"
+    )
+
+    done = project.run("--record", "c.yaml")
+
+    assert done.code == 0, done.stderr
+    assert len(set(re.findall(r"files updated ([0-9a-f]{12})", json.dumps(endpoint.asked)))) == 1
+    assert [messages(endpoint, number)[0][1].split("\n")[1] for number in (0, 1)] == [
+        "outer",
+        "inner",
+    ]
+    assert "context://two/main" in (project.folder / "c.yaml").read_text("utf-8")
+    assert project.run("--replay", "c.yaml").code == 0
+
+
+@pytest.mark.requirement("K83", "L15")
+def test_no_file_is_looked_at_where_no_request_follows(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([edit("one", "two", "a.txt"), edit("two", "three", "a.txt", "c2")])
+    project.uses(endpoint)
+    project.write("a.txt", "one\n")
+    project.pipeline(steps("{files: a.txt}", ", max_tool_depth: 1"))
+
+    done = project.run()
+
+    assert done.code == 4
+    shown = of_type(project.journal, "context.files")
+    assert [[one["change"] for one in event["files"]] for event in shown] == [
+        ["shown"],
+        ["changed"],
+    ]
+
+
+@pytest.mark.requirement("K82", "P8")
+def test_a_lock_notices_other_files(project: Project) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+    project.write("a.md", "text\n")
+    project.pipeline(steps("{files: a.md}"))
+    assert project.aish("lock", "p.yaml").code == 0
+    project.pipeline(steps("{files: [a.md, b.md]}"))
+
+    done = project.run()
+
+    assert done.code == 7
+    assert "prompt of step `work`" in done.stderr
