@@ -1,0 +1,89 @@
+"""The code of the packs and the catalogue of their contract, compared both ways (K9)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aish.core.pack_options import PackOptions
+from aish.packs.catalogue import PACKS
+from aish.packs.framework.pack import Pack, PackTool
+
+CATALOGUE = json.loads(
+    (Path(__file__).parents[2] / "data" / "contract" / "packs.json").read_text("utf-8")
+)
+BUILT = ("edit",)
+"""The packs that exist; the catalogue has more."""
+PRESENT = [name for name in BUILT if name in PACKS]
+_NOT_SCHEMA = {"description", "minimum", "maximum"}
+
+
+def pack(name: str) -> Pack:
+    found: Pack = import_module(PACKS[name].module).PACK
+    return found
+
+
+def tools(name: str) -> list[tuple[str, PackTool]]:
+    return [(one.name, one) for one in pack(name).tools]
+
+
+TOOLS = [row for name in PRESENT for row in tools(name)]
+
+
+def bare(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema without what the catalogue leaves out."""
+    return {
+        key: {name: bare(one) for name, one in value.items()}
+        if key == "properties"
+        else set(value)
+        if key in {"required", "enum"}
+        else value
+        for key, value in schema.items()
+        if key not in _NOT_SCHEMA
+    }
+
+
+@pytest.mark.requirement("K9")
+@pytest.mark.parametrize("name", PRESENT)
+def test_a_pack_is_as_the_catalogue_says(name: str) -> None:
+    said = CATALOGUE["packs"][name]
+    assert [tool for tool, _ in tools(name)] == said["tools"]
+    assert (pack(name).root, list(PACKS[name].needs)) == (said["root"], said["needs"])
+    assert PACKS[name].extra == (said["extra"] or "")
+    options = getattr(PackOptions(), name, None)
+    assert ({one.name for one in fields(options)} if options else set()) == set(said["options"])
+
+
+@pytest.mark.requirement("K9", "K10", "K14", "K15", "K17")
+@pytest.mark.parametrize(("name", "tool"), TOOLS, ids=[name for name, _ in TOOLS])
+def test_a_tool_is_as_the_catalogue_says(name: str, tool: PackTool) -> None:
+    said = CATALOGUE["tools"][name]
+    assert bare(tool.input_schema) == bare(said["input_schema"])
+    assert dict(tool.annotations) == said["annotations"]
+    assert tool.parallel is said["parallel"]
+    assert set(tool.codes) == set(said["codes"])
+    assert len(set(tool.codes)) == len(tool.codes)
+    properties = tool.output_schema["properties"]
+    assert isinstance(properties, dict)
+    assert {key: one["type"][0] for key, one in properties.items()} == said["result"]
+    rows = {
+        key: {row: one["type"][0] for row, one in value["items"]["properties"].items()}
+        for key, value in properties.items()
+        if "items" in value
+    }
+    assert rows == said.get("rows", {})
+    older = {old: one for old, one in CATALOGUE["older_names"].items() if one["tool"] == name}
+    assert {
+        old: {"tool": name, "rename": dict(one.rename), "set": dict(one.set)}
+        for old, one in tool.older.items()
+    } == older
+    assert dict(tool.older_parameters) == CATALOGUE["older_parameters"].get(name, {})
+    parameters = set(said["input_schema"]["properties"])
+    assert {*tool.older_parameters.values()} <= parameters
+    assert {key for one in tool.older.values() for key in (*one.rename.values(), *one.set)} <= (
+        parameters
+    )
