@@ -4,7 +4,7 @@ import json
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type
-from model_endpoint import text_reply, tool_reply
+from model_endpoint import ModelEndpoint, text_reply, tool_reply
 
 RULES = """
 mcp:
@@ -16,8 +16,8 @@ mcp:
 """
 
 
-def replies(endpoint: object, request: int) -> list[str]:
-    asked = endpoint.asked[request]  # type: ignore[attr-defined]  # an endpoint of the tests
+def replies(endpoint: ModelEndpoint, request: int) -> list[str]:
+    asked = endpoint.asked[request]
     return [m["content"] for m in asked["messages"] if m["role"] == "tool"]
 
 
@@ -75,7 +75,7 @@ def test_rules_by_older_names_hold_and_are_explained(project: Project) -> None:
     project.write("work/notes.txt", "x\n")
     project.pipeline(RULES + "prompt: Use your tools\n")
 
-    def explained(tool: str, **arguments: str) -> object:
+    def explained(tool: str, **arguments: str) -> tuple[str, str, str]:
         done = project.aish(
             *("policy", "explain", "p.yaml", "--tool", tool, "--args", json.dumps(arguments)),
             *("--format", "json"),
@@ -90,7 +90,7 @@ def test_rules_by_older_names_hold_and_are_explained(project: Project) -> None:
     edit = 'box__file_edit when {"path": "*.txt"}'
     older = {"old_string": "x", "new_string": "y"}
     assert explained("box__edit_file", path="a.txt", **older) == ("box__file_edit", "auto", edit)
-    assert explained("box__edit_file", path="a.py", **older)[1] == "ask"  # type: ignore[index]
+    assert explained("box__edit_file", path="a.py", **older)[1] == "ask"
 
 
 @pytest.mark.requirement("K14")
