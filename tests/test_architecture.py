@@ -109,6 +109,7 @@ ALONE = {
     "all that is known of one foreign format or system": """
         items/csv_rows.py shell/input/completion.py shell/input/history.py shell/input/streams.py
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
+        packs/c/c_parser.py
     """,
 }
 # Words that say nothing, or nothing to somebody who does not know the house (design 10.3): in no

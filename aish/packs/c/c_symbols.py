@@ -1,0 +1,848 @@
+"""Types and functions of C and C++ code: outline, skeleton, definitions, and their replacement.
+
+Runs in the child that parses untrusted input (K16). Function bodies are not looked into, so the
+work beside parsing is that of a file's declarations. Spans are byte offsets of the source.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from aish.packs.c.c_parser import (
+    Parse,
+    broken_lines,
+    error_nodes,
+    parse,
+    parse_alike,
+    problem_of,
+)
+from aish.packs.pack_error import PackError
+
+_DEEPEST = 100
+"""Scopes within scopes that are looked into."""
+_LONGEST_NAME = 1000
+_LONGEST_INDENT = 1000
+_MOST = 20_000
+"""Symbols of one file."""
+_MOST_SOURCE = 2 * 1024 * 1024
+"""Bytes of the definitions that one call returns."""
+_SHOWN = 10
+"""Lines and names that an error names."""
+
+_TYPES = {
+    "class_specifier": "class",
+    "struct_specifier": "struct",
+    "union_specifier": "union",
+    "enum_specifier": "enum",
+}
+_NAMED = {"alias_declaration": "alias", "concept_definition": "concept"}
+_CONTAINERS = frozenset(
+    {
+        "ERROR",
+        "preproc_if",
+        "preproc_ifdef",
+        "preproc_else",
+        "preproc_elif",
+        "preproc_elifdef",
+        "declaration_list",
+    }
+)
+_WRAPPERS = frozenset({"template_declaration", "friend_declaration"})
+_DECLARATIONS = frozenset({"declaration", "field_declaration"})
+_DECLARATORS = frozenset(
+    {
+        "pointer_declarator",
+        "reference_declarator",
+        "parenthesized_declarator",
+        "array_declarator",
+        "init_declarator",
+        "attributed_declarator",
+        "ms_call_modifier",
+    }
+)
+_BODIES = frozenset({"compound_statement", "try_statement"})
+
+
+class Symbol:
+    """A type, a function or a namespace, and where its whole declaration begins and ends.
+
+    `plain` is its name without template arguments. `body` is where the part begins that a signature
+    leaves out, `defines` whether it has one.
+    """
+
+    __slots__ = (
+        "body",
+        "defines",
+        "depth",
+        "end",
+        "kind",
+        "last",
+        "line",
+        "name",
+        "plain",
+        "start",
+    )
+
+    def __init__(self, kind: str, name: str, plain: str, depth: int, *, defines: bool) -> None:
+        self.kind = kind
+        self.name = name
+        self.plain = plain
+        self.depth = depth
+        self.defines = defines
+        self.start = self.end = self.body = self.line = self.last = 0
+
+
+class _Scope:
+    """What is around a declaration: the names before its own, and whether that is a class."""
+
+    __slots__ = ("depth", "name", "namespace", "plain")
+
+    def __init__(self, name: str, plain: str, depth: int, namespace: "_Scope | None") -> None:
+        self.name = name
+        self.plain = plain
+        self.depth = depth
+        self.namespace = namespace
+        """Of a class: the scope in which its friends are."""
+
+
+def outline(source: bytes, *, language: str, macros: Sequence[str] = ()) -> dict[str, object]:
+    """Types and functions with their lines."""
+    found = parse(source, language, macros)
+    rows = [
+        {
+            "kind": symbol.kind,
+            "name": symbol.name,
+            "start_line": symbol.line,
+            "end_line": symbol.last,
+            "depth": symbol.depth,
+        }
+        for symbol in symbols_of(found)
+    ]
+    return {"language": found.language, "items": rows, "broken": broken_lines(found)}
+
+
+def definitions(
+    source: bytes, *, name: str, line: int | None, language: str, macros: Sequence[str] = ()
+) -> dict[str, object]:
+    """The source of each definition of a name, with its lines."""
+    found = parse(source, language, macros)
+    matching = _named(symbols_of(found), name, line)
+    if sum(symbol.end - symbol.start for symbol in matching) > _MOST_SOURCE:
+        lines = [symbol.line for symbol in matching]
+        message = f"{len(matching)} definitions are too long together; give one `line`"
+        raise PackError("too_large", message, lines=lines[:_SHOWN])
+    rows = [
+        {
+            "source": _text(source[_line_start(source, symbol.start) : symbol.end]),
+            "start_line": symbol.line,
+            "end_line": symbol.last,
+        }
+        for symbol in matching
+    ]
+    return {"language": found.language, "definitions": rows}
+
+
+def signatures(
+    source: bytes, *, name: str, line: int | None, language: str, macros: Sequence[str] = ()
+) -> dict[str, object]:
+    """The declarations of a name up to their bodies."""
+    found = parse(source, language, macros)
+    rows = [
+        {
+            "signature": _text(source[symbol.start : symbol.body].rstrip(b" \t\r\n;")),
+            "start_line": symbol.line,
+        }
+        for symbol in _named(symbols_of(found), name, line)
+    ]
+    return {"language": found.language, "signatures": rows}
+
+
+def skeleton(source: bytes, *, language: str, macros: Sequence[str] = ()) -> dict[str, object]:
+    """The code without the bodies of its functions, long initializers and long macros."""
+    found = parse(source, language, macros)
+    pieces: list[bytes] = []
+    position = 0
+    for start, end, instead in sorted(_left_out(found.root, source)):
+        if start >= position:
+            pieces += (source[position:start], instead)
+            position = end
+    pieces.append(source[position:])
+    return {
+        "language": found.language,
+        "skeleton": _text(b"".join(pieces)),
+        "broken": broken_lines(found),
+    }
+
+
+def update(
+    source: bytes,
+    content: bytes,
+    *,
+    name: str,
+    line: int | None,
+    language: str,
+    macros: Sequence[str] = (),
+) -> dict[str, object]:
+    """What replaces the definition of a name: `start`, `end` and `content`, as a splice.
+
+    Raises:
+        PackError: there is no such definition, or several; the result would have more errors, or
+            would take in what stands around it (`syntax`); it does not define the name
+            (`bad_content`).
+    """
+    before = parse(source, language, macros)
+    matching = _named(symbols_of(before), name, line)
+    if len(matching) > 1:
+        lines = [symbol.line for symbol in matching]
+        message = (
+            f"`{name}` is defined {len(matching)} times, at lines {_few(lines)}; give a `line`"
+        )
+        raise PackError("ambiguous", message, lines=lines)
+    symbol = matching[0]
+    start, end = _line_start(source, symbol.start), symbol.end
+    replacement = _indented(content, source, start, symbol.start)
+    splice = {"start": start, "end": end, "content": _text(replacement)}
+    if replacement == source[start:end]:
+        return splice
+    edited = source[:start] + replacement + source[end:]
+    after = parse(edited, before.language, macros)
+    if after.errors > before.errors:
+        raise PackError("syntax", f"nothing was written: {_problem(before, after)}")
+    _check_apart(source, after, (start, end), len(replacement), macros)
+    _check_defines(symbols_of(after), symbol, name, (start, start + len(replacement)))
+    return splice
+
+
+def symbols_of(found: Parse) -> list[Symbol]:
+    """The types and functions of some code in their order; those within functions are left out."""
+    return _Finder(found).symbols()
+
+
+class _Finder:
+    """Walks over the declarations of one file; a list of what is left to do takes any depth."""
+
+    def __init__(self, found: Parse) -> None:
+        self._source = found.source
+        self._is_c = found.language == "c"
+        self._root = found.root
+        self._words = [row for row in found.blanked if found.source[row[0] : row[1]] != b"Q_OBJECT"]
+        self._ends = [end for _, end in self._words]
+        self._found: list[Symbol] = []
+
+    def symbols(self) -> list[Symbol]:
+        pending: list[tuple[Any, _Scope]] = [(self._root, _Scope("", "", 0, None))]
+        while pending and len(self._found) < _MOST:
+            node, scope = pending.pop()
+            inner: list[tuple[Any, _Scope]] = []
+            children = node.children
+            for index, child in enumerate(children):
+                self._child(child, children, index, scope, inner)
+            pending.extend(reversed(inner))
+        self._found.sort(key=lambda symbol: (symbol.start, -symbol.end, symbol.depth))
+        return self._found[:_MOST]
+
+    def _child(
+        self,
+        outer: Any,
+        siblings: Sequence[Any],
+        index: int,
+        scope: _Scope,
+        inner: list[tuple[Any, _Scope]],
+    ) -> None:
+        node, scope = _unwrapped(outer, scope)
+        kind = "" if node is None else node.type
+        if kind in _CONTAINERS:
+            inner.append((node, scope))
+        elif kind == "function_definition":
+            self._function(node, outer, scope, inner)
+        elif kind in _DECLARATIONS:
+            self._declaration(node, outer, scope, inner)
+        elif kind == "type_definition":
+            self._typedef(node, outer, scope, inner)
+        elif kind in _TYPES:
+            self._type(node, outer, _ended(outer, siblings, index), scope, inner)
+        elif kind == "namespace_definition":
+            self._namespace(node, outer, scope, inner)
+        elif kind in _NAMED:
+            named = node.child_by_field_name("name")
+            if named is not None:
+                self._add(_NAMED[kind], named, outer, outer.end_byte, scope, None, defines=True)
+        elif kind == "compound_statement" and self._is_c:
+            self._old_style(siblings, index, scope)
+
+    def _function(
+        self, node: Any, outer: Any, scope: _Scope, inner: list[tuple[Any, _Scope]]
+    ) -> None:
+        declarator = node.child_by_field_name("declarator")
+        kind_node = node.child_by_field_name("type")
+        body = node.child_by_field_name("body")
+        named = None if declarator is None else _function_name(declarator)
+        what = "function"
+        if named is None and kind_node is not None and declarator is not None:
+            if declarator.type == "parenthesized_declarator":
+                # `static f(a) { }`: without a type the name is taken for it.
+                named = kind_node
+            elif kind_node.type in _TYPES and declarator.type == "identifier":
+                # `class EXPORT Name { }`, where the macro was not blanked.
+                named, what = declarator, _TYPES[kind_node.type]
+        elif kind_node is not None and kind_node.type in _TYPES:
+            self._type(kind_node, outer, outer.end_byte, scope, inner)
+        if named is None:
+            return
+        cut = next((c for c in node.children if c.type == "field_initializer_list"), body)
+        has_body = body is not None
+        if not has_body:
+            # `= default` and `= delete` are definitions that are shown whole.
+            has_body = any(c.type.endswith("_method_clause") for c in node.children)
+        self._add(what, named, outer, outer.end_byte, scope, cut, defines=has_body)
+
+    def _declaration(
+        self, node: Any, outer: Any, scope: _Scope, inner: list[tuple[Any, _Scope]]
+    ) -> None:
+        end = outer.end_byte
+        kind_node = node.child_by_field_name("type")
+        declarators = node.children_by_field_name("declarator")
+        if kind_node is not None and kind_node.type in _TYPES:
+            has_body = kind_node.child_by_field_name("body") is not None
+            if has_body or (not declarators and outer.type != "friend_declaration"):
+                self._type(kind_node, outer, end, scope, inner)
+        value = node.child_by_field_name("default_value")
+        for declarator in declarators:
+            declared, body = _empty_body(declarator, value)
+            named = None if declared is None else _function_name(declared)
+            if named is not None:
+                has_body = body is not None
+                self._add("function", named, outer, end, scope, body, defines=has_body)
+
+    def _typedef(
+        self, node: Any, outer: Any, scope: _Scope, inner: list[tuple[Any, _Scope]]
+    ) -> None:
+        end = outer.end_byte
+        kind_node = node.child_by_field_name("type")
+        declarators = node.children_by_field_name("declarator")
+        body = None if kind_node is None else kind_node.child_by_field_name("body")
+        if kind_node is not None and kind_node.type in _TYPES and body is not None:
+            self._type(kind_node, outer, end, scope, inner, next(iter(declarators), None))
+        for declarator in declarators:
+            named = _innermost(declarator)
+            if named is not None:
+                self._add("typedef", named, outer, end, scope, body, defines=True)
+
+    def _type(
+        self,
+        node: Any,
+        outer: Any,
+        end: int,
+        scope: _Scope,
+        inner: list[tuple[Any, _Scope]],
+        alias: Any = None,
+    ) -> None:
+        """A type and what is in it; one without a name has that of its `typedef`."""
+        named = node.child_by_field_name("name")
+        body = node.child_by_field_name("body")
+        if named is not None:
+            kind = _TYPES[node.type]
+            self._add(kind, named, outer, end, scope, body, defines=body is not None)
+        if body is not None and node.type != "enum_specifier":
+            named = named if named is not None or alias is None else _innermost(alias)
+            namespace = scope.namespace or scope
+            below = scope if named is None else self._below(scope, named, namespace)
+            if below is not None:
+                inner.append((body, below))
+
+    def _namespace(
+        self, node: Any, outer: Any, scope: _Scope, inner: list[tuple[Any, _Scope]]
+    ) -> None:
+        named = node.child_by_field_name("name")
+        body = node.child_by_field_name("body")
+        if named is not None:
+            self._add("namespace", named, outer, outer.end_byte, scope, body, defines=True)
+        if body is not None:
+            below = scope if named is None else self._below(scope, named, None)
+            if below is not None:
+                inner.append((body, below))
+
+    def _below(self, scope: _Scope, named: Any, namespace: _Scope | None) -> _Scope | None:
+        if scope.depth >= _DEEPEST:
+            return None
+        name, plain = self._names(named, scope)
+        return _Scope(name, plain, scope.depth + 1, namespace)
+
+    def _old_style(self, siblings: Sequence[Any], index: int, scope: _Scope) -> None:
+        """A K&R definition that the grammar takes for declarations and a block behind them."""
+        for position in range(index - 1, max(-1, index - 100), -1):
+            head = siblings[position]
+            if head.type not in {"declaration", "ERROR", "expression_statement"}:
+                return
+            named = _old_style_name(head)
+            if named is not None:
+                block = siblings[index]
+                found = self._found
+                while found and found[-1].start >= head.start_byte and not found[-1].defines:
+                    found.pop()
+                self._add("function", named, head, block.end_byte, scope, block, defines=True)
+                return
+
+    def _add(
+        self,
+        kind: str,
+        named: Any,
+        outer: Any,
+        end: int,
+        scope: _Scope,
+        body: Any,
+        *,
+        defines: bool,
+    ) -> None:
+        name, plain = self._names(named, scope)
+        if not name:
+            return
+        if kind == "function" and (scope.namespace is not None or _has_scope(named)):
+            kind = "method"
+        if not defines:
+            kind += " declaration"
+        symbol = Symbol(kind, name, plain, scope.depth, defines=defines)
+        symbol.start = self._with_macros(outer.start_byte)
+        symbol.end = end
+        symbol.body = end if body is None else body.start_byte
+        row: int = outer.start_point[0]
+        if symbol.start != outer.start_byte:
+            row -= self._source.count(b"\n", symbol.start, outer.start_byte)
+        symbol.line = row + 1
+        after = self._source.count(b"\n", outer.end_byte, end)
+        symbol.last = int(outer.end_point[0]) + 1 + after
+        self._found.append(symbol)
+
+    def _with_macros(self, start: int) -> int:
+        """Where a declaration begins with the blanked macros that stand directly before it."""
+        index = bisect_left(self._ends, start + 1) - 1
+        while index >= 0 and start - self._ends[index] <= _LONGEST_INDENT:
+            between = self._source[self._ends[index] : start]
+            if between.strip():
+                break
+            word = self._source[self._words[index][0] : self._ends[index]]
+            if b"#" in word:
+                break
+            # On a line of its own only an export macro belongs to what follows.
+            if b"\n" in between and not word.endswith((b"_API", b"_EXPORT")):
+                break
+            start = self._words[index][0]
+            index -= 1
+        return start
+
+    def _names(self, named: Any, scope: _Scope) -> tuple[str, str]:
+        """The full name, and the same without template arguments."""
+        name = self._name(named)
+        plain = name if "<" not in name else _plain(named, self._source)
+        if not name:
+            return "", ""
+        if scope.name:
+            name, plain = f"{scope.name}::{name}", f"{scope.plain}::{plain}"
+        return name[:_LONGEST_NAME], plain[:_LONGEST_NAME]
+
+    def _name(self, named: Any) -> str:
+        return normalized(_text(self._source[named.start_byte : _name_end(named)]))
+
+
+_SPACES = re.compile(r"(?<!\w)\s+|\s+(?!\w)")
+
+
+def normalized(name: str) -> str:
+    """A name without the white space that means nothing, and without leading `::`."""
+    return re.sub(r"\s+", " ", _SPACES.sub("", name.strip())).removeprefix("::")
+
+
+def _named(symbols: Sequence[Symbol], name: str, line: int | None) -> list[Symbol]:
+    """The definitions of a name; where there are none, its declarations.
+
+    Outer scopes may be left out where nothing has exactly that name. `line` is any line of the
+    one that is meant.
+
+    Raises:
+        PackError: there is none (`no_match`).
+    """
+    wanted = normalized(name)
+    if not wanted:
+        raise PackError("bad_arguments", "`name` is empty")
+    matching = [one for one in symbols if wanted in {one.name, one.plain}]
+    if not matching:
+        tail = "::" + wanted
+        ended = [one for one in symbols if one.name.endswith(tail) or one.plain.endswith(tail)]
+        # The class is meant, and not the constructors in it.
+        scopes = {one.plain for one in ended}
+        matching = [one for one in ended if one.plain.rpartition("::")[0] not in scopes]
+    if not matching:
+        raise _no_match(symbols, wanted)
+    if line is not None:
+        around = [one for one in matching if one.line <= line <= one.last]
+        if not around:
+            lines = [one.line for one in matching]
+            message = f"no `{wanted}` is at line {line}, but at {_few(lines)}"
+            raise PackError("no_match", message, lines=lines[:_SHOWN])
+        return [min(around, key=lambda one: one.end - one.start)]
+    defined = [one for one in matching if one.defines] or matching
+    # `typedef struct a { } a;` is one definition under one name twice.
+    return list({(one.start, one.end): one for one in defined}.values())
+
+
+def _no_match(symbols: Sequence[Symbol], wanted: str) -> PackError:
+    last = wanted.rpartition("::")[2].casefold()
+    names = dict.fromkeys(
+        one.name for one in symbols if one.plain.rpartition("::")[2].casefold() == last
+    ) or dict.fromkeys(one.name for one in symbols if len(last) > 1 and last in one.name.casefold())
+    near = list(names)[:_SHOWN]
+    hint = f"; there is {_few([f'`{one}`' for one in near])}" if near else ""
+    return PackError("no_match", f"there is no `{wanted}`{hint}", names=near)
+
+
+def _few(rows: Sequence[object]) -> str:
+    shown = ", ".join(str(row) for row in rows[:_SHOWN])
+    return shown + (f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else "")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _unwrapped(node: Any, scope: _Scope) -> tuple[Any, _Scope]:
+    """What a template, a friend or a linkage declares, and the scope that it is in."""
+    while node is not None:
+        kind = node.type
+        if kind == "friend_declaration":
+            scope = scope.namespace or scope
+        if kind == "linkage_specification":
+            node = node.child_by_field_name("body")
+        elif kind in _WRAPPERS:
+            node = _declared(node)
+        else:
+            break
+    return node, scope
+
+
+def _declared(wrapper: Any) -> Any:
+    """What a template or a friend declares: its last part that is no punctuation."""
+    named = wrapper.named_children
+    return named[-1] if named else None
+
+
+def _ended(node: Any, siblings: Sequence[Any], index: int) -> int:
+    """Where a declaration ends whose `;` the grammar leaves beside it."""
+    after = siblings[index + 1] if index + 1 < len(siblings) else None
+    end: int = node.end_byte if after is None or after.type != ";" else after.end_byte
+    return end
+
+
+def _function_name(declarator: Any) -> Any:
+    """The node of the name of a function that is declared; `None` if it declares none."""
+    node = declarator
+    function = None
+    for _ in range(_DEEPEST):
+        kind = node.type
+        if kind == "operator_cast":
+            return node
+        if kind == "qualified_identifier" and _last_name(node).type == "operator_cast":
+            return node
+        if kind == "function_declarator":
+            function = node
+        elif kind == "init_declarator" or (kind in _DECLARATORS and kind.startswith("par")):
+            # `(*f)(int)` is a variable, `(f)(int)` a function.
+            if kind == "init_declarator":
+                return None
+        elif kind in _DECLARATORS:
+            function = None
+        else:
+            return node if function is not None else None
+        below = _below_declarator(node)
+        if below is None:
+            return None
+        node = below
+    return None
+
+
+def _empty_body(declarator: Any, value: Any) -> tuple[Any, Any]:
+    """What a declarator declares, and its body: `void f() { };` is taken for an initializer."""
+    if declarator.type == "init_declarator":
+        value = declarator.child_by_field_name("value")
+        declarator = declarator.child_by_field_name("declarator")
+        if value is None or value.type != "initializer_list" or value.prev_sibling.type == "=":
+            return None, None
+    return declarator, value if value is not None and value.type == "initializer_list" else None
+
+
+def _below_declarator(node: Any) -> Any:
+    below = node.child_by_field_name("declarator")
+    if below is None:
+        named = node.named_children
+        # References and parentheses have no field for what they are around.
+        below = named[-1] if named else None
+    return below
+
+
+def _innermost(declarator: Any) -> Any:
+    """The node of the name that a declarator declares."""
+    node = declarator
+    for _ in range(_DEEPEST):
+        if node.type not in _DECLARATORS and node.type != "function_declarator":
+            return node
+        below = _below_declarator(node)
+        if below is None:
+            return None
+        node = below
+    return None
+
+
+def _has_scope(named: Any) -> bool:
+    return named.type == "qualified_identifier" and named.child_by_field_name("scope") is not None
+
+
+def _last_name(node: Any) -> Any:
+    """The last part of a qualified name."""
+    for _ in range(_DEEPEST):
+        below = node.child_by_field_name("name") if node.type == "qualified_identifier" else None
+        if below is None:
+            return node
+        node = below
+    return node
+
+
+def _name_end(named: Any) -> int:
+    """Where a name ends; a conversion operator is followed by its parameters."""
+    end: int = named.end_byte
+    last = _last_name(named)
+    if last.type == "operator_cast":
+        node = last.child_by_field_name("declarator")
+        for _ in range(_DEEPEST):
+            if node is None:
+                break
+            if node.type == "abstract_function_declarator":
+                parameters = node.child_by_field_name("parameters")
+                return end if parameters is None else int(parameters.start_byte)
+            node = _below_declarator(node)
+    return end
+
+
+def _plain(named: Any, source: bytes) -> str:
+    """A name without template arguments."""
+    parts: list[str] = []
+    node = named
+    for _ in range(_DEEPEST):
+        if node.type != "qualified_identifier":
+            break
+        scope = node.child_by_field_name("scope")
+        if scope is not None:
+            parts.append(_without_arguments(scope, source))
+        below = node.child_by_field_name("name")
+        if below is None:
+            return "::".join(parts)
+        node = below
+    parts.append(_without_arguments(node, source))
+    return "::".join(parts)
+
+
+def _without_arguments(node: Any, source: bytes) -> str:
+    if node.type in {"template_type", "template_function", "template_method"}:
+        node = node.child_by_field_name("name") or node
+    return normalized(_text(source[node.start_byte : _name_end(node)]))
+
+
+def _old_style_name(head: Any) -> Any:
+    """The name in the head of a K&R definition that was taken for something else."""
+    if head.type == "declaration":
+        declarator = head.child_by_field_name("declarator")
+        while declarator is not None and declarator.type == "pointer_declarator":
+            declarator = _below_declarator(declarator)
+        if declarator is None or declarator.type != "function_declarator":
+            return None
+        named = declarator.child_by_field_name("declarator")
+        listed = declarator.child_by_field_name("parameters")
+    else:
+        called = next((one for one in head.named_children if one.type == "call_expression"), None)
+        if called is None or head.named_child_count != 1:
+            return None
+        named = called.child_by_field_name("function")
+        listed = called.child_by_field_name("arguments")
+    if named is None or named.type != "identifier" or listed is None:
+        return None
+    return named if all(_is_word(one) for one in listed.named_children) else None
+
+
+def _is_word(parameter: Any) -> bool:
+    """Whether a parameter is a name alone, which the grammar may take for a type."""
+    if parameter.type == "parameter_declaration" and parameter.child_count == 1:
+        parameter = parameter.children[0]
+    return parameter.type in {"identifier", "type_identifier"}
+
+
+_BODY = b"{ /* ... */ }"
+
+
+def _left_out(root: Any, source: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """What a skeleton leaves out, and what is there instead."""
+    pending: list[tuple[Any, int]] = [(root, 0)]
+    while pending:
+        node, depth = pending.pop()
+        for child in node.children:
+            kind = child.type
+            if kind in _LOOKED_INTO:
+                if depth < _DEEPEST:
+                    pending.append((child, depth + 1))
+                continue
+            field = _OMITTED.get(kind)
+            if field is None:
+                continue
+            part = child.child_by_field_name(field) if field else child
+            if part is not None and (kind in _BODIES or _is_left_out(kind, part, source)):
+                instead = _LONG if kind in _MACROS else _BODY
+                yield part.start_byte, part.end_byte, instead
+
+
+def _is_left_out(kind: str, part: Any, source: bytes) -> bool:
+    if kind == "function_definition":
+        return True
+    if kind == "init_declarator" and part.type != "initializer_list":
+        return False
+    return b"\n" in source[part.start_byte : part.end_byte]
+
+
+_LONG = b"/* ... */"
+_MACROS = frozenset({"preproc_def", "preproc_function_def"})
+# The field of a node that a skeleton leaves out; the whole node where there is none.
+_OMITTED = {
+    **dict.fromkeys(_BODIES, ""),
+    **dict.fromkeys(_MACROS, "value"),
+    "function_definition": "body",
+    "init_declarator": "value",
+}
+_LOOKED_INTO = (
+    _CONTAINERS
+    | _WRAPPERS
+    | _DECLARATIONS
+    | frozenset(_TYPES)
+    | {
+        "linkage_specification",
+        "namespace_definition",
+        "field_declaration_list",
+        "type_definition",
+    }
+)
+
+
+def _line_start(source: bytes, start: int) -> int:
+    """The start of a line if only white space is before a definition on it."""
+    line = source.rfind(b"\n", max(0, start - _LONGEST_INDENT), start) + 1
+    is_first = bool(line) or start <= _LONGEST_INDENT
+    return line if is_first and not source[line:start].strip(b" \t") else start
+
+
+def _problem(before: Parse, after: Parse) -> str:
+    known = set(broken_lines(before, before.errors))
+    for node in error_nodes(after.root):
+        if node.start_point[0] + 1 not in known:
+            return problem_of(node)
+    return "it would no longer parse"
+
+
+def _check_apart(
+    source: bytes, after: Parse, span: tuple[int, int], size: int, macros: Sequence[str]
+) -> None:
+    """Check that nothing new reaches over the border of what was replaced (K42).
+
+    A comment, a string or a `#if` that is left open in the new text takes in what follows.
+
+    Raises:
+        PackError: something does.
+    """
+    start, end = span
+    crossing = set(_crossing(after.root, start, start + size))
+    if not crossing:
+        return
+    moved = size - (end - start)
+    before = parse_alike(source, after, macros)
+    known = {(kind, first, last + moved) for kind, first, last in _crossing(before.root, *span)}
+    if any(row not in known and row[0] != "ERROR" for row in crossing):
+        message = "nothing was written: the new text would take in what stands before or after it"
+        raise PackError("syntax", message)
+
+
+def _check_defines(
+    symbols: Sequence[Symbol], replaced: Symbol, name: str, span: tuple[int, int]
+) -> None:
+    """Check that new text defines what was replaced, by the name that it was asked for.
+
+    Raises:
+        PackError: it does not.
+    """
+    start, end = span
+    asked = normalized(name)
+    by_plain = f"::{replaced.plain}".endswith(f"::{asked}")
+    inside = [one for one in symbols if start <= one.start and one.end <= end]
+    for one in inside:
+        same = one.name == replaced.name or (by_plain and one.plain == replaced.plain)
+        if same and one.defines >= replaced.defines:
+            return
+    names = list(dict.fromkeys(one.name for one in inside))
+    found = _few([f"`{one}`" for one in names]) if names else "nothing"
+    message = f"nothing was written: `content` has to define `{replaced.name}`, and has {found}"
+    raise PackError("bad_content", message, names=names[:_SHOWN])
+
+
+def _crossing(root: Any, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+    """The nodes that lie on one side of a border of a range and within it."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        for child in node.children:
+            first, last = child.start_byte, child.end_byte
+            if last <= start or first >= end:
+                continue
+            if start <= first and last <= end:
+                continue
+            if first <= start and end <= last:
+                pending.append(child)
+            else:
+                yield child.type, first, last
+
+
+def _indented(content: bytes, source: bytes, line: int, start: int) -> bytes:
+    """New text, indented like the place that it takes.
+
+    Lines of the file from `line` to `start` are the white space before the definition.
+    """
+    text = content.strip(b"\n").rstrip()
+    while text and not text.split(b"\n", 1)[0].strip():
+        text = text.partition(b"\n")[2]
+    wanted = source[line:start]
+    rows = text.split(b"\n")
+    have = _indent(rows[0])
+    if have == wanted or line == start != source.rfind(b"\n", 0, start) + 1:
+        return text
+    others = [row for row in rows[1:] if row.strip() and not row.startswith(b"#")]
+    if not have and others and all(row.startswith(wanted) for row in others):
+        # Only the first line came without its indentation.
+        return wanted + text
+    fixed = _inside_literals(text)
+    for index, row in enumerate(rows):
+        if not row.strip() or index in fixed or row.startswith(b"#"):
+            continue
+        if row.startswith(have):
+            rows[index] = wanted + row[len(have) :]
+    return b"\n".join(rows)
+
+
+def _indent(row: bytes) -> bytes:
+    return row[: len(row) - len(row.lstrip(b" \t"))]
+
+
+def _inside_literals(text: bytes) -> set[int]:
+    """The lines that begin within a raw string."""
+    rows: set[int] = set()
+    if b'R"' in text:
+        pending = [parse(text, "cpp").root]
+        while pending:
+            node = pending.pop()
+            if node.type == "raw_string_literal":
+                rows.update(range(node.start_point[0] + 1, node.end_point[0] + 1))
+            elif node.end_point[0] > node.start_point[0]:
+                pending.extend(node.children)
+    return rows
