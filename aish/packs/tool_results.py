@@ -3,21 +3,18 @@
 A result is cut once, at the smaller of the limit of packs and that of the step.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import field
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.patterns import lazy_pattern
-from aish.core.text import for_line, for_terminal, safe_utf8
+from aish.core.text import for_line, for_terminal, safe_utf8, without_markers
 from aish.core.tools import RESULT_LIMIT, Media
 from aish.packs.pack_error import PackError
 
 TEXT_LIMIT = 50_000
 """Characters of text in one result."""
 LARGEST_IMAGE = 5 * 1024 * 1024
-_MARK = lazy_pattern(r"^(?=\[(?:aish|from |end |explained by ))", re.MULTILINE)
 
 
 @frozen
@@ -48,21 +45,16 @@ def fits(text: str) -> bool:
     return len(text) <= TEXT_LIMIT and _size(text) <= RESULT_LIMIT.get()
 
 
-def indented_marks(text: str) -> str:
-    """The text with a space before each line that imitates a mark of aish (K14)."""
-    return _MARK.sub(" ", text)
-
-
 def enclosed(source: str, text: str) -> str:
     """A text from outside between marks that name its source; odd characters are escaped (K14)."""
     name = for_line(source)
-    return f"[from {name}]\n{indented_marks(for_terminal(text))}\n[end of {name}]"
+    return f"[from {name}]\n{without_markers(for_terminal(text))}\n[end of {name}]"
 
 
 def success(answer: Answer) -> dict[str, JsonValue]:
     """A result; text that is too long is cut even if the tool did not."""
     raw, data = safe_utf8(answer.text), dict(answer.data)
-    text = enclosed(answer.source, raw) if answer.source else indented_marks(raw)
+    text = enclosed(answer.source, raw) if answer.source else without_markers(raw)
     if answer.trailer:
         text = f"{text}\n{safe_utf8(answer.trailer)}"
     if not fits(text):
@@ -82,7 +74,7 @@ def failure(error: PackError) -> dict[str, JsonValue]:
         "message": safe_utf8(error.message),
         "details": error.details,
     }
-    text = indented_marks(safe_utf8(f"ERROR: {error.message}"))
+    text = without_markers(safe_utf8(f"ERROR: {error.message}"))
     return {
         "content": [{"type": "text", "text": text if fits(text) else _cut(text, "\n[cut]")}],
         "structuredContent": {"error": described},

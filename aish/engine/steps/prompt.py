@@ -142,6 +142,7 @@ def _files(step: PromptStep, context: StepContext) -> "ConversationFiles | None"
         context.resources.files,
         context.resources.runtime,
         place,
+        allow_broad_root=context.plan.allow_broad_root,
         earlier=None if step.continues is None else context.records[step.continues].files,
     )
 

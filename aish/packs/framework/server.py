@@ -1,9 +1,7 @@
 """The packs of one server, opened on its root: the in-process server (K1, K3, K4, K21)."""
 
-import os
-import pwd
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +18,7 @@ from aish.packs.catalogue import PACKS
 from aish.packs.framework.pack import Pack, PackContext, PackServices, PackTool
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import failure, success
-from aish.packs.workspace.confined_path import Folder
+from aish.packs.workspace.confined_path import Folder, checked_root
 from aish.packs.workspace.workspace import Workspace
 from aish.system.schema.check import check
 
@@ -182,7 +180,7 @@ def open_packs(
     packs: dict[str, Pack] = {name: import_module(PACKS[name].module).PACK for name in names}
     workspace = None
     if root is not None:
-        resolved = _checked_root(root, allow_broad_root=allow_broad_root)
+        resolved = checked_root(root, allow_broad_root=allow_broad_root)
         workspace = Workspace(
             Folder(resolved), resolved, services.worker, services.reaper, services.own_files
         )
@@ -197,27 +195,3 @@ def _check_installed(name: str) -> None:
             f"the tool pack `{name}` needs `{missing}`, which is not installed",
             hint=f"pip install 'aish-pipelines[{entry.extra}]'",
         )
-
-
-def _checked_root(root: Path, *, allow_broad_root: bool) -> Path:
-    try:
-        resolved = root.resolve(strict=True)
-    except (OSError, RuntimeError):
-        raise UsageError(f"the root folder `{root}` does not exist") from None
-    if not resolved.is_dir():
-        raise UsageError(f"the root `{root}` is not a folder")
-    if not allow_broad_root and resolved in _broad_folders():
-        raise UsageError(
-            f"the root `{root}` is everything or a home folder",
-            hint="name a project folder, or pass --allow-broad-root",
-        )
-    return resolved
-
-
-def _broad_folders() -> frozenset[Path]:
-    """Folders with so much content that using one is probably a mistake."""
-    folders = [Path("/"), Path(os.path.expanduser("~"))]  # ruff: ignore[os-path-expanduser] - never raises
-    with suppress(KeyError):
-        # HOME may differ, and be empty in a container.
-        folders.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
-    return frozenset(folder.resolve() for folder in folders)

@@ -7,6 +7,7 @@ resolves the path; Python does not offer that call.
 
 import errno
 import os
+import pwd
 import stat
 import struct
 import unicodedata
@@ -15,6 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from aish.core.errors import UsageError
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.deny_list import is_denied, is_protected
 
@@ -142,6 +144,34 @@ def not_found(path: str) -> PackError:
     """The same answer for missing and for hidden paths."""
     message = f"there is no `{path}` here, or it may not be read; dir_list shows what there is"
     return PackError("not_found", message, path=path)
+
+
+def checked_root(root: Path, *, allow_broad_root: bool) -> Path:
+    """A folder that may be a root, resolved.
+
+    Raises:
+        UsageError: it is none, or has so much in it that using it is probably a mistake.
+    """
+    try:
+        resolved = root.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise UsageError(f"the root folder `{root}` does not exist") from None
+    if not resolved.is_dir():
+        raise UsageError(f"the root `{root}` is not a folder")
+    if not allow_broad_root and resolved in _broad_folders():
+        raise UsageError(
+            f"the root `{root}` is everything or a home folder",
+            hint="name a project folder, or pass --allow-broad-root",
+        )
+    return resolved
+
+
+def _broad_folders() -> frozenset[Path]:
+    folders = [Path("/"), Path(os.path.expanduser("~"))]  # ruff: ignore[os-path-expanduser] - never raises
+    with suppress(KeyError):
+        # HOME may differ, and be empty in a container.
+        folders.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
+    return frozenset(folder.resolve() for folder in folders)
 
 
 class Folder:

@@ -648,3 +648,19 @@ def test_a_lock_notices_other_files(project: Project) -> None:
 
     assert done.code == 7
     assert "prompt of step `work`" in done.stderr
+
+
+@pytest.mark.requirement("K82", "K4")
+def test_files_of_a_home_folder_need_consent(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("Done."), text_reply("Done.")]))
+    project.aish.env["HOME"] = str(project.folder)
+    project.write("a.md", "text\n")
+    project.pipeline("context: {files: a.md}\nprompt: Do it.\n")
+
+    refused = project.run("--ephemeral")
+
+    assert refused.code == 1
+    assert "is everything or a home folder" in refused.stderr
+    assert project.run("--allow-broad-root", "--ephemeral").code == 0

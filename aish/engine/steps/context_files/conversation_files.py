@@ -75,6 +75,7 @@ class ConversationFiles:
         runtime: AgentRuntime,
         place: Place,
         *,
+        allow_broad_root: bool = False,
         earlier: JsonObject | None = None,
     ) -> None:
         self._settings = settings
@@ -82,6 +83,7 @@ class ConversationFiles:
         self._run = run
         self._runtime = runtime
         self._place = place
+        self._allow_broad_root = allow_broad_root
         self._watch: Watch | None = None
         self._known = {} if earlier is None else dict(_known_of(earlier))
         self._kept = sum(len(one.text) for one in self._known.values())
@@ -161,7 +163,8 @@ class ConversationFiles:
 
     def _begun(self) -> _Found:
         """All parts, where the conversation does not have them as they are."""
-        self._watch = watch = Watch(self._settings.files, self._folder)
+        broad = self._allow_broad_root
+        self._watch = watch = Watch(self._settings.files, self._folder, allow_broad_root=broad)
         pieces: list[str] = []
         files: list[FileShown] = []
         sizes: list[tuple[str, int]] = []

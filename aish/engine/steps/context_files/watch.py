@@ -15,12 +15,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from aish.config.model import ContextFile
-from aish.core.errors import StepFailedError
+from aish.core.errors import StepFailedError, UsageError
 from aish.core.frozen import frozen, slotted
 from aish.core.phrases import first_of
 from aish.core.text import for_line
 from aish.packs.pack_error import PackError
-from aish.packs.workspace.confined_path import Folder, Where, segments_of
+from aish.packs.workspace.confined_path import Folder, Where, checked_root, segments_of
 from aish.packs.workspace.file_text import decoded
 from aish.packs.workspace.folder_walk import LEFT_SHUT, Budget, Entry, list_folder
 from aish.system.globs import matches_word
@@ -212,7 +212,12 @@ class Watch:
     """The files that the entries of a step name or match; `base` is where their labels begin."""
 
     def __init__(
-        self, entries: Sequence[ContextFile], base: Path, now: Callable[[], int] = time.time_ns
+        self,
+        entries: Sequence[ContextFile],
+        base: Path,
+        now: Callable[[], int] = time.time_ns,
+        *,
+        allow_broad_root: bool = False,
     ) -> None:
         """Open the folders of the entries; `now` is the time in ns.
 
@@ -222,6 +227,7 @@ class Watch:
         self._above = {entry.folder: os.path.relpath(entry.folder, base) for entry in entries}
         """Where each folder is, as seen from the pipeline's: an extended file may have its own."""
         self._now = now
+        self._broad = allow_broad_root
         self._folders: dict[Path, Folder] = {}
         self._globs: dict[int, GlobListing] = {}
         self._sources: dict[tuple[int, str], Source] = {}
@@ -306,7 +312,10 @@ class Watch:
         place = entry.folder
         if place not in self._folders:
             try:
-                self._folders[place] = Folder(place)
+                self._folders[place] = Folder(checked_root(place, allow_broad_root=self._broad))
+            except UsageError as error:
+                said = f"`context.files`: {error.message}"
+                raise StepFailedError(said, hint=error.hint) from error
             except OSError as error:
                 said = f"the folder of `context.files` cannot be opened: {error.strerror}"
                 raise StepFailedError(said, where=str(place)) from error
