@@ -349,7 +349,8 @@ def pack_page() -> Iterator[str]:
         entry = PACKS[name]
         yield from ("", f"## {name}", "")
         if entry.extra:
-            yield f"Needs `pip install 'aish-pipelines[{entry.extra}]'`."
+            verb = "Needs" if entry.needs else "Complete with"
+            yield f"{verb} `pip install 'aish-pipelines[{entry.extra}]'`."
             yield ""
         yield "| tool | marks | result | codes |"
         yield "| --- | --- | --- | --- |"

@@ -39,6 +39,7 @@ ALLOWED = {
     "policy/": {"anyio"},
     "packs/": {"anyio"},
     "packs/git_child.py": {"pygit2"},
+    "packs/web/html_page.py": {"html_to_markdown"},
     "packs/c/c_parser.py": {"tree_sitter", "tree_sitter_c", "tree_sitter_cpp"},
     "cassettes/": {"anyio"},
     "cassettes/http.py": {"anyio", "httpx"},
@@ -110,6 +111,7 @@ ALONE = {
         items/csv_rows.py shell/input/completion.py shell/input/history.py shell/input/streams.py
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
         packs/c/c_parser.py
+        packs/web/charset.py packs/web/search_backends.py
     """,
 }
 # Words that say nothing, or nothing to somebody who does not know the house (design 10.3): in no

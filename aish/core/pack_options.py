@@ -30,10 +30,11 @@ class SearchBackend:
 class WebOptions:
     """`allow` are addresses `host:port` that may be dialled although they are not global (K43).
 
-    `hosts` are globs of the hosts that may be asked for; empty for all.
+    `hosts` are globs of the hosts that may be asked for; empty for all. What `search` names may be
+    asked too; without it that is DuckDuckGo, if `hosts` permit it.
     """
 
-    search: tuple[SearchBackend, ...] = (SearchBackend("duckduckgo"),)
+    search: tuple[SearchBackend, ...] = ()
     allow: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
 

@@ -123,6 +123,18 @@ def destination_of(text: str) -> Destination:
     return _destination(url)
 
 
+def destination_of_url(text: str) -> Destination:
+    """The host and the port of a configured address.
+
+    Raises:
+        ValueError: it is none that could be asked.
+    """
+    try:
+        return _destination(_parsed(text))
+    except GuardedRequestError as error:
+        raise ValueError(error.message) from error
+
+
 def is_public(address: str) -> bool:
     """Whether an address, as numbers, is one of the public internet.
 
