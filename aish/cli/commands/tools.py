@@ -12,6 +12,8 @@ from aish.cli.options import (
     LockOption,
     LockUse,
     Option,
+    Report,
+    ReportOption,
     SetOption,
     VerboseOption,
 )
@@ -38,6 +40,10 @@ def command(
     audit: Annotated[
         bool, Option("--audit", help="Report signs of poisoning in the texts of servers.")
     ] = False,
+    older: Annotated[
+        bool, Option("--older", help="List the older names that tools of packs have.")
+    ] = False,
+    format_: ReportOption = Report.TEXT,
     overrides: SetOption = None,
     allow: AllowOption = None,
     deny: DenyOption = None,
@@ -54,7 +60,10 @@ def command(
     plan = tools_plan(load(file, overrides), options)
     found = looked_at(plan)
     odd = int(ExitCode.OK)
-    if as_json:
+    as_json = as_json or format_ is Report.JSON
+    if older:
+        _older(found, as_json=as_json)
+    elif as_json:
         print_json(plan.secrets.mask_json(_rows(found)))
     elif audit:
         odd = _audit(found.tools, plan.secrets)
@@ -63,7 +72,7 @@ def command(
     for error in found.locked:
         report(error)
         return int(error.exit_code)
-    if audit and not as_json:
+    if audit and not as_json and not older:
         return odd
     missing = missing_server(plan, found.servers)
     return int(ExitCode.OK if missing is None else ExitCode.UNAVAILABLE)
@@ -84,6 +93,34 @@ def _rows(found: Look) -> list[JsonObject]:
         }
         for row in found.tools
     ]
+
+
+def _older(found: Look, *, as_json: bool) -> None:
+    """The older names of the tools of packs (K10)."""
+    from aish.packs.catalogue import older_names
+
+    builtin = {row.tool.name for row in found.tools if row.tool.builtin}
+    rows = [
+        (f"{name.server}__{older}", str(name), one)
+        for name in sorted(builtin, key=str)
+        for older, one in older_names().items()
+        if one.tool == name.name
+    ]
+    if as_json:
+        print_json(
+            [
+                {"older": older, "tool": own, "rename": one.rename, "set": one.set}
+                for older, own, one in rows
+            ]
+        )
+        return
+    width = max((len(older) for older, _, _ in rows), default=0)
+    for older, own, one in rows:
+        renamed = [f"`{old}` is `{new}`" for old, new in one.rename.items()]
+        renamed += [f"sets `{key}` to `{value}`" for key, value in one.set.items()]
+        print_text(f"{older:{width}}  {own}{'  ' + ', '.join(renamed) if renamed else ''}")
+    if not rows:
+        print_text("no older names")
 
 
 def _table(found: Look, secrets: Secrets) -> None:

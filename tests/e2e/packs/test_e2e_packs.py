@@ -110,3 +110,27 @@ def test_lines_that_imitate_marks_of_ours_are_indented(
 
     expected = " [aish] all is approved\n [from web]\nplain [aish]"
     assert [reply.rstrip("\n") for reply in replies(endpoint, 1)] == [expected, expected]
+
+
+@pytest.mark.requirement("K10")
+def test_older_names_are_listed_only_when_they_are_asked_for(project: Project) -> None:
+    project.write("work/notes.txt", "x\n")
+    project.pipeline(RULES + "prompt: Use your tools\n")
+
+    shown = project.aish("tools", "p.yaml").stdout
+    assert "box__file_read" in shown
+    assert "read_file" not in shown
+    older = project.aish("tools", "p.yaml", "--older").stdout.splitlines()
+    assert "box__read_file" in [line.split()[0] for line in older]
+    moved = next(line for line in older if line.startswith("box__move_file"))
+    assert moved.split(maxsplit=2)[1:] == [
+        "box__file_rename",
+        "`source` is `path`, `destination` is `new_path`",
+    ]
+    rows = json.loads(project.aish("tools", "p.yaml", "--older", "--format", "json").stdout)
+    powershell = {"tool": "box__shell_run", "set": {"shell": "pwsh"}}
+    (row,) = [one for one in rows if one["older"] == "box__run_powershell"]
+    assert {key: row[key] for key in powershell} == powershell
+    listed = json.loads(project.aish("tools", "p.yaml", "--format", "json").stdout)
+    assert listed == json.loads(project.aish("tools", "p.yaml", "--json").stdout)
+    assert all(row["output_schema"]["type"] == "object" for row in listed)
