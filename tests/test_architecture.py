@@ -82,7 +82,7 @@ ALONE = {
     "a row of the table that imports it": """
         cli/importing/goose.py cli/importing/promptfoo.py mcp/transports/inprocess.py
         mcp/transports/sse_2024.py mcp/transports/stdio.py packs/edit.py packs/fs.py packs/git.py
-        packs/shell.py reports/junit.py reports/sarif.py shell/commands/approvals.py
+        packs/proc.py packs/shell.py reports/junit.py reports/sarif.py shell/commands/approvals.py
         shell/commands/attach.py shell/commands/conversation.py shell/commands/export.py
         shell/commands/guide.py shell/commands/mcp.py shell/commands/model.py
         shell/commands/past.py shell/commands/pipelines.py shell/commands/turns.py

@@ -1,5 +1,6 @@
 """Tools, calls of tools and their results; resources and prompts of servers (M12)."""
 
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import field
 from typing import Literal
@@ -162,3 +163,14 @@ class PromptMessage:
     role: Literal["user", "assistant"]
     text: str
     media: tuple[Media, ...] = ()
+
+
+class SamplingError(Exception):
+    """A model that a tool asked did not answer."""
+
+
+Sample = Callable[[JsonObject], Awaitable[JsonObject]]
+"""Asks a model: `CreateMessageRequest` params in, a `CreateMessageResult` out (M11)."""
+
+SAMPLE: ContextVar[Sample | None] = ContextVar("SAMPLE", default=None)
+"""How a tool of a pack asks a model during its call (K13); it raises `SamplingError`."""

@@ -31,6 +31,7 @@ PACKS: Mapping[str, PackEntry] = {
     "edit": PackEntry("aish.packs.edit"),
     "git": PackEntry("aish.packs.git", needs=("pygit2",), extra="git"),
     "shell": PackEntry("aish.packs.shell"),
+    "proc": PackEntry("aish.packs.proc"),
     "web": PackEntry("aish.packs.web.tools", extra="web"),
 }
 

@@ -17,3 +17,9 @@ class PackError(Exception):
         self.code = code
         self.message = message
         self.details = details
+        self.trailer = ""
+
+    def followed_by(self, trailer: str) -> "PackError":
+        """The same, with lines of ours after its text: they are not indented as an imitation."""
+        self.trailer = trailer
+        return self

@@ -75,6 +75,8 @@ def failure(error: PackError) -> dict[str, JsonValue]:
         "details": error.details,
     }
     text = without_markers(safe_utf8(f"ERROR: {error.message}"))
+    if error.trailer:
+        text = f"{text}\n{safe_utf8(error.trailer)}"
     return {
         "content": [{"type": "text", "text": text if fits(text) else _cut(text, "\n[cut]")}],
         "structuredContent": {"error": described},

@@ -79,7 +79,9 @@ def call(name: str, arguments: Message) -> Message:
         case "rpc_error":
             raise RpcFaultError(-32000, "refused on purpose")
         case "big":
-            return text_result("x" * int(arguments.get("n", 0)))
+            text = "x" * int(arguments.get("n", 0))
+            more = {"structuredContent": {"said": text}} if arguments.get("structured") else {}
+            return text_result(text, **more)
         case "image":
             data = base64.b64encode(PNG).decode()
             return {"content": [{"type": "image", "data": data, "mimeType": "image/png"}]}

@@ -1,5 +1,6 @@
 """Processes that try to outlive what started them, and how to see that they are gone."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -47,6 +48,16 @@ class Strays:
         self.pids += map(int, os.read(self._descriptor, 4096).split())
         return self.pids[-1]
 
+    def host_pids(self) -> list[int]:
+        """The processes that have `told` as their folder's, whatever number they see themselves."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                with contextlib.suppress(OSError):
+                    if (entry / "cwd").samefile(self.folder):
+                        found.append(int(entry.name))
+        return [pid for pid in found if is_alive(pid)]
+
     def go(self) -> None:
         """Let a command continue that waits with `read line < go`."""
         os.write(self._go, b"go\n")
@@ -59,7 +70,7 @@ class Strays:
                 os.kill(pid, signal.SIGKILL)
 
 
-def told_in(folder: Path) -> Iterator[Strays]:
+def strays_in(folder: Path) -> Iterator[Strays]:
     told = Strays(folder)
     yield told
     told.close()

@@ -176,6 +176,7 @@ class PipeReader:
         os.set_blocking(descriptor, False)
         self._descriptor: int | None = descriptor
         self._ready = 0
+        self.at_end = False
 
     async def read(self, most: int = CHUNK) -> bytes:
         """Some bytes; empty at the end, or after `close`."""
@@ -184,10 +185,13 @@ class PipeReader:
             await anyio.lowlevel.checkpoint()
         while self._descriptor is not None:
             try:
-                return os.read(self._descriptor, most)
+                data = os.read(self._descriptor, most)
             except BlockingIOError:
                 with contextlib.suppress(anyio.ClosedResourceError):
                     await anyio.wait_readable(self._descriptor)
+            else:
+                self.at_end = not data
+                return data
         return b""
 
     def close(self) -> None:

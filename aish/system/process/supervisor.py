@@ -25,7 +25,7 @@ from aish.system.process.child import PipeWriter
 from aish.system.process.reaper import Reaper, start_script, wait_for_script
 from aish.system.process.reaper_process import MARK, marked_with
 
-_SCRIPT = Path(__file__).with_name("supervisor_process.py")
+SCRIPT = Path(__file__).with_name("supervisor_process.py")
 _KILLED_WITHIN = 6.0
 
 
@@ -220,7 +220,7 @@ class Supervisor:
             self._reaper.mark(self._mark)
         ours, theirs = socket.socketpair()
         try:
-            self._pid = start_script(_SCRIPT, theirs.fileno())
+            self._pid = start_script(SCRIPT, theirs.fileno())
         except BaseException:
             ours.close()
             raise

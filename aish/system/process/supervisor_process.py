@@ -390,5 +390,25 @@ def _drain(wakeup: int) -> None:
             pass
 
 
+def _try_landlock() -> None:
+    """Restrict this process and see that it is; says on stderr why that does not work."""
+    library = ctypes.CDLL(None, use_errno=True)
+    version = landlock_version(library)
+    if version == 0:
+        sys.exit("the kernel does not have it, or it is off")
+    if version < _VERSION_3:
+        sys.exit(f"version {version} does not cover truncation: Linux 6.2 is needed")
+    try:
+        _restrict(library, [], ["/usr"])
+    except OSError as error:
+        sys.exit(f"the kernel refuses it: {error}")
+    with contextlib.suppress(PermissionError):
+        os.close(os.open("/", os.O_RDONLY))
+        sys.exit("it restricts nothing")
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["--try-landlock"]:
+        _try_landlock()
+    else:
+        main()

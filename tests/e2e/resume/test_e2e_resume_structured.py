@@ -8,7 +8,7 @@ from e2e_project import ModelEndpoints, Project, of_type, stdio
 from model_endpoint import text_reply, tool_reply
 
 # Longer than what a model sees of a result.
-LONG = "seq 60000"
+LONG = {"n": 25_000, "structured": True}
 
 
 def seen_twice(project: Project) -> Any:
@@ -26,14 +26,12 @@ def seen_twice(project: Project) -> Any:
 def test_a_resumed_run_has_the_structured_results_of_calls(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
-    words = json.dumps({"command": LONG})
-    calls = [("c1", "s__add", '{"a": 1, "b": 2}'), ("c2", "box__shell_run", words)]
+    calls = [("c1", "s__add", '{"a": 1, "b": 2}'), ("c2", "s__big", json.dumps(LONG))]
     project.uses(model_endpoint([tool_reply(calls), text_reply("done")]))
-    project.write("data/a.txt", "a")
     project.pipeline(f"""
         mcp:
-          servers: {{s: {{command: {stdio()}}}, box: {{pack: [shell], root: data}}}}
-          auto_approve: [s__add, s__fail, box__shell_run, shell__run]
+          servers: {{s: {{command: {stdio()}}}}}
+          auto_approve: [s__add, s__fail, s__big, shell__run]
         steps:
           - {{id: asked, prompt: Count, result_limit: 4KiB}}
           - {{id: called, call: s__add, with: {{a: 3, b: 4}}}}
@@ -47,7 +45,7 @@ def test_a_resumed_run_has_the_structured_results_of_calls(
                 'called': steps.called.tool_calls, 'ran': steps.ran.tool_calls,
                 'each': steps.each | map(attribute='tool_calls') | list,
                 'long': steps.asked.tool_calls[1] | tojson | sha256,
-                'stdout': steps.asked.tool_calls[1].structured.stdout | length}} | tojson }}}} "
+                'said': steps.asked.tool_calls[1].structured.said | length}} | tojson }}}} "
         """)
 
     seen = seen_twice(project)
@@ -62,14 +60,9 @@ def test_a_resumed_run_has_the_structured_results_of_calls(
     (span,) = ends["c2"]["structured_spans"]
     (kept,) = (project.run_folders[0] / "files").iterdir()
     assert kept.name == ends["c2"]["full"].removeprefix("files/")
-    assert ends["c2"]["structured"] == {
-        "exit_code": 0,
-        "stdout": "\n",
-        "stderr": "",
-        "truncated": True,
-    }
-    assert (span["path"], span["start"]) == (["stdout"], 0)
-    assert len(kept.read_text()) > span["end"] == seen["stdout"] - 1 > 20_000
+    assert ends["c2"]["structured"] == {"said": ""}
+    assert (span["path"], span["start"]) == (["said"], 0)
+    assert len(kept.read_text()) == span["end"] == seen["said"] == 25_000
     assert (ends["ran-1"]["structured"], ends["ran-1"]["structured_in"]) == (None, "output")
 
 

@@ -23,7 +23,7 @@ LAST_STANDARD = 1 << 31
 
 @pytest.fixture
 def told(tmp_path: Path) -> Iterator[Strays]:
-    yield from stray_processes.told_in(tmp_path)
+    yield from stray_processes.strays_in(tmp_path)
 
 
 @pytest.fixture

@@ -1,0 +1,142 @@
+"""The environment of commands, from a file that a pipeline names (K48).
+
+```toml
+[path]
+prepend = ["${HOME}/.cargo/bin"]
+
+[env]
+CARGO_HOME = "${HOME}/.cargo"
+```
+
+`${NAME}` is expanded once, from the small environment that commands have anyway (X8).
+"""
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from aish.core.errors import UsageError
+from aish.system.process.reaper_process import MARK
+
+LARGEST = 64 * 1024
+REFUSED = (
+    *("PATH", "LD_*", "DYLD_*", "PYTHON*", "NODE_OPTIONS", "BASH_ENV", "ENV", "GIT_*", "PERL5*"),
+    *("RUBYOPT", MARK),
+)
+"""Names that change which program runs, or what it loads."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$\{([^}]*)\}?")
+
+
+def refusal_of(name: str) -> str | None:
+    """Why a variable of this name cannot be set, if it cannot."""
+    if not _NAME.fullmatch(name):
+        return f"`{name}` is not a valid name of a variable"
+    if any(fnmatchcase(name, refused) for refused in REFUSED):
+        return f"`{name}` must not be set: it decides which program runs, or what it loads"
+    return None
+
+
+def read_environment(path: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """The environment `base` with what the file adds.
+
+    Raises:
+        UsageError: it is missing, or something in it is not allowed; names all problems.
+    """
+    tables = _tables(path)
+    problems = [f"unknown table `[{name}]`" for name in tables if name not in {"path", "env"}]
+    found = dict(base)
+    entries = _table(tables, "path", problems)
+    problems += [f"unknown key `{key}` in `[path]`" for key in entries if key != "prepend"]
+    folders = entries.get("prepend", [])
+    if not isinstance(folders, list) or not all(isinstance(one, str) for one in folders):
+        problems.append("`prepend` in `[path]` is not a list of texts")
+        folders = []
+    prepended = [_expanded(one, base, "prepend", problems) for one in folders]
+    problems += [problem for folder in prepended if (problem := _problem_of_folder(folder))]
+    for name, value in _table(tables, "env", problems).items():
+        if refusal := refusal_of(name):
+            problems.append(refusal)
+        elif not isinstance(value, str) or "\0" in value:
+            problems.append(f"`{name}` in `[env]` is not a text")
+        else:
+            found[name] = _expanded(value, base, name, problems)
+    if problems:
+        raise UsageError("; ".join(problems), where=f"environment file `{path}`")
+    found["PATH"] = os.pathsep.join([*prepended, base.get("PATH", os.defpath)])
+    return found
+
+
+def _tables(path: Path) -> dict[str, object]:
+    where = f"environment file `{path}`"
+    try:
+        with path.open("rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError("it is not a regular file", where=where)
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        why = (error.strerror or "input or output error").lower()
+        raise UsageError(f"it cannot be read: {why}", where=where) from None
+    if len(data) > LARGEST:
+        raise UsageError(f"it has more than {LARGEST:,} bytes", where=where)
+    try:
+        return tomllib.loads(data.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"it is not valid TOML: {error}", where=where) from None
+
+
+def _table(tables: Mapping[str, object], name: str, problems: list[str]) -> dict[str, object]:
+    found = tables.get(name, {})
+    if isinstance(found, dict):
+        return found
+    problems.append(f"`{name}` is not a table")
+    return {}
+
+
+def _expanded(value: str, base: Mapping[str, str], name: str, problems: list[str]) -> str:
+    """The value with each `${NAME}` replaced once."""
+
+    def replacement(found: re.Match[str]) -> str:
+        if not found[0].endswith("}"):
+            problems.append(f"`{name}` has a `${{` that is not closed")
+        elif found[1] not in base:
+            known = ", ".join(sorted(base))
+            problems.append(f"`{name}` names `${{{found[1]}}}`, and there are only: {known}")
+        return base.get(found[1], "")
+
+    return _REFERENCE.sub(replacement, value)
+
+
+def _problem_of_folder(folder: str) -> str | None:
+    """Why a folder must not be in PATH: another user could put a program there."""
+    if not folder.startswith("/") or os.pathsep in folder or "\0" in folder:
+        return f"`{folder}` in `prepend` is not the absolute path of a folder"
+    path = Path(folder)
+    try:
+        resolved = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return f"the folder `{folder}` in `prepend` does not exist"
+    if not resolved.is_dir():
+        return f"`{folder}` in `prepend` is not a folder"
+    for each in (resolved, *resolved.parents):
+        if _is_open_to_others(each.stat(), is_parent=each != resolved):
+            what = f"`{each}`" if each != resolved else "it"
+            return f"the folder `{folder}` in `prepend` is not safe: other users can change {what}"
+    return None
+
+
+def _is_open_to_others(status: os.stat_result, *, is_parent: bool) -> bool:
+    if status.st_uid not in {0, os.geteuid()}:
+        return True
+    if is_parent and status.st_mode & stat.S_ISVTX:  # entries are replaced by their owners only
+        return False
+    ours = {0, os.getegid(), *os.getgroups()}
+    return bool(
+        status.st_mode & stat.S_IWOTH
+        or (status.st_mode & stat.S_IWGRP and status.st_gid not in ours)
+    )
