@@ -1,7 +1,6 @@
 """The packs of one server, opened on its root: the in-process server (K1, K3, K4, K21)."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +14,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import PackOptions
 from aish.packs.catalogue import PACKS
-from aish.packs.framework.pack import Pack, PackContext, PackServices, PackTool
+from aish.packs.framework.pack import Lifespan, Pack, PackContext, PackServices, PackTool
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import failure, success
 from aish.packs.workspace.confined_path import Folder, checked_root
@@ -34,6 +33,15 @@ class UnknownToolError(Exception):
 class _OpenedTool:
     tool: PackTool
     pack: str
+
+
+class _Life:
+    """The task that one pack is open in: it may keep tasks and limits of its own there."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope(shield=True)
+        self.over = anyio.Event()
+        self.closed = anyio.Event()
 
 
 class OpenPacks:
@@ -58,10 +66,9 @@ class OpenPacks:
         self._services = services
         self._options = options
         self._states: dict[str, Any] = {}
-        self._opening = anyio.Lock()
-        self._is_open = False
-        self._over = anyio.Event()
-        self._closed = anyio.Event()
+        self._lives: dict[str, _Life] = {}
+        self._starting = anyio.Lock()
+        self._is_started = False
 
     @property
     def tools(self) -> Mapping[str, PackTool]:
@@ -69,17 +76,24 @@ class OpenPacks:
         return {name: opened.tool for name, opened in self._tools.items()}
 
     async def start(self) -> None:
-        """Open every pack, in order.
+        """Open every pack, in order; what was opened is closed again if one fails.
 
         Raises:
             UsageError: an option of a pack cannot be used.
         """
-        async with self._opening:
-            if not self._is_open and not self._over.is_set():
-                # A task of its own, because a pack may keep tasks while it is open, and whoever
-                # calls `shutdown` may be another task.
-                await self._services.tasks.start(self._live)
-                self._is_open = True
+        async with self._starting:
+            if self._is_started:
+                return
+            self._is_started = True
+            try:
+                for name, pack in self._packs.items():
+                    if pack.lifespan is None:
+                        self._states[name] = self._workspace
+                    else:
+                        await self._services.tasks.start(self._live, name, pack.lifespan)
+            except BaseException:
+                await self.shutdown()
+                raise
 
     async def call(self, name: str, arguments: JsonObject) -> dict[str, JsonValue]:
         """A `CallToolResult`; it contains every error of the tool itself.
@@ -99,10 +113,12 @@ class OpenPacks:
 
     async def shutdown(self) -> None:
         """Close every pack in reverse order, and the root, even if one fails."""
-        self._over.set()
-        if self._is_open:
-            with anyio.CancelScope(shield=True):
-                await self._closed.wait()
+        self._is_started = True
+        with anyio.CancelScope(shield=True):
+            for name in reversed(tuple(self._states)):
+                del self._states[name]
+                if (life := self._lives.pop(name, None)) is not None:
+                    await self._close(name, life)
         if self._workspace is not None:
             self._workspace.folder.close()
 
@@ -119,42 +135,31 @@ class OpenPacks:
             # The file name in it may be outside the root, so it is not included.
             return failure(PackError("system", (error.strerror or "input or output error").lower()))
 
-    async def _live(self, *, task_status: TaskStatus[None]) -> None:
-        """Open the packs, wait, and close them."""
+    async def _live(self, name: str, lifespan: Lifespan, *, task_status: TaskStatus[None]) -> None:
+        """Keep one pack open until it is shut down."""
+        life = _Life()
+        context = PackContext(self._services, self._workspace, getattr(self._options, name, None))
         try:
-            async with AsyncExitStack() as stack:
-                for name, pack in self._packs.items():
-                    await self._open(name, pack, stack)
-                task_status.started()
-                # Whoever opened the packs shuts them down, also when the run is cancelled.
-                with anyio.CancelScope(shield=True):
-                    await self._over.wait()
-                self._states.clear()
+            with life.scope:
+                async with lifespan(context) as state:
+                    self._states[name], self._lives[name] = state, life
+                    task_status.started()
+                    await life.over.wait()
+        except Exception as error:
+            if not life.over.is_set():
+                raise
+            self._services.notice("pack_shutdown", f"pack `{name}` failed to close: {error}")
         finally:
-            self._closed.set()
+            life.closed.set()
 
-    async def _open(self, name: str, pack: Pack, stack: AsyncExitStack) -> None:
-        if pack.lifespan is None:
-            self._states[name] = self._workspace
-            return
-        options = getattr(self._options, name, None)
-        lifespan = pack.lifespan(PackContext(self._services, self._workspace, options))
-        # Each has a time limit of its own, and one that fails does not keep the others open.
-        own = AsyncExitStack()
-        self._states[name] = await own.enter_async_context(lifespan)
-        stack.push_async_callback(self._close, name, own)
-
-    async def _close(self, name: str, own: AsyncExitStack) -> None:
-        problem = f"did not close within {SHUTDOWN_SECONDS:g} seconds"
-        try:
-            with anyio.move_on_after(SHUTDOWN_SECONDS, shield=True) as scope:
-                await own.aclose()
-        except Exception as error:  # ruff: ignore[blind-except] - whatever it is, it is reported
-            problem = f"failed to close: {error}"
-        else:
-            if not scope.cancelled_caught:
-                return
-        self._services.notice("pack_shutdown", f"pack `{name}` {problem}")
+    async def _close(self, name: str, life: _Life) -> None:
+        life.over.set()
+        with anyio.move_on_after(SHUTDOWN_SECONDS) as limit:
+            await life.closed.wait()
+        if limit.cancelled_caught:
+            life.scope.cancel()
+            seconds = f"{SHUTDOWN_SECONDS:g} seconds"
+            self._services.notice("pack_shutdown", f"pack `{name}` did not close within {seconds}")
 
 
 def open_packs(
