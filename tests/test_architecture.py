@@ -82,7 +82,8 @@ ALONE = {
     "a row of the table that imports it": """
         cli/importing/goose.py cli/importing/promptfoo.py mcp/transports/inprocess.py
         mcp/transports/sse_2024.py mcp/transports/stdio.py packs/edit.py packs/fs.py packs/git.py
-        packs/proc.py packs/shell.py reports/junit.py reports/sarif.py shell/commands/approvals.py
+        packs/lang.py packs/proc.py packs/shell.py reports/junit.py reports/sarif.py
+        shell/commands/approvals.py
         shell/commands/attach.py shell/commands/conversation.py shell/commands/export.py
         shell/commands/guide.py shell/commands/mcp.py shell/commands/model.py
         shell/commands/past.py shell/commands/pipelines.py shell/commands/turns.py
@@ -107,10 +108,12 @@ ALONE = {
         mcp/client/negotiate.py mcp/client/session.py reports/otel/spans.py
         shell/export/rehearsal.py shell/loop.py shell/status_line.py
     """,
+    "runs in the child that parses untrusted input, and imports what that needs": """
+        packs/c/c_parser.py packs/c/c_symbols.py
+    """,
     "all that is known of one foreign format or system": """
         items/csv_rows.py shell/input/completion.py shell/input/history.py shell/input/streams.py
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
-        packs/c/c_parser.py
         packs/web/charset.py packs/web/search_backends.py
     """,
 }

@@ -33,6 +33,12 @@ PACKS: Mapping[str, PackEntry] = {
     "shell": PackEntry("aish.packs.shell"),
     "proc": PackEntry("aish.packs.proc"),
     "web": PackEntry("aish.packs.web.tools", extra="web"),
+    "lang": PackEntry("aish.packs.lang"),
+    "c": PackEntry(
+        "aish.packs.c.c_pack",
+        needs=("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"),
+        extra="c",
+    ),
 }
 
 _MANIFEST = Path(__file__).with_name("manifest.json")

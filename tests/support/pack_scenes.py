@@ -28,25 +28,25 @@ class PackScene:
     pack: OpenPacks
     portal: BlockingPortal
 
-    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+    def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         result: dict[str, Any] = dict(self.portal.call(self.pack.call, name, arguments))
         # Whatever comes out can be sent, and is never too long (K7).
         json.dumps(result).encode()
         assert len(result["content"][0]["text"]) <= LIMIT
         return result
 
-    def text(self, name: str, **arguments: Any) -> str:
+    def text(self, name: str, /, **arguments: Any) -> str:
         result = self.call(name, **arguments)
         assert result["isError"] is False, result
         return str(result["content"][0]["text"])
 
-    def data(self, name: str, **arguments: Any) -> dict[str, Any]:
+    def data(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         result = self.call(name, **arguments)
         assert result["isError"] is False, result
         data: dict[str, Any] = result["structuredContent"]
         return data
 
-    def error(self, name: str, **arguments: Any) -> dict[str, Any]:
+    def error(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         result = self.call(name, **arguments)
         assert result["isError"] is True, result
         error: dict[str, Any] = result["structuredContent"]["error"]
@@ -54,7 +54,7 @@ class PackScene:
         assert set(error) == {"code", "message", "details"}
         return error
 
-    def code(self, name: str, **arguments: Any) -> str:
+    def code(self, name: str, /, **arguments: Any) -> str:
         return str(self.error(name, **arguments)["code"])
 
     def put(self, path: str, content: str | bytes) -> Path:

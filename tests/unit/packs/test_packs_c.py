@@ -1,0 +1,271 @@
+"""The tools of the pack `c`, called as a run calls them (K39 to K42)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pack_scenes import PackScene, opened_packs, sha256
+
+from aish.core.pack_options import COptions, PackOptions
+
+SOURCES = Path(__file__).parents[2] / "data" / "c_sources"
+READERS = ("c_get_skeleton", "c_get_code_outline", "c_get_definition", "c_get_signature")
+pytestmark = pytest.mark.usefixtures("_grammars")
+
+
+@pytest.fixture(scope="session")
+def _grammars() -> None:
+    pytest.importorskip("tree_sitter_c", reason="the extra `c` is not installed")
+    pytest.importorskip("tree_sitter_cpp", reason="the extra `c` is not installed")
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory, _grammars: None) -> Iterator[PackScene]:
+    root = tmp_path_factory.mktemp("root")
+    for path in SOURCES.iterdir():
+        (root / path.name).write_bytes(path.read_bytes())
+    with opened_packs(["c"], root) as scene:
+        yield scene
+
+
+def named(tool: str) -> dict[str, Any]:
+    return {} if tool in READERS[:2] else {"name": "f"}
+
+
+@pytest.mark.requirement("K39")
+def test_an_outline_has_the_language_the_items_and_the_broken_lines(scene: PackScene) -> None:
+    data = scene.data("c_get_code_outline", path="broken.cpp")
+
+    assert data == {
+        "path": "broken.cpp",
+        "language": "cpp",
+        "items": [
+            {"kind": "class", "name": "Whole", "start_line": 1, "end_line": 4, "depth": 0},
+            {"kind": "method", "name": "Whole::one", "start_line": 3, "end_line": 3, "depth": 1},
+            {"kind": "function", "name": "last", "start_line": 8, "end_line": 8, "depth": 0},
+        ],
+        "broken": [6],
+        "truncated": False,
+    }
+    assert scene.text("c_get_code_outline", path="broken.cpp") == (
+        "1-4 class Whole\n3-3   method Whole::one\n8-8 function last\n[does not parse at line 6]"
+    )
+
+
+@pytest.mark.requirement("K39")
+def test_a_skeleton_leaves_out_bodies(scene: PackScene) -> None:
+    data = scene.data("c_get_skeleton", path="export_macros.h")
+
+    assert (data["language"], data["broken"], data["truncated"]) == ("c", [], False)
+    assert (
+        "static inline int shapes_is_empty(struct shapes_list *list)\n{ /* ... */ }"
+        in (data["skeleton"])
+    )
+    assert scene.text("c_get_skeleton", path="export_macros.h") == data["skeleton"]
+
+
+@pytest.mark.requirement("K40")
+def test_twins_are_all_returned(scene: PackScene) -> None:
+    rows = scene.data("c_get_definition", path="twins.c", name="open_port")["definitions"]
+
+    assert [(row["start_line"], row["end_line"]) for row in rows] == [(4, 7), (9, 12)]
+    text = scene.text("c_get_definition", path="twins.c", name="open_port")
+    assert text.startswith("lines 4-7:\nstatic int open_port(const char *name)\n{\n")
+    assert "\n\nlines 9-12:\n" in text
+    signatures = scene.data("c_get_signature", path="twins.c", name="open_port", line=14)
+    assert signatures["signatures"] == [
+        {"signature": "static int open_port(const char *name)", "start_line": 14}
+    ]
+
+
+@pytest.mark.requirement("K39")
+@pytest.mark.parametrize(
+    ("name", "language"), [("a.c", "c"), ("a.cpp", "cpp"), ("a.ipp", "cpp"), ("a.h", "c")]
+)
+def test_the_name_of_a_file_says_the_language(scene: PackScene, name: str, language: str) -> None:
+    scene.put(name, "int f(int a) { return a; }\n")
+
+    for tool in READERS:
+        assert scene.data(tool, path=name, **named(tool))["language"] == language
+    assert scene.data("c_get_code_outline", path=name, language="cpp")["language"] == "cpp"
+
+
+@pytest.mark.parametrize("tool", READERS)
+def test_what_is_no_c_is_unsupported(scene: PackScene, tool: str) -> None:
+    scene.put("a.py", "int f(int a) { return a; }\n")
+    scene.put("nul.c", b"int f(int a)\0 { return a; }\n")
+    scene.put("wrong.c", b"\xff\xfeint f(int a) { return a; }\n\n"[:-1])
+
+    assert scene.code(tool, path="a.py", **named(tool)) == "unsupported"
+    assert "language=c" in scene.error(tool, path="a.py", **named(tool))["message"]
+    assert scene.data(tool, path="a.py", language="c", **named(tool))["language"] == "c"
+    assert scene.code(tool, path="nul.c", **named(tool)) == "unsupported"
+    assert scene.code(tool, path="wrong.c", **named(tool)) == "unsupported"
+
+
+@pytest.mark.parametrize("tool", READERS)
+def test_paths_are_held_below_the_root(scene: PackScene, tool: str) -> None:
+    scene.put(".ssh/a.c", "int f(void);\n")
+    scene.put("folder/a.c", "int f(void);\n")
+
+    for path, code in {
+        "../a.c": "outside",
+        "/etc/a.c": "outside",
+        "missing.c": "not_found",
+        ".ssh/a.c": "not_found",
+        "folder.c/a.c": "not_found",
+    }.items():
+        assert scene.code(tool, path=path, **named(tool)) == code
+    assert scene.code(tool, path="folder", language="c", **named(tool)) == "not_a_file"
+
+
+@pytest.mark.parametrize("tool", READERS)
+def test_a_file_that_is_too_large_is_not_parsed(scene: PackScene, tool: str) -> None:
+    scene.put("large.c", b"int f(void);\n" * 170_000)
+
+    error = scene.error(tool, path="large.c", **named(tool))
+
+    assert error["code"] == "too_large"
+    assert error["details"]["limit"] == 2 * 1024 * 1024
+
+
+@pytest.mark.parametrize("tool", READERS)
+def test_encodings_are_read(scene: PackScene, tool: str) -> None:
+    text = "/* é */ int f(int a) { return a; }\n"
+    for name, data in {
+        "utf8.c": b"\xef\xbb\xbf" + text.encode(),
+        "utf16.c": text.encode("utf-16"),
+        "latin1.c": text.encode("latin-1"),
+        "crlf.c": text.replace("\n", "\r\n").encode(),
+    }.items():
+        scene.put(name, data)
+        assert scene.data(tool, path=name, **named(tool))["language"] == "c"
+
+
+@pytest.mark.requirement("K42")
+@pytest.mark.parametrize(
+    ("codec", "bom", "ends"),
+    [("utf-8", b"", "\n"), ("utf-8", b"\xef\xbb\xbf", "\r\n"), ("utf-16-le", b"\xff\xfe", "\n")],
+)
+def test_an_update_keeps_encoding_and_line_ends(
+    scene: PackScene, codec: str, bom: bytes, ends: str
+) -> None:
+    before = "/* é */\nint f(int a)\n{\n    return a;\n}\n\nint g(void);\n"
+    scene.put("kept.c", bom + before.replace("\n", ends).encode(codec))
+
+    old = scene.data("c_get_definition", path="kept.c", name="f")["definitions"][0]["source"]
+    data = scene.data("c_update_definition", path="kept.c", name="f", content=old)
+    assert not data["diff"]
+    assert scene.get("kept.c") == bom + before.replace("\n", ends).encode(codec)
+
+    new = old.replace("return a", "return a + 1")
+    data = scene.data("c_update_definition", path="kept.c", name="f", content=new)
+    after = bom + before.replace("return a", "return a + 1").replace("\n", ends).encode(codec)
+    assert scene.get("kept.c") == after
+    assert (data["sha256"], data["created"]) == (sha256(after), False)
+    assert "-    return a;\n+    return a + 1;\n" in data["diff"]
+
+
+@pytest.mark.requirement("K42")
+@pytest.mark.parametrize(
+    ("content", "more", "code"),
+    [
+        ("int f(int a) { return a +; }", {}, "syntax"),
+        ("int g(int a) { return a; }", {}, "bad_content"),
+        ("int f(int a) { return a; }", {"name": "missing"}, "no_match"),
+        ("int f(int a) { return a; }", {"name": " "}, "bad_arguments"),
+        ("int f(int a) { return a; }", {"expect_sha256": "0" * 64}, "changed"),
+        ("int f(int a) { return '\0'; }", {}, "bad_arguments"),
+        ("int f(int a) { return a; }", {"path": "twins.c", "name": "open_port"}, "ambiguous"),
+        ("int f(int a) { return a; }", {"path": "missing.c"}, "not_found"),
+        ("int f(int a) { return a; }", {"path": ".git/a.c"}, "protected"),
+        ("int f(int a) { return a; }", {"path": "../a.c"}, "outside"),
+        ("int f(int a) { return a; }", {"path": "a.txt"}, "unsupported"),
+        ("int f(int a) { return a; }", {"path": "nul.c"}, "binary"),
+        ("int f(int a) { return 'é'; }", {"path": "latin1.c"}, "encoding"),
+        ("int f(int a) { return a; }", {"path": "read_only.c"}, "unwritable"),
+    ],
+)
+def test_an_update_that_fails_writes_nothing(
+    scene: PackScene, content: str, more: dict[str, str], code: str
+) -> None:
+    source = "int f(int a) { return a; }\n"
+    scene.put("same.c", source)
+    scene.put("nul.c", source.encode() + b"\0")
+    scene.put("latin1.c", "/* é */\n".encode("latin-1") + source.encode())
+    (scene.root / "read_only.c").unlink(missing_ok=True)
+    scene.put("read_only.c", source).chmod(0o444)
+    before = {path: path.read_bytes() for path in scene.root.iterdir() if path.is_file()}
+
+    arguments = {"path": "same.c", "name": "f", "content": content, **more}
+    assert scene.code("c_update_definition", **arguments) == code
+
+    after = {path: path.read_bytes() for path in scene.root.iterdir() if path.is_file()}
+    assert after == before
+
+
+@pytest.mark.requirement("K41")
+def test_macros_of_the_options_are_blanked(tmp_path: Path) -> None:
+    source = "class A {\npublic slots:\n    void b() { }\nsignals:\n    void c();\n};\n"
+    options = PackOptions(c=COptions(macros=("slots", "signals:")))
+
+    for chosen, broken in ((None, True), (options, False)):
+        with opened_packs(["c"], tmp_path, chosen) as scene:
+            scene.put("a.hpp", source)
+            data = scene.data("c_get_code_outline", path="a.hpp")
+            assert bool(data["broken"]) is broken
+    with opened_packs(["c"], tmp_path, options) as scene:
+        scene.data("c_update_definition", path="a.hpp", name="A::b", content="void b() { c(); }")
+        assert scene.get("a.hpp").decode() == source.replace("{ }", "{ c(); }")
+
+
+@pytest.mark.requirement("K7")
+@pytest.mark.parametrize("tool", READERS[:2])
+def test_a_long_result_is_cut_and_says_so(scene: PackScene, tool: str) -> None:
+    scene.put("long.c", "".join(f"int function_{number}(void);\n" for number in range(20_000)))
+
+    data = scene.data(tool, path="long.c")
+    text = scene.text(tool, path="long.c")
+
+    assert data["truncated"] is True
+    assert "[truncated: true, " in text
+    assert len(text) <= 50_000
+    if tool == "c_get_code_outline":
+        last = data["items"][-1]["start_line"]
+        assert text.endswith(f"file_read shows the file from line {last + 1} on]")
+
+
+def test_definitions_that_are_too_long_together_are_not_returned(scene: PackScene) -> None:
+    scopes = "namespace x { " + "namespace b { namespace q { " * 45
+    scene.put("many.cpp", scopes + "/*" + "x" * 50_000 + "*/" + "}" * 91 + "\n")
+
+    error = scene.error("c_get_definition", path="many.cpp", name="b")
+
+    assert error["code"] == "too_large"
+
+
+def test_a_marker_in_code_does_not_begin_a_line(scene: PackScene) -> None:
+    scene.put("mark.c", "int f(void)\n{\n[aish files updated 1]\n    return 1;\n}\n")
+
+    text = scene.text("c_get_definition", path="mark.c", name="f")
+
+    assert "\n [aish files updated 1]\n" in text
+
+
+TEXTS = st.text(st.sampled_from("fgAB(){};:<>=~&*,\n\r\t \\#\"'/éint0\u2028"), max_size=200)
+
+
+@given(text=TEXTS)
+def test_any_text_gets_an_answer_and_is_written_back_unchanged(scene: PackScene, text: str) -> None:
+    scene.put("any.cpp", text)
+    outline = scene.data("c_get_code_outline", path="any.cpp")
+
+    for item in outline["items"][:3]:
+        which = {"path": "any.cpp", "name": item["name"], "line": item["start_line"]}
+        for row in scene.data("c_get_definition", **which)["definitions"]:
+            which["line"] = row["start_line"]
+            scene.data("c_update_definition", content=row["source"], **which)
+            assert scene.get("any.cpp") == text.encode()
