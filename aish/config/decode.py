@@ -671,7 +671,7 @@ def _pack_options(table: Table) -> PackOptions:
         c=COptions(macros=table.part("c").texts("macros")),
         web=WebOptions(
             search=_search_backends(web),
-            allow=web.texts("allow"),
+            allow=_destinations(web),
             hosts=web.texts("hosts"),
         ),
         shell=ShellOptions(
@@ -691,6 +691,7 @@ def _pack_options(table: Table) -> PackOptions:
 
 
 _WEB_TEXTS = ("allow", "hosts")
+_LAST_PORT = 65_535
 
 
 def _refuse_references(table: Table, key: str) -> None:
@@ -707,7 +708,7 @@ def _search_backends(web: Table) -> tuple[SearchBackend, ...]:
         if isinstance(node, MappingNode):
             for kind, value in cast("Mapping[str, JsonValue]", to_data(node)).items():
                 text = str(value)
-                if kind == "searxng" and not text.startswith(("http://", "https://")):
+                if kind == "searxng" and not _is_plain_address(text):
                     message = f"`{text}` is not the address of a SearXNG"
                     web.problems.append(Problem(node.position, path, message, None))
                 found.append(
@@ -718,6 +719,33 @@ def _search_backends(web: Table) -> tuple[SearchBackend, ...]:
         else:
             found.append(SearchBackend("duckduckgo"))
     return tuple(found)
+
+
+def _is_plain_address(url: str) -> bool:
+    """Whether it is a URL of HTTP with a host, and without a user, a password or a query."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        port = 1 if parts.port is None else parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme in {"http", "https"}
+        and bool(parts.hostname)
+        and parts.username is None
+        and not (parts.query or parts.fragment)
+        and port > 0
+    )
+
+
+def _destinations(web: Table) -> tuple[str, ...]:
+    for index, text in enumerate(web.texts("allow")):
+        port = text.rpartition(":")[2]
+        # What is no host and port at all is a problem of the schema.
+        if port.isdecimal() and not 0 < int(port[:9]) <= _LAST_PORT:
+            web.problem("allow", f"entry {index + 1}, `{text}`, has no valid port")
+    return web.texts("allow")
 
 
 def _check_server_kind(table: Table) -> None:

@@ -266,7 +266,12 @@ class GuardedClient:
         if not found:
             raise OSError("no address")
         if wanted not in self._allow and not all(map(is_public, found)):
-            message = f"`{_shown(host)}` has an address that is not public{_otherwise(wanted)}"
+            what = (
+                "is not a public address"
+                if is_address(host)
+                else "has an address that is not public"
+            )
+            message = f"`{_shown(host)}` {what}{_otherwise(wanted)}"
             raise BlockedAddressError(message)
         return found
 

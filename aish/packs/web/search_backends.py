@@ -14,7 +14,7 @@ from aish.core.json import strict_json
 from aish.core.pack_options import SearchBackend
 from aish.core.phrases import shorten
 from aish.core.text import for_line
-from aish.net.guarded_client import SECONDS, Fetched, GuardedClient, GuardedRequestError
+from aish.net.guarded_client import Fetched, GuardedClient, GuardedRequestError
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import ParseWorker
 
@@ -48,9 +48,9 @@ class Search:
     worker: ParseWorker
     backends: Sequence[SearchBackend]
     keys: Mapping[str, str]
-    mask: Callable[[str], str] = str
-    addresses: Mapping[str, str] = ADDRESSES
-    seconds: float = SECONDS
+    mask: Callable[[str], str]
+    addresses: Mapping[str, str]
+    seconds: float
 
     async def results(
         self, query: str, count: int, kind: str

@@ -4,11 +4,10 @@ Requests go to public addresses and to those that the options name. Pages are pa
 that may be killed, and what they say is enclosed in marks.
 """
 
-import ssl
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
@@ -17,24 +16,17 @@ from aish.core.pack_options import SearchBackend, WebOptions
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import shorten
 from aish.core.text import for_line
-from aish.net.guarded_client import (
-    SECONDS,
-    Destination,
-    Fetched,
-    GuardedClient,
-    GuardedRequestError,
-    Resolve,
-    destination_of,
-    destination_of_url,
-    system_addresses,
-)
 from aish.packs.framework.pack import Marks, Older, Pack, PackContext, tool
 from aish.packs.pack_error import PackError
-from aish.packs.parse_worker import ParseWorker
 from aish.packs.tool_results import Answer, enclosed, fits
-from aish.packs.web import html_page
-from aish.packs.web.charset import decoded
-from aish.packs.web.search_backends import ADDRESSES, Search
+
+# httpx is imported when a tool is called: listing tools, and a replay, do without.
+if TYPE_CHECKING:
+    import ssl
+
+    from aish.net.guarded_client import Destination, Fetched, GuardedClient, Resolve
+    from aish.packs.parse_worker import ParseWorker
+    from aish.packs.web.search_backends import Search
 
 _SEARCHES_AND_READS = Marks(
     read_only=True, destructive=False, idempotent=True, open_world=True, parallel=True
@@ -57,42 +49,54 @@ _ACCEPT = (
 class Web:
     """What the tools share while the pack is open."""
 
-    pages: GuardedClient
-    search: Search
-    worker: ParseWorker
-    mask: Callable[[str], str] = str
-    seconds: float = SECONDS
+    pages: "GuardedClient"
+    search: "Search"
+    worker: "ParseWorker"
+    mask: Callable[[str], str]
+    seconds: float
 
 
 @asynccontextmanager
 async def opened(
     options: WebOptions,
-    worker: ParseWorker,
+    worker: "ParseWorker",
     *,
     keys: Mapping[str, str],
     mask: Callable[[str], str] = str,
-    resolve: Resolve = system_addresses,
-    tls: ssl.SSLContext | None = None,
-    addresses: Mapping[str, str] = ADDRESSES,
-    seconds: float = SECONDS,
+    resolve: "Resolve | None" = None,
+    tls: "ssl.SSLContext | None" = None,
+    addresses: Mapping[str, str] | None = None,
+    seconds: float = 15.0,
 ) -> AsyncGenerator[Web]:
     """The pack's state; nothing is connected to before a tool is called.
+
+    `keys` are by the variable that an option names. `resolve`, `tls` and `addresses` replace the
+    look-up, the certificates and the addresses of public search services.
 
     Raises:
         UsageError: an option names no destination.
     """
+    from aish.net.guarded_client import (
+        GuardedClient,
+        destination_of,
+        destination_of_url,
+        system_addresses,
+    )
+    from aish.packs.web.search_backends import ADDRESSES, Search
+
     allow = [_destination("allow", text, destination_of) for text in options.allow]
     named = [
         _destination("search", backend.url, destination_of_url)
         for backend in options.search
         if backend.kind == "searxng"
     ]
-    pages = GuardedClient(allow=allow, hosts=options.hosts, resolve=resolve, tls=tls)
+    look_up = resolve or system_addresses
+    pages = GuardedClient(allow=allow, hosts=options.hosts, resolve=look_up, tls=tls)
     # What is configured is permitted by that; a service that nobody has named is not.
     hosts = () if options.search else options.hosts
-    searches = GuardedClient(allow=[*allow, *named], hosts=hosts, resolve=resolve, tls=tls)
+    searches = GuardedClient(allow=[*allow, *named], hosts=hosts, resolve=look_up, tls=tls)
     backends = options.search or (SearchBackend("duckduckgo"),)
-    search = Search(searches, worker, backends, keys, mask, addresses, seconds)
+    search = Search(searches, worker, backends, keys, mask, addresses or ADDRESSES, seconds)
     try:
         yield Web(pages, search, worker, mask, seconds)
     finally:
@@ -100,7 +104,7 @@ async def opened(
         await searches.aclose()
 
 
-def _destination(option: str, text: str, read: Callable[[str], Destination]) -> Destination:
+def _destination(option: str, text: str, read: "Callable[[str], Destination]") -> "Destination":
     try:
         return read(text)
     except ValueError as error:
@@ -189,6 +193,8 @@ async def web_fetch(
         start: Which character of the page to begin with, to read on where it was cut.
         max_chars: Most characters to return.
     """
+    from aish.net.guarded_client import GuardedRequestError
+
     if start < 0 or max_chars < 1:
         raise PackError("bad_arguments", "`start` is 0 or more, `max_chars` 1 or more")
     accept = f"text/markdown, {_ACCEPT}" if format == "markdown" else _ACCEPT
@@ -260,12 +266,15 @@ def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-async def _page(web: Web, found: Fetched, format: str) -> Mapping[str, str]:  # ruff: ignore[builtin-argument-shadowing] - as of the tool
+async def _page(web: Web, found: "Fetched", format: str) -> Mapping[str, str]:  # ruff: ignore[builtin-argument-shadowing] - as of the tool
     """Title and content of a page, and why it is not what was asked for.
 
     Raises:
         PackError: it is no text, or cannot be parsed.
     """
+    from aish.packs.web.charset import decoded
+    from aish.packs.web.html_page import title_of
+
     content_type = found.headers.get("content-type", "")
     kind = _media_type(content_type)
     if not kind and b"\0" in found.body[:_SNIFFED]:
@@ -277,7 +286,7 @@ async def _page(web: Web, found: Fetched, format: str) -> Mapping[str, str]:  # 
     if not is_html:
         return {"title": "", "content": text, "degraded": ""}
     if format == "html":
-        return {"title": html_page.title_of(text), "content": text, "degraded": ""}
+        return {"title": title_of(text), "content": text, "degraded": ""}
     source = text.encode()
     try:
         if format == "text":

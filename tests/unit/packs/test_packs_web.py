@@ -17,7 +17,6 @@ from web_server import Page, Visit, WebServer, answer, redirect
 from aish.core.errors import UsageError
 from aish.core.pack_options import PackOptions, SearchBackend, WebOptions
 from aish.core.tools import RESULT_LIMIT
-from aish.net.guarded_client import SECONDS
 from aish.packs.framework.pack import Pack
 from aish.packs.framework.server import OpenPacks
 from aish.packs.parse_worker import ParseWorker
@@ -44,7 +43,7 @@ def web(
     *,
     keys: Mapping[str, str] | None = None,
     addresses: Mapping[str, str] = ADDRESSES,
-    seconds: float = SECONDS,
+    seconds: float = 15.0,
     **services: Any,
 ) -> Generator[PackScene]:
     """The pack, with other addresses of search services where these are given."""
