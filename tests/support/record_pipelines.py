@@ -1,8 +1,8 @@
 """Records the cassettes of `pipelines/` again, from real peers: `make record`.
 
-The embedded model stands in for a cloud endpoint (but for `release-notes.yaml`, which has a
-scripted one), the servers are those of the registries. What is recorded is decided by the files'
-`tests:`; a recording that fails leaves the old cassette.
+The embedded model stands in for a cloud endpoint, but for `release-notes.yaml` and
+`ask-page.yaml`, which have a scripted one. The servers are those of the registries. What is
+recorded is decided by the files' `tests:`; a recording that fails leaves the old cassette.
 """
 
 import os
@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import record_release_notes
+import record_scripted
 from mcp_peers import TOP, free_port, listening, npm_server, path_with_uvx
 
 from aish.config.loader import load_pipeline
@@ -86,11 +87,18 @@ def servers() -> Generator[Mapping[str, str]]:
 async def main() -> int:
     """Record everything, and say how that went."""
     files = [Path(name) for name in sys.argv[1:]] or sorted(PIPELINES.glob("*.yaml"))
-    real = [file for file in files if file.name != record_release_notes.NAME]
+    scripted = [file for file in files if file.name in record_scripted.SCRIPTED]
+    notes = [file for file in files if file.name == record_release_notes.NAME]
+    real = [file for file in files if file not in {*scripted, *notes}]
     code = 0
+    for file in scripted:
+        code = await anyio.to_thread.run_sync(record_scripted.record, file.name) or code
+    if scripted and not real and not notes:
+        return code
     with servers() as tools:
-        if len(real) < len(files):
-            code = await anyio.to_thread.run_sync(record_release_notes.record, tools["PATH"])
+        if notes:
+            found = await anyio.to_thread.run_sync(record_release_notes.record, tools["PATH"])
+            code = found or code
         async with endpoint() as model:
             found = await anyio.to_thread.run_sync(record, real, {**tools, **model})
     return code or found

@@ -1,0 +1,77 @@
+"""Records the cassette of `ask-page.yaml`: `make record`.
+
+A scripted endpoint stands in for the model; the tools are real, and so is the page that is read.
+"""
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from mcp_peers import TOP
+from model_endpoint import ModelEndpoint, Reply, text_reply, tool_reply
+
+PAGE_PORT = 8421
+
+
+def answer(request: Mapping[str, Any]) -> Reply:
+    """What a good model would say about the manual."""
+    page = f"http://127.0.0.1:{PAGE_PORT}/manual.html"
+    if request["messages"][-1]["role"] != "tool":
+        return tool_reply([("call_1", "net__web_fetch", json.dumps({"url": page}))])
+    return text_reply(json.dumps({"answer": "After 200 cups.", "sources": [page]}))
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing: the recorder says how it went."""
+
+
+@contextmanager
+def served(folder: Path) -> Generator[None]:
+    """A web server on the address that the pipeline allows."""
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", PAGE_PORT), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+SCRIPTED: Mapping[str, tuple[Callable[[Mapping[str, Any]], Reply], str, str]] = {
+    "ask-page.yaml": (answer, "ASK_URL", "http://127.0.0.1:8080/v1"),
+}
+
+
+def record(name: str) -> int:
+    """Record one of them; the exit code of that."""
+    reply, variable, address = SCRIPTED[name]
+    cassette = TOP / "tests" / "cassettes" / name
+    with ExitStack() as stack:
+        model = stack.enter_context(ModelEndpoint(reply))
+        top = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stack.enter_context(served(TOP / "pipelines" / "data"))
+        shutil.copytree(TOP / "pipelines", top / "pipelines")
+        recorded = top / "recorded.yaml"
+        done = subprocess.run(
+            [sys.executable, "-m", "aish", "record", name, "-o", str(recorded)],
+            cwd=top / "pipelines",
+            env={**os.environ, variable: model.base_url},
+            check=False,
+        )
+        if done.returncode == 0:
+            cassette.write_text(recorded.read_text().replace(model.base_url, address))
+            cassette.chmod(0o644)
+    return done.returncode
