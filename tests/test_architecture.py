@@ -96,6 +96,7 @@ ALONE = {
         cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
+        engine/plan/validation/exfiltration.py
         engine/plan/validation/context_files.py features/recording/context_files.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
         output/markdown/render.py output/progress_panel.py shell/bootstrap.py

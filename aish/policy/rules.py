@@ -628,6 +628,11 @@ def judge(
     return found
 
 
+def may_approve(rule: Rule, tool: Tool) -> bool:
+    """Whether a permitting rule approves some calls of a tool."""
+    return rule.covers(tool.name) and _not_meant(rule, tool) is None
+
+
 def approves_every_command(rule: Rule, tool: Tool) -> bool:
     """Whether a rule approves all that a tool of a pack can run, by its plain name (K47)."""
     return tool.builtin and rule.exact and rule.unconditional and is_command_tool(tool.name)

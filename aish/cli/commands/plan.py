@@ -31,14 +31,15 @@ from aish.cli.options import (
 )
 from aish.cli.pipeline_options import Given, load, run_options
 from aish.cli.printer import print_json, print_text
+from aish.cli.problems import ProblemPrinter
 from aish.cli.tool_preview import looked_at, notices
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import counted, dollars, shorten, shorten_counted
 from aish.core.text import for_line
 from aish.engine.plan.order import lacks_stdin
-from aish.engine.plan.plan import make_plan
-from aish.engine.plan.validation.validate import require_steps
+from aish.engine.plan.plan import Plan, make_plan
+from aish.engine.plan.validation.validate import exfiltration_check, require_steps
 from aish.engine.preview.preview import plan_view
 from aish.engine.preview.tool_listing import MANY_TOOLS, Look, look_at_lock
 from aish.engine.resources.resources import missing_server
@@ -494,15 +495,16 @@ def command(
                 f"warning: step `{step}`: {of} will fail because the key is missing; first "
                 f"{survey.odd}"
             )
+    leaks = _exfiltration(plan, strict=strict)
     if keys is not None:
         report(keys)
         return int(ExitCode.USAGE)
     if found is None:
-        return 0
+        return int(ExitCode.USAGE if leaks and strict else ExitCode.OK)
     for error in found.locked:
         report(error)
         return int(error.exit_code)
-    odd = _unmatched(found, strict=strict) + _crowded(view, strict=strict)
+    odd = _unmatched(found, strict=strict) + _crowded(view, strict=strict) + leaks
     if missing_server(plan, found.servers) is not None:
         return int(ExitCode.UNAVAILABLE)
     return int(ExitCode.USAGE if odd and strict else ExitCode.OK)
@@ -522,6 +524,15 @@ def _unmatched(found: Look, *, strict: bool) -> int:
         level = "error" if strict else "warning"
         say(f"{level}: {rule.path}: the rule `{rule.tool}` matches no known tool")
     return len(found.unmatched)
+
+
+def _exfiltration(plan: Plan, *, strict: bool) -> int:
+    """Rules by which data may leak, here and in sub-pipelines: warnings, errors with `--strict`."""
+    printer = ProblemPrinter(say)
+    found = exfiltration_check(plan.pipeline, plan.policy)
+    for problem in found:
+        printer.say(problem, "error" if strict else "warning")
+    return len(found) + sum(_exfiltration(inner, strict=strict) for inner in plan.inner.values())
 
 
 def _crowded(view: JsonObject, *, strict: bool) -> int:

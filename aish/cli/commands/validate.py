@@ -20,6 +20,7 @@ from aish.engine.plan.credentials import unset_references
 from aish.engine.plan.lock import known_tool, lock_of
 from aish.engine.plan.validation.validate import (
     check_file,
+    exfiltration_check,
     is_wrong,
     lock_check,
     row_check,
@@ -86,6 +87,7 @@ def problems_of(
         found += tuple(_policy_tests(pipeline))
     if not any(not problem.warning for problem in found):
         found += lock_check(pipeline, stale=True)
+        found += _exfiltration(pipeline, set())
     return in_file_order(found, str(path))
 
 
@@ -99,6 +101,18 @@ def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
     known = filter(None, (known_tool(name, pipeline, lock) for name in names))
     for row in check_policy_tests(tests, compile_policy(pipeline.rules), known):
         yield Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
+
+
+def _exfiltration(pipeline: Pipeline, seen: set[Path]) -> tuple[Problem, ...]:
+    """Rules by which data may leak, in the file and its sub-pipelines (K20)."""
+    found = exfiltration_check(pipeline)
+    seen.add(pipeline.file.resolve())
+    for step in pipeline.steps:
+        if isinstance(step, PipelineStep) and step.file.resolve() not in seen:
+            inner, _ = check_file(step.file)
+            if inner is not None:
+                found += _exfiltration(inner, seen)
+    return found
 
 
 def _unset(pipeline: Pipeline, environ: Mapping[str, str], seen: set[Path]) -> Iterator[Problem]:

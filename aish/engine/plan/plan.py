@@ -338,13 +338,16 @@ def stages_calls(plan: Plan) -> bool:
 def own_files(plan: Plan) -> frozenset[Path]:
     """The files that a run is made of, resolved; no tool of a pack writes them (K19).
 
-    Pipeline files, what they extend, prompts and schemas, lock files and cassettes, also where
-    there is none yet; those of sub-pipelines too.
+    Pipeline files, what they extend, prompts and schemas, lock files, cassettes and environment
+    files, also where there is none yet; those of sub-pipelines too.
     """
     pipeline = plan.pipeline
     cassettes = [pipeline.cassette, *(test.cassette for test in pipeline.tests)]
     named = [pipeline.file, lock_path(pipeline), *(one.path for one in cassettes if one)]
     expected = [*pipeline.steps, *pipeline.tests]
     named += [one.file for owner in expected for one in owner.expect if one.file]
+    options = [entry.options for entry in pipeline.servers.values()]
+    given = [one.env_file for each in options for one in (each.shell, each.proc)]
+    named += filter(None, given)
     own = pipeline.sources.union(Path(os.path.realpath(path)) for path in named)
     return own.union(*map(own_files, plan.inner.values()))

@@ -27,12 +27,15 @@ EXTRA_HINT = "pip install 'aish-pipelines[local]'"
 MODEL_HINT = smollm2.INSTALL
 
 
+State = Literal["ok", "--", "bad"]
+
+
 @frozen
 class Finding:
     """A check result: `ok`, `--` (optional and absent), `bad` (needed and missing)."""
 
     subject: str
-    state: Literal["ok", "--", "bad"]
+    state: State
     text: str
     hint: str | None = None
 
@@ -43,7 +46,7 @@ def check_machine() -> Iterator[Finding]:
     yield _embedded_model()
     for program, use in (("uvx", "Python"), ("npx", "JavaScript")):
         found = which(program)
-        state: Literal["ok", "--"] = "ok" if found else "--"
+        state: State = "ok" if found else "--"
         yield Finding(program, state, found or f"not found; {use} MCP servers often need it")
 
 
@@ -126,7 +129,7 @@ async def _servers(pipeline: Pipeline, plan: Plan) -> list[Finding]:
     ]
 
 
-def _server_state(state: str, *, required: bool) -> Literal["ok", "--", "bad"]:
+def _server_state(state: str, *, required: bool) -> State:
     if state == "ready":
         return "ok"
     return "bad" if required else "--"

@@ -117,3 +117,24 @@ def test_no_tool_writes_the_cassette_that_is_recorded(
     told = outcomes(project)
     assert ["is protected" in told[name] for name in names] == [True, True, True, False]
     assert "mine" not in (project.folder / "tapes/rec.yaml").read_text().splitlines()
+
+
+@pytest.mark.requirement("K19")
+def test_no_tool_writes_an_environment_file(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([writing("ci/tools.toml", "ci/b.toml"), text_reply("done")]))
+    project.write("ci/tools.toml", "[env]\n")
+    options = "{shell: {env_file: ci/tools.toml}}"
+    project.pipeline(f"""
+    mcp:
+      servers: {{repo: {{pack: [fs, shell], root: ., options: {options}}}}}
+      auto_approve: [repo__file_write]
+    prompt: Write
+    """)
+
+    project.run()
+
+    told = outcomes(project)
+    assert ["is protected" in told[name] for name in told] == [True, False]
+    assert (project.folder / "ci/tools.toml").read_text() == "[env]\n"

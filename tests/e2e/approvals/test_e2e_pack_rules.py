@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from e2e_project import Project
+from e2e_project import MODEL, Project
 
 RULES = """
 mcp:
@@ -15,7 +15,8 @@ mcp:
     - "box__dir_*"
     - {tool: box__shell_run, command: [pytest, "*"]}
     - {tool: box__file_edit, when: {path: .envrc}}
-    - box__write_file
+    - box__set_file_slice
+    - {tool: box__run_command, command: [make]}
   deny:
     - {tool: "box__*", when: {path: "secrets/**"}}
 prompt: Do it
@@ -30,11 +31,17 @@ def verdict(project: Project, tool: str, arguments: dict[str, Any]) -> tuple[str
     return found["verdict"], found["reason"]
 
 
-@pytest.mark.requirement("K47", "K11", "K19", "P5")
+@pytest.mark.requirement("K47", "K10", "K11", "K19", "P5")
 @pytest.mark.parametrize(
     ("tool", "arguments", "expected", "why"),
     [
         ("box__shell_run", {"command": "pytest -q"}, "auto", "it matches"),
+        ("box__shell_run", {"command": "make"}, "auto", "it matches"),
+        ("box__run_command", {"command": "make"}, "auto", "it matches"),
+        ("box__file_set_lines", {"path": "a.txt"}, "auto", "it matches"),
+        ("box__set_file_slice", {"path": "a.txt"}, "auto", "it matches"),
+        ("box__read_file", {"path": "a.txt"}, "auto", "it matches"),
+        ("box__write_file", {"path": "a.txt"}, "ask", "calls itself destructive"),
         ("box__shell_run", {"command": "pytest -q", "cwd": "sub"}, "ask", "`cwd` is not the def"),
         ("box__shell_run", {"command": "pytest -q", "shell": "pwsh"}, "ask", "exactly this"),
         ("box__file_read", {"path": "a.txt"}, "auto", "it matches"),
@@ -78,3 +85,131 @@ def test_a_plan_says_what_the_plain_name_of_a_shell_approves(project: Project) -
     assert done.stdout.count(note) == 1
     assert [row.get("note") for row in view["rules"]] == [None, note, None]
     assert verdict(project, "box__shell_run", {"command": "a | b", "cwd": "x"})[0] == "auto"
+
+
+# --- Data that may leak ---------------------------------------------------------------------
+
+SERVERS = """
+mcp:
+  servers:
+    repo: {pack: [fs, edit], root: .}
+    box: {pack: shell, root: .}
+    quiet: {pack: shell, root: ., options: {shell: {network: false}}}
+    far: {url: "http://127.0.0.1:1/mcp"}
+    ours: {url: "http://127.0.0.1:2/mcp", trust: true}
+"""
+
+
+def leaks(project: Project, mcp: str, steps: str = "prompt: Go") -> list[str]:
+    """What `validate` warns of, and that `plan` and `--strict` agree."""
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"
+    project.pipeline(f"{SERVERS}{mcp}\n{steps}\n")
+    told = []
+    for command, code in ((["validate", "p.yaml"], 0), (["validate", "p.yaml", "--strict"], 2)):
+        done = project.aish(*command, "--format", "json")
+        (row,) = json.loads(done.stdout)
+        found = [one for one in row["problems"] if one["message"].startswith("exfiltration: ")]
+        assert done.code == (code if found else 0), done.stdout
+        assert {one["level"] for one in found} <= {"error" if code else "warning"}
+        told.append([one["message"] for one in found])
+    assert told[0] == told[1]
+    planned = project.aish("plan", "p.yaml", "--offline")
+    strict = project.aish("plan", "p.yaml", "--offline", "--strict")
+    assert (planned.code, strict.code) == (0, 2 if told[0] else 0)
+    assert all(one in planned.stderr and one in strict.stderr for one in told[0])
+    assert ("exfiltration" in planned.stderr) == bool(told[0])
+    return told[0]
+
+
+def approving(*rules: str, more: str = "") -> str:
+    listed = "".join(f"    - {rule}\n" for rule in rules)
+    return f"  auto_approve:\n{listed}{more}"
+
+
+@pytest.mark.requirement("K20")
+def test_a_model_that_may_read_and_send_without_approval_is_warned_of(project: Project) -> None:
+    (told,) = leaks(project, approving("repo__file_read", '"far__*"'))
+    assert told == (
+        "exfiltration: without approval, the model of step `main` may read files (by rule "
+        "`repo__file_read`), read untrusted text (`far__*`) and send data out (`far__*`)"
+    )
+
+
+@pytest.mark.requirement("K20")
+@pytest.mark.parametrize(
+    "mcp",
+    [
+        approving('"repo__*"', "far__get"),
+        approving("{tool: repo__file_read, when: {path: docs}}", "{tool: far__get, when: {a: b}}"),
+        approving('"*__*"'),
+        approving("box__shell_run"),
+        approving("{tool: box__shell_run, command: [cat, x]}", "far__get"),
+        approving("quiet__shell_run", "far__get"),
+        approving("repo__read_file", "far__get"),
+    ],
+)
+def test_what_leaks(project: Project, mcp: str) -> None:
+    assert len(leaks(project, mcp)) == 1
+
+
+@pytest.mark.requirement("K20")
+@pytest.mark.parametrize(
+    "mcp",
+    [
+        approving('"far__*"'),
+        approving('"repo__*"'),
+        approving('"repo__*"', '"ours__*"'),
+        approving("repo__file_edit", "far__get"),
+        approving("{tool: box__shell_run, command: [pytest]}", "repo__file_read"),
+        approving("quiet__shell_run"),
+        approving('"repo__*"', "far__get", more='  ask: ["far__*"]'),
+        approving('"repo__*"', "far__get", more="  deny: [far__get]"),
+        approving("repo__file_read", "far__get", more='  stage: ["repo__file_*"]'),
+    ],
+)
+def test_what_does_not_leak(project: Project, mcp: str) -> None:
+    assert leaks(project, mcp) == []
+
+
+@pytest.mark.requirement("K20")
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("{id: b, prompt: Go on, tools: []}", 0),
+        ("{id: b, prompt: Go on}", 1),
+        ('{id: b, prompt: Go on, tools: ["far__*"]}', 0),
+        ('{id: b, prompt: Go on, continues: a, tools: ["far__*"]}', 1),
+        ("{id: b, call: far__get}", 0),
+    ],
+)
+def test_tools_are_counted_by_conversation(project: Project, step: str, expected: int) -> None:
+    steps = f'steps: [{{id: a, prompt: Go on, tools: ["repo__*"]}}, {step}]'
+    assert len(leaks(project, approving('"repo__*"', '"far__*"'), steps)) == expected
+
+
+@pytest.mark.requirement("K20")
+def test_a_sub_pipeline_is_looked_at_too(project: Project) -> None:
+    inner = f"aish: 1\n{MODEL}\n{SERVERS}{approving('box__shell_run')}\nprompt: Go\n"
+    project.write("inner.yaml", inner)
+    project.pipeline("steps: [{id: within, pipeline: inner.yaml}]")
+
+    for command in (["validate"], ["plan", "--offline"]):
+        done = project.aish(*command, "p.yaml")
+        assert done.stderr.count("exfiltration: ") == 1
+        assert "warning: " in done.stderr
+        assert "inner.yaml:" in done.stderr
+
+
+# --- A root ---------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("K4", "exit-2")
+@pytest.mark.parametrize("command", [["validate"], ["plan", "--offline"], ["run"], ["tools"]])
+def test_a_pack_that_needs_a_root_and_has_none_is_an_error(
+    project: Project, command: list[str]
+) -> None:
+    project.pipeline("mcp: {servers: {repo: {pack: [fs, git]}}}\nprompt: Go\n")
+    done = project.aish(*command, "p.yaml")
+    assert done.code == 2
+    assert "mcp.servers.repo: `fs`, `git` need a `root`, the folder for its tools" in done.stderr
+    assert "hint: `root: .` is the folder of this file" in done.stderr

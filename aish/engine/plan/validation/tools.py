@@ -27,7 +27,7 @@ from aish.engine.plan.order import is_free, judges_of
 from aish.engine.plan.validation.issue import Issue, step_path, within
 from aish.engine.plan.validation.names import RESERVED, alias_issues
 from aish.models.pricing import has_list, is_priced
-from aish.packs.catalogue import PACKS
+from aish.packs.catalogue import PACKS, pack_needs_root
 from aish.policy.lock import Lock, address_differences, stale_differences
 from aish.policy.rules import LOCAL_COMMAND, is_command_tool, is_exact, matches_tool, split_glob
 from aish.system.globs import matches_word
@@ -47,6 +47,7 @@ def tool_issues(pipeline: Pipeline) -> Iterator[Issue]:
     yield from alias_issues(pipeline.servers, "mcp.servers")
     for alias, entry in pipeline.servers.items():
         yield from _server(alias, entry)
+        yield from _missing_root(alias, entry)
     for rule in pipeline.rules.all:
         yield from _rule(rule, pipeline)
     for test in pipeline.policy_tests:
@@ -90,6 +91,16 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
     if not entry.verify_tls:
         message = "the certificate of this server is not checked"
         yield Issue(f"{path}.verify_tls", message, warning=True)
+
+
+def _missing_root(alias: str, entry: ServerEntry) -> Iterator[Issue]:
+    """Packs that would have no tools: each of them needs a folder (K4)."""
+    needy = [name for name in entry.pack if name in PACKS and pack_needs_root(name)]
+    if needy and entry.root is None:
+        which = f"the pack `{needy[0]}` needs" if len(needy) == 1 else f"{backticked(needy)} need"
+        hint = "`root: .` is the folder of this file"
+        said, path = f"{which} a `root`, the folder for its tools", f"mcp.servers.{alias}"
+        yield Issue(path, said, hint, by=(f"{path}**",))
 
 
 def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:

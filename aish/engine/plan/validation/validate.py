@@ -17,6 +17,7 @@ from aish.engine.plan.validation.older_names import own_pipeline
 from aish.engine.plan.validation.schemas import schema_issues
 from aish.engine.plan.validation.templates import template_issues
 from aish.engine.plan.validation.tools import tool_issues, wildcard_issues
+from aish.policy.rules import Policy, compile_policy
 
 
 def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
@@ -175,6 +176,16 @@ def is_wrong(pipeline: Pipeline, parts: Iterable[str], problems: Iterable[Proble
 def wildcard_check(pipeline: Pipeline) -> tuple[Problem, ...]:
     """Globs of rules that do not approve what they appear to (P5)."""
     return _placed(pipeline, wildcard_issues(pipeline))
+
+
+def exfiltration_check(pipeline: Pipeline, policy: Policy | None = None) -> tuple[Problem, ...]:
+    """Warnings where a model may read files and untrusted text, and send data out (K20)."""
+    if not pipeline.servers:
+        return ()
+    from aish.engine.plan.validation.exfiltration import exfiltration_issues
+
+    rules = compile_policy(pipeline.rules) if policy is None else policy
+    return _placed(pipeline, exfiltration_issues(pipeline, rules))
 
 
 def row_check(pipeline: Pipeline) -> list[Problem]:
