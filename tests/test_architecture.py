@@ -40,6 +40,7 @@ ALLOWED = {
     "packs/": {"anyio"},
     "packs/git_child.py": {"pygit2"},
     "packs/web/html_page.py": {"html_to_markdown"},
+    "packs/py/definitions.py": {"tree_sitter", "tree_sitter_python"},
     "packs/c/c_parser.py": {"tree_sitter", "tree_sitter_c", "tree_sitter_cpp"},
     "cassettes/": {"anyio"},
     "cassettes/http.py": {"anyio", "httpx"},
@@ -73,6 +74,7 @@ MAY_WAIT = {
 # File names that stand twice on a floor, and why that is right: the folder says which is which.
 SAME_NAME = {
     "decode": "`config/` makes a `Pipeline` of a file, `wire/chat/` deltas of a stream",
+    "pack": "`packs/framework/` declares packs, `packs/py/` is one",
     "render": "`templates/` renders templates, `output/markdown/` Markdown",
     "session": "a session of `features/recording/`, and one of `features/testing/`",
     "transport": "`models/` sends requests to endpoints, `mcp/transports/` messages to servers",
@@ -89,7 +91,7 @@ ALONE = {
         shell/commands/past.py shell/commands/pipelines.py shell/commands/turns.py
     """,
     "a program that is started as a process of its own": """
-        packs/workspace/regex_child.py packs/workspace/python_syntax_child.py
+        packs/py/code_edits.py packs/workspace/regex_child.py packs/workspace/python_syntax_child.py
         packs/parse_worker_child.py
     """,
     "loaded only by the runs that need it: a start pays for what it uses": """

@@ -39,6 +39,7 @@ PACKS: Mapping[str, PackEntry] = {
         needs=("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"),
         extra="c",
     ),
+    "py": PackEntry("aish.packs.py.pack", extra="py"),
 }
 
 _MANIFEST = Path(__file__).with_name("manifest.json")

@@ -7,7 +7,7 @@ Python file would no longer parse is refused.
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -205,33 +205,98 @@ async def finish(place: Workspace, path: str, draft: Draft) -> Answer:
         PackError: it is too large, breaks code, or cannot be written.
     """
     data = draft.data
-    if len(data) > LARGEST:
-        message = f"`{path}` would have {len(data):,} bytes; {LARGEST:,} are the most"
-        raise PackError("too_large", message, path=path, limit=LARGEST)
-    if draft.old is not None:
+    if draft.old is not None and len(data) <= LARGEST:
         await check_parses(place, path, draft.old.content, data)
+    change = Change(path, draft.old, data, draft.before, draft.after, draft.spelling.name)
+    return await replace_file(place, change)
+
+
+@frozen
+class Change:
+    """The new bytes of a file and both of its texts; `old` is `None` for a new file."""
+
+    path: str
+    old: Original | None
+    data: bytes
+    before: str
+    after: str
+    encoding: str
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the new file."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def diff(self) -> Diff:
+        """The difference between the texts."""
+        return diff_of(self.before, self.after, self.path)
+
+
+async def replace_file(place: Workspace, change: Change) -> Answer:
+    """Write a change, whose code was checked, and report it; within one `writing`.
+
+    Raises:
+        PackError: it is too large, or cannot be written.
+    """
 
     def work() -> Diff:
-        if draft.old is None or draft.old.content != data:
-            with place.folder.place_of(path) as (folder, name):
-                put(folder, name, path, data, draft.old)
-        return diff_of(draft.before, draft.after, path)
+        _put(place, change)
+        return change.diff
 
-    return _answer(path, draft, data, await in_thread(work))
+    return _answer(change, await in_thread(work))
 
 
-def _answer(path: str, draft: Draft, data: bytes, diff: Diff) -> Answer:
-    digest = hashlib.sha256(data).hexdigest()
-    what = "created" if draft.old is None else "changed" if diff.text else "unchanged"
-    text = f"{what} `{for_line(path)}` ({len(data):,} bytes, sha256 {digest})\n{diff.text}"
+def replace_files(place: Workspace, changes: Sequence[Change]) -> None:
+    """Write changes of existing files, all or none of them; within one `writing`.
+
+    Raises:
+        PackError: one cannot be written, and those before it are as they were.
+    """
+    done: list[Change] = []
+    try:
+        for change in changes:
+            _put(place, change)
+            done.append(change)
+    except PackError as error:
+        for change in reversed(done):
+            _take_back(place, change, error)
+        raise
+
+
+def _take_back(place: Workspace, change: Change, error: PackError) -> None:
+    """Write the old content of a file again, if nobody has changed the new one."""
+    try:
+        written = read(place, change.path, change.sha256)
+        assert change.old is not None
+        old = change.old.content
+        _put(place, Change(change.path, written, old, change.after, change.before, ""))
+    except PackError as second:
+        message = f"{error.message}; and `{change.path}` is changed already: {second.message}"
+        raise PackError(error.code, message, **error.details) from None
+
+
+def _put(place: Workspace, change: Change) -> None:
+    if len(change.data) > LARGEST:
+        message = f"`{change.path}` would have {len(change.data):,} bytes; {LARGEST:,} are the most"
+        raise PackError("too_large", message, path=change.path, limit=LARGEST)
+    if change.old is None or change.old.content != change.data:
+        with place.folder.place_of(change.path) as (folder, name):
+            put(folder, name, change.path, change.data, change.old)
+
+
+def _answer(change: Change, diff: Diff) -> Answer:
+    what = "created" if change.old is None else "changed" if diff.text else "unchanged"
+    size, digest = len(change.data), change.sha256
+    text = f"{what} `{for_line(change.path)}` ({size:,} bytes, sha256 {digest})\n{diff.text}"
     if diff.truncated:
         text += "[truncated: true; the change is longer than shown, file_read shows the file]"
     described: dict[str, JsonValue] = {
-        "path": path,
-        "created": draft.old is None,
-        "bytes": len(data),
+        "path": change.path,
+        "created": change.old is None,
+        "bytes": size,
         "sha256": digest,
-        "encoding": draft.spelling.name,
+        "encoding": change.encoding,
         "diff": diff.text,
         "truncated": diff.truncated,
     }

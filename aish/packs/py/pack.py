@@ -1,0 +1,705 @@
+"""The pack `py`: reads and changes Python code by symbol (K28-K38).
+
+The code is parsed in the worker process: `readers` and `code_edits` run there.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from itertools import starmap
+from typing import Any, Literal
+
+import anyio.to_thread
+
+from aish.core.text import for_line
+from aish.packs.framework.pack import (
+    CHANGES,
+    FILE_CHANGE,
+    PARSE_CODES,
+    PATH_CODES,
+    READS,
+    WRITE_CODES,
+    Pack,
+    tool,
+)
+from aish.packs.pack_error import PackError
+from aish.packs.parse_worker import LARGEST_SOURCE
+from aish.packs.tool_results import Answer, room
+from aish.packs.workspace.atomic_write import Original
+from aish.packs.workspace.confined_path import not_found, segments_of
+from aish.packs.workspace.file_change import (
+    Change,
+    in_thread,
+    read,
+    replace_file,
+    replace_files,
+)
+from aish.packs.workspace.file_text import decoded
+from aish.packs.workspace.workspace import Workspace
+from aish.packs.workspace.write_lock import writing
+
+Anchor = Literal["bottom", "top", "before", "after", "start_of", "end_of"]
+
+_READ_CODES = (*PATH_CODES, *PARSE_CODES)
+_EDIT_CODES = tuple(dict.fromkeys((*WRITE_CODES, *PARSE_CODES)))
+_MISSING = (
+    "tree-sitter is not installed, so broken and newer code is not read: "
+    "pip install 'aish-pipelines[py]'"
+)
+_NOTES = 600
+"""Characters that are left for notes below a text."""
+
+
+@tool(
+    READS,
+    codes=_READ_CODES,
+    result={
+        "path": "string",
+        "skeleton": "string",
+        "broken": "array",
+        "truncated": "boolean",
+    },
+)
+async def py_get_skeleton(place: Workspace, path: str) -> Answer:
+    """Returns a Python file with the bodies of its functions left out.
+
+    Signatures, docstrings, decorators, imports, and the code of the module and its classes stay.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+    """
+    data = await _read(place, path, "skeleton")
+    text = str(data["skeleton"])
+    notes: list[str] = []
+    if len(text) > room() - _NOTES:
+        text = text[: max(room() - _NOTES, 0)]
+        text = text[: text.rfind("\n") + 1] or text
+        data |= {"skeleton": text, "truncated": True}
+        notes.append(
+            "truncated: true; py_get_code_outline lists the rest, py_get_signature and "
+            "py_get_docstring show parts of it"
+        )
+    return _answer(text, data, notes)
+
+
+@tool(
+    READS,
+    codes=_READ_CODES,
+    result={
+        "path": "string",
+        "items": "array",
+        "broken": "array",
+        "truncated": "boolean",
+    },
+    rows={
+        "items": {
+            "kind": "string",
+            "name": "string",
+            "start_line": "integer",
+            "end_line": "integer",
+            "depth": "integer",
+        }
+    },
+)
+async def py_get_code_outline(place: Workspace, path: str) -> Answer:
+    """Lists the classes, functions and methods of a Python file with their first and last lines.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+    """
+    data = await _read(place, path, "outline")
+    items = data["items"]
+    rows = [
+        f"{'  ' * item['depth']}{item['kind']} {item['name']}  "
+        f"{item['start_line']}-{item['end_line']}"
+        for item in items
+    ]
+    count = _count_that_fits(rows)
+    notes: list[str] = []
+    if count < len(rows):
+        data |= {"items": items[:count], "truncated": True}
+        where = items[count]["start_line"]
+        rest = len(rows) - count
+        notes.append(f"truncated: true; {rest} more from line {where} on, file_read shows them")
+    return _answer("\n".join(rows[:count]) or "no classes or functions", data, notes)
+
+
+@tool(
+    READS,
+    codes=_READ_CODES,
+    result={"path": "string", "definitions": "array"},
+    rows={"definitions": {"source": "string", "start_line": "integer", "end_line": "integer"}},
+)
+async def py_get_definition(
+    place: Workspace, path: str, name: str, line: int | None = None
+) -> Answer:
+    """Returns the source of a class, function or method, with its decorators.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
+        line: A line of the definition, where several have this name.
+    """
+    data = await _read(place, path, "definition", name=name, line=line)
+    return _sources(data, "definitions", "source")
+
+
+@tool(
+    READS,
+    codes=_READ_CODES,
+    result={"path": "string", "signatures": "array"},
+    rows={"signatures": {"signature": "string", "start_line": "integer"}},
+)
+async def py_get_signature(
+    place: Workspace, path: str, name: str, line: int | None = None
+) -> Answer:
+    """Returns the signature of a class, function or method, up to its colon.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
+        line: A line of the definition, where several have this name.
+    """
+    data = await _read(place, path, "signature", name=name, line=line)
+    return _sources(data, "signatures", "signature")
+
+
+@tool(
+    READS,
+    codes=_READ_CODES,
+    result={
+        "path": "string",
+        "docstring": "string",
+        "start_line": "integer",
+        "end_line": "integer",
+    },
+)
+async def py_get_docstring(
+    place: Workspace, path: str, name: str = "", line: int | None = None
+) -> Answer:
+    """Returns the docstring of a Python module, class, function or method.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        name: The dotted name of a class, function or method; empty for the module.
+        line: A line of the definition, where several have this name.
+    """
+    data = await _read(place, path, "docstring", name=name, line=line)
+    text = data["docstring"]
+    return _answer("there is no docstring" if text is None else text, data)
+
+
+@tool(
+    READS,
+    codes=_READ_CODES,
+    result={
+        "path": "string",
+        "name": "string",
+        "bases": "array",
+        "docstring": "string",
+        "methods": "array",
+        "attributes": "array",
+    },
+    rows={
+        "methods": {"name": "string", "signature": "string", "start_line": "integer"},
+        "attributes": {"name": "string", "source": "string", "start_line": "integer"},
+    },
+)
+async def py_get_class_summary(
+    place: Workspace, path: str, name: str, line: int | None = None
+) -> Answer:
+    """Describes a class: its bases, docstring, attributes and the signatures of its methods.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        name: The dotted name of the class.
+        line: A line of the class, where several have this name.
+    """
+    data = await _read(place, path, "class_summary", name=name, line=line)
+    bases = f"({', '.join(data['bases'])})" if data["bases"] else ""
+    rows = [f"class {data['name']}{bases}"]
+    if data["docstring"]:
+        rows += [f"    {text}".rstrip() for text in data["docstring"].split("\n")]
+    for kind, key in (("attributes", "source"), ("methods", "signature")):
+        if data[kind]:
+            rows += ["", f"{kind}:"]
+            rows += [f"    {each['start_line']}: {each[key]}" for each in data[kind]]
+    return _answer("\n".join(rows), data)
+
+
+@tool(
+    READS,
+    codes=_READ_CODES,
+    result={"path": "string", "declarations": "array"},
+    rows={"declarations": {"source": "string", "start_line": "integer", "end_line": "integer"}},
+)
+async def py_get_var_declaration(
+    place: Workspace, path: str, name: str, line: int | None = None
+) -> Answer:
+    """Returns the assignments of a variable of a Python module or class.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        name: The variable, such as `LIMIT`, or `Class.attribute`.
+        line: A line of the assignment, where there are several.
+    """
+    data = await _read(place, path, "declaration", name=name, line=line)
+    return _sources(data, "declarations", "source")
+
+
+@tool(
+    READS,
+    codes=_READ_CODES,
+    result={"path": "string", "modules": "array", "items": "array"},
+    rows={
+        "items": {
+            "module": "string",
+            "name": "string",
+            "alias": "string",
+            "line": "integer",
+            "level": "integer",
+            "kind": "string",
+        }
+    },
+)
+async def py_get_imports(place: Workspace, path: str) -> Answer:
+    """Lists what a Python file imports, within functions and conditions too.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+    """
+    data = await _read(place, path, "imports")
+    rows = []
+    for item in data["items"]:
+        alias = f" as {item['alias']}" if item["alias"] else ""
+        module = "." * item["level"] + item["module"]
+        what = f"from {module} import {item['name']}" if item["name"] else f"import {module}"
+        rows.append(f"{item['line']}: {what}{alias}")
+    return _answer("\n".join(rows) or "no imports", data)
+
+
+@tool(
+    READS,
+    codes=(*PATH_CODES, "unsupported", "too_large", "too_slow"),
+    result={
+        "path": "string",
+        "ok": "boolean",
+        "errors": "array",
+        "grammar": "string",
+    },
+    rows={"errors": {"line": "integer", "column": "integer", "message": "string"}},
+)
+async def py_check_syntax(place: Workspace, path: str) -> Answer:
+    """Checks whether a Python file has syntax errors, without running it.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+    """
+    data = await _read(place, path, "syntax")
+    newer = data.pop("newer")
+    rows = [f"{each['line']}:{each['column']}: {each['message']}" for each in data["errors"]]
+    rows.append(f"{'no' if data['ok'] else 'has'} syntax errors ({data['grammar']})")
+    if newer:
+        rows.append("tree-sitter reads it: it may be for another version of Python")
+    return _answer("\n".join(rows), data)
+
+
+@tool(
+    CHANGES,
+    codes=(*_EDIT_CODES, "bad_content"),
+    result=FILE_CHANGE,
+    older_parameters={"new_content": "content"},
+)
+async def py_update_definition(
+    place: Workspace,
+    path: str,
+    name: str,
+    content: str,
+    line: int | None = None,
+    expect_sha256: str | None = None,
+) -> Answer:
+    """Replaces a class, function or method by a new definition of the same name.
+
+    Content without decorators keeps the old ones. It is indented like the place it gets.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
+        content: The whole new definition.
+        line: A line of the definition, where several have this name.
+        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
+    """
+    options: dict[str, Any] = {"name": name, "line": line, "content": content}
+    return await _edit(place, path, expect_sha256, "update_definition", options)
+
+
+@tool(
+    CHANGES,
+    codes=(*_EDIT_CODES, "bad_content"),
+    result=FILE_CHANGE,
+    older_parameters={"new_signature": "signature"},
+)
+async def py_set_signature(
+    place: Workspace,
+    path: str,
+    name: str,
+    signature: str,
+    line: int | None = None,
+    expect_sha256: str | None = None,
+) -> Answer:
+    """Replaces the signature of a function, method or class; body and decorators stay.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
+        signature: The new signature with the same name, such as `def function(a, b=1) -> int`.
+        line: A line of the definition, where several have this name.
+        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
+    """
+    options: dict[str, Any] = {"name": name, "line": line, "content": signature}
+    return await _edit(place, path, expect_sha256, "set_signature", options)
+
+
+@tool(
+    CHANGES,
+    codes=(*_EDIT_CODES, "bad_content"),
+    result=FILE_CHANGE,
+    older_parameters={"new_declaration": "declaration"},
+)
+async def py_set_var_declaration(
+    place: Workspace,
+    path: str,
+    name: str,
+    declaration: str,
+    line: int | None = None,
+    expect_sha256: str | None = None,
+) -> Answer:
+    """Replaces the assignment of a variable of a Python module or class.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        name: The variable, such as `LIMIT`, or `Class.attribute`.
+        declaration: The new assignment, such as `LIMIT: int = 20`.
+        line: A line of the assignment, where there are several.
+        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
+    """
+    options: dict[str, Any] = {"name": name, "line": line, "content": declaration}
+    return await _edit(place, path, expect_sha256, "set_declaration", options)
+
+
+@tool(
+    CHANGES,
+    codes=(*_EDIT_CODES, "bad_content", "exists"),
+    result=FILE_CHANGE,
+    older_parameters={"new_content": "content"},
+)
+async def py_add_def(
+    place: Workspace,
+    path: str,
+    name: str,
+    content: str,
+    anchor_type: Anchor = "bottom",
+    anchor_symbol: str | None = None,
+    expect_sha256: str | None = None,
+) -> Answer:
+    """Adds a class, function or method to a Python file.
+
+    `top` is after the imports, `bottom` at the end of the file, but before a last
+    `if __name__ == "__main__":`. A name such as `Class.method` goes to the top or bottom of the
+    class.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        name: The name of what is added, which must be new.
+        content: The whole definition. It is indented like the place it gets.
+        anchor_type: Where it is put, if not at the top or bottom in relation to `anchor_symbol`.
+        anchor_symbol: The dotted name that it is put before, after, at the start or the end of.
+        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
+    """
+    options: dict[str, Any] = {
+        "name": name,
+        "content": content,
+        "anchor_type": anchor_type,
+        "anchor_symbol": anchor_symbol,
+    }
+    return await _edit(place, path, expect_sha256, "add_definition", options)
+
+
+@tool(CHANGES, codes=_EDIT_CODES, result=FILE_CHANGE)
+async def py_remove_def(
+    place: Workspace,
+    path: str,
+    name: str,
+    line: int | None = None,
+    expect_sha256: str | None = None,
+) -> Answer:
+    """Removes a class, function or method and the comments directly above it.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
+        line: A line of the definition, where several have this name.
+        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
+    """
+    options: dict[str, Any] = {"name": name, "line": line}
+    return await _edit(place, path, expect_sha256, "remove_definition", options)
+
+
+@tool(
+    CHANGES,
+    codes=(*_EDIT_CODES, "exists"),
+    result={
+        "path": "string",
+        "new_path": "string",
+        "diffs": "object",
+        "sha256": "object",
+        "unbound": "array",
+    },
+    older_parameters={"src_path": "path", "dest_path": "new_path", "dest_name": "new_name"},
+)
+async def py_move_def(  # ruff: ignore[too-many-arguments] - the catalogue's
+    place: Workspace,
+    path: str,
+    new_path: str,
+    name: str,
+    new_name: str | None = None,
+    anchor_type: Anchor = "bottom",
+    anchor_symbol: str | None = None,
+    line: int | None = None,
+    expect_sha256: str | None = None,
+) -> Answer:
+    """Moves a class, function or method to another place or another Python file.
+
+    Nothing else is changed: neither imports nor uses of it. `unbound` in the result has the names
+    that it uses and that the other file does not have.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file that has it, relative to the root folder.
+        new_path: The Python file that gets it, which has to be there; the same for another place.
+        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
+        new_name: The name that it gets, without dots.
+        anchor_type: Where it is put, if not at the top or bottom in relation to `anchor_symbol`.
+        anchor_symbol: The dotted name that it is put before, after, at the start or the end of.
+        line: A line of the definition, where several have this name.
+        expect_sha256: The SHA-256 that the first file has to have now; with another one nothing is
+            done.
+    """
+    paths = [path] if segments_of(path) == segments_of(new_path) else [path, new_path]
+    async with writing(place, *paths):
+        originals = [
+            await in_thread(lambda: read(place, path, expect_sha256)),
+            *([await in_thread(lambda: read(place, new_path, None))] if len(paths) > 1 else []),
+        ]
+        found = []
+        for each, original in zip(paths, originals, strict=True):
+            if original is None:
+                raise not_found(each)
+            found.append(original)
+        result = await place.worker.run(
+            "aish.packs.py.code_edits:move_definition",
+            *(original.content for original in found),
+            path=path,
+            new_path=new_path,
+            tree_sitter=_has_tree_sitter(),
+            name=name,
+            line=line,
+            new_name=new_name,
+            anchor_type=anchor_type,
+            anchor_symbol=anchor_symbol,
+        )
+        changes = list(starmap(_change, zip(paths, found, result["changes"], strict=True)))
+        # The other file first: if it all ends in between, the definition is there twice.
+        await in_thread(lambda: replace_files(place, changes[::-1]))
+        diffs = await in_thread(lambda: {one.path: one.diff for one in changes})
+    text = f"moved `{for_line(name)}` from `{for_line(path)}` to `{for_line(new_path)}`\n"
+    text += "".join(diff.text for diff in diffs.values())
+    if any(diff.truncated for diff in diffs.values()):
+        text += "[truncated: true; the change is longer than shown, file_read shows the files]\n"
+    if result["unbound"]:
+        text += f"`{for_line(new_path)}` does not bind: {', '.join(result['unbound'])}"
+    return Answer(
+        text,
+        {
+            "path": path,
+            "new_path": new_path,
+            "diffs": {one: diff.text for one, diff in diffs.items()},
+            "sha256": {one.path: one.sha256 for one in changes},
+            "unbound": result["unbound"],
+            **_degraded(),
+        },
+    )
+
+
+@tool(CHANGES, codes=(*WRITE_CODES, "out_of_range"), result=FILE_CHANGE)
+async def py_region_wrap(
+    place: Workspace,
+    path: str,
+    start_line: int,
+    end_line: int,
+    region_name: str,
+    expect_sha256: str | None = None,
+) -> Answer:
+    """Puts the comments `# region NAME` and `# endregion NAME` around lines of a Python file.
+
+    Args:
+        place: The root, which no caller names.
+        path: The Python file, relative to the root folder.
+        start_line: The first line of the region; 1 is the first line of the file.
+        end_line: The last line of the region.
+        region_name: The name of the region.
+        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
+    """
+    options: dict[str, Any] = {
+        "start_line": start_line,
+        "end_line": end_line,
+        "region_name": region_name,
+    }
+    return await _edit(place, path, expect_sha256, "wrap_region", options)
+
+
+def _has_tree_sitter() -> bool:
+    """Whether the worker can use it; it is not imported here."""
+    try:
+        return bool(find_spec("tree_sitter") and find_spec("tree_sitter_python"))
+    except ValueError:
+        return False
+
+
+async def _read(place: Workspace, path: str, function: str, **options: Any) -> dict[str, Any]:
+    """What a function of `readers` tells of a file."""
+
+    def source() -> bytes:
+        with place.folder.file(path) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if size > LARGEST_SOURCE:
+                message = f"`{path}` has {size:,} bytes; {LARGEST_SOURCE:,} are the most"
+                raise PackError("too_large", message, path=path, limit=LARGEST_SOURCE)
+            with os.fdopen(os.dup(descriptor), "rb") as stream:
+                # It may grow meanwhile: the worker counts again.
+                return stream.read(LARGEST_SOURCE + 1)
+
+    content = await anyio.to_thread.run_sync(source, abandon_on_cancel=True)
+    data = await place.worker.run(
+        f"aish.packs.py.readers:{function}",
+        content,
+        path=path,
+        tree_sitter=_has_tree_sitter(),
+        **options,
+    )
+    data.pop("parser", None)
+    return {"path": path, **data, **_degraded()}
+
+
+def _degraded() -> dict[str, str]:
+    return {} if _has_tree_sitter() else {"degraded": _MISSING}
+
+
+async def _edit(
+    place: Workspace,
+    path: str,
+    expected: str | None,
+    function: str,
+    options: Mapping[str, Any],
+) -> Answer:
+    """Change a file by a function of `code_edits`; no other change comes in between."""
+    async with writing(place, path):
+        original = await in_thread(lambda: read(place, path, expected))
+        if original is None:
+            raise not_found(path)
+        part = await place.worker.run(
+            f"aish.packs.py.code_edits:{function}",
+            original.content,
+            path=path,
+            tree_sitter=_has_tree_sitter(),
+            **options,
+        )
+        answer = await replace_file(place, _change(path, original, part))
+    return Answer(answer.text, {**answer.data, **_degraded()})
+
+
+def _change(path: str, original: Original, part: dict[str, Any]) -> Change:
+    """The new content of a file, which the worker tells by the part that is another."""
+    old = original.content
+    new = old[: part["before"]] + part["new"].encode("latin-1") + old[len(old) - part["after"] :]
+    if part["texts"]:
+        before, after = (text.replace("\r\n", "\n") for text in part["texts"])
+        return Change(path, original, new, before, after, part["encoding"])
+    before, _ = decoded(old, path)
+    after, spelling = decoded(new, path)
+    return Change(path, original, new, before, after, spelling.name)
+
+
+def _answer(text: str, data: dict[str, Any], notes: Sequence[str] = ()) -> Answer:
+    """The result of a reader, with notes below the text."""
+    lines = [text, *(f"[{note}]" for note in notes)]
+    if broken := data.get("broken"):
+        lines.append(f"[does not parse at line {', '.join(map(str, broken[:20]))}]")
+    if degraded := data.get("degraded"):
+        lines.append(f"[degraded: {degraded}]")
+    return Answer("\n".join(lines), data)
+
+
+def _sources(data: dict[str, Any], rows: str, key: str) -> Answer:
+    """Pieces of code: one as it is, several with their lines above them."""
+    several = data[rows]
+    if len(several) == 1:
+        text = several[0][key]
+    else:
+        text = "\n".join(f"# line {each['start_line']}\n{each[key]}" for each in several)
+    notes = []
+    if len(text) > room() - _NOTES:
+        text = text[: max(room() - _NOTES, 0)]
+        left = room()
+        for each in several:
+            each[key] = each[key][:left]
+            left -= len(each[key])
+        data["truncated"] = True
+        first = several[0]["start_line"]
+        notes.append(f"truncated: true; file_read shows all of it, with start_line={first}")
+    return _answer(text, data, notes)
+
+
+def _count_that_fits(rows: list[str]) -> int:
+    left = room() - _NOTES
+    for count, row in enumerate(rows):
+        left -= len(row) + 1
+        if left < 0:
+            return count
+    return len(rows)
+
+
+PACK = Pack(
+    tools=(
+        py_get_skeleton,
+        py_get_code_outline,
+        py_get_definition,
+        py_get_signature,
+        py_get_docstring,
+        py_get_class_summary,
+        py_get_var_declaration,
+        py_get_imports,
+        py_check_syntax,
+        py_update_definition,
+        py_set_signature,
+        py_set_var_declaration,
+        py_add_def,
+        py_remove_def,
+        py_move_def,
+        py_region_wrap,
+    )
+)
