@@ -12,7 +12,10 @@ Sandbox = Literal["auto", "bubblewrap", "landlock", "off", "required"]
 
 @frozen
 class COptions:
-    """`macros` are words that a parser may ignore, beside the usual ones (K41)."""
+    """`macros` are words that a parser may ignore, beside the usual ones (K41).
+
+    One that ends in `()` is ignored with its arguments, one that ends in `:` with the colon.
+    """
 
     macros: tuple[str, ...] = ()
 
