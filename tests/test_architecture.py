@@ -99,20 +99,21 @@ ALONE = {
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
         engine/plan/validation/exfiltration.py
-        engine/plan/validation/context_files.py features/recording/context_files.py
+        features/recording/context_files.py
+        engine/steps/context_files/code_parts.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
         output/markdown/render.py output/progress_panel.py shell/bootstrap.py
         system/secrets/encodings.py templates/sandbox.py
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
-        engine/steps/context_files/slices.py engine/steps/context_files/update_text.py
+        engine/steps/context_files/update_text.py
         engine/steps/context_files/watch.py agent/sampling.py agent/tool_round.py
         config/decode.py features/cluster/worker_session.py
         mcp/client/negotiate.py mcp/client/session.py reports/otel/spans.py
         shell/export/rehearsal.py shell/loop.py shell/status_line.py
     """,
     "runs in the child that parses untrusted input, and imports what that needs": """
-        packs/c/c_parser.py packs/c/c_symbols.py
+        packs/c/c_parser.py
     """,
     "all that is known of one foreign format or system": """
         items/csv_rows.py shell/input/completion.py shell/input/history.py shell/input/streams.py

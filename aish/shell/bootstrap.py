@@ -179,6 +179,9 @@ def _begin(session: Session) -> None:
     if session.model is None and session.open.plan.pipeline.models:
         text = "no model is chosen: `:model` lists them"
         session.emit(Notice(NOWHERE, "info", "no_model", text))
+    if session.open.plan.pipeline.context.files:
+        text = "a session does not use `context.files`: `:attach PATH` adds a file to a question"
+        session.emit(Notice(NOWHERE, "info", "context_files", text))
 
 
 def _runtime(runtime: AgentRuntime, plan: Plan) -> AgentRuntime:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aish.agent.result_limit import no_spans
 from aish.agent.runtime import AgentRuntime
-from aish.config.model import LoopLimits
+from aish.config.model import LoopLimits, PromptStep
 from aish.core.errors import AishError, UnavailableError
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
@@ -34,6 +34,7 @@ from aish.system.schema.client import SchemaWorker
 if TYPE_CHECKING:
     from aish.engine.resources.lock_watch import LockWatch
     from aish.mcp.client.registry import Registry
+    from aish.packs.parse_worker import ParseWorker
 
 _UNFIT = SchemaProblem((), "does not fit where it holds a secret", "type")
 
@@ -56,10 +57,14 @@ class Toolbox:
 
 @frozen
 class RunFiles:
-    """What all conversations of a run share about files: the tag of their blocks, its cassette."""
+    """What all conversations of a run share about files: the tag of their blocks, its cassette.
+
+    `worker` parses the files of which definitions are shown, if there are any.
+    """
 
     tag: str
     recorder: Recorder | None = None
+    worker: "ParseWorker | None" = None
 
 
 @frozen
@@ -139,8 +144,21 @@ async def open_resources(
             opened = open_resources(sub, environment, counted, throttles)
             inner[id] = await stack.enter_async_context(opened)
         runtime = replace(box.runtime, long_texts={}, tells_cut_off=True)
-        files = RunFiles(environment.context_tag, environment.recorder)
+        worker = _parser_of_files(plan, box.reaper, stack)
+        files = RunFiles(environment.context_tag, environment.recorder, worker)
         yield Resources(models, box.tools, runtime, box.servers, files, inner)
+
+
+def _parser_of_files(plan: Plan, reaper: Reaper, stack: AsyncExitStack) -> "ParseWorker | None":
+    prompts = (step for step in plan.steps if isinstance(step, PromptStep))
+    entries = (entry for step in prompts for entry in step.context.files)
+    if not any(entry.name is not None or entry.skeleton for entry in entries):
+        return None
+    from aish.packs.parse_worker import ParseWorker
+
+    worker = ParseWorker(reaper)
+    stack.push_async_callback(worker.close)
+    return worker
 
 
 def parts(plan: Plan, resources: Resources) -> Iterator[tuple[Plan, Resources]]:

@@ -582,3 +582,21 @@ def test_what_workers_sent_is_in_the_journal_too(
     systems = list((project.run_folders[0] / "files").glob("*-system.txt"))
     assert told == {f"r{n}": [system, f"r{n} {long}"] for n in range(8)}
     assert len(systems) == 1, "what all items begin with is kept once"
+
+
+@pytest.mark.requirement("B7", "K84")
+def test_workers_mark_changed_files_with_the_tag_of_the_run(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(echo)
+    project.uses(endpoint)
+    project.write("a.md", "text\n")
+    rows(project, 4)
+    project.pipeline(f"context: {{files: a.md}}\n{dedent(PIPELINE)}")
+
+    done = project.run("--cluster", "local:2")
+
+    assert done.code == 0, done.stderr
+    said = [asked(body) for body in endpoint.asked]
+    assert len({text.partition("files updated ")[2].partition("]")[0] for text in said}) == 1
+    assert all(text.startswith("[attached: a.md (text/markdown)]\ntext\n") for text in said)

@@ -664,3 +664,231 @@ def test_files_of_a_home_folder_need_consent(
     assert refused.code == 1
     assert "is everything or a home folder" in refused.stderr
     assert project.run("--allow-broad-root", "--ephemeral").code == 0
+
+
+C_FILE = """\
+#include <stdio.h>
+
+int helper(void) {
+    return 1;
+}
+
+int main(void) {
+    return helper();
+}
+"""
+PYTHON_FILE = '''\
+import os
+
+
+class App:
+    """An application."""
+
+    @property
+    def name(self):
+        return "app"
+
+    def run(self):
+        return os.getcwd()
+
+
+def other():
+    return 1
+'''
+
+
+@pytest.mark.requirement("K82", "K16")
+@pytest.mark.parametrize(
+    ("file", "text", "name", "shown", "edits", "wanted"),
+    [
+        pytest.param(
+            "a.c",
+            C_FILE,
+            "main",
+            "int main(void) {\n    return helper();\n}",
+            [("return 1;", "return 2;"), ("return helper();", "return helper() + 1;")],
+            "# a.c main: changed, now lines 7-9\n"
+            "@@ -7,3 +7,3 @@\n int main(void) {\n-    return helper();\n"
+            "+    return helper() + 1;\n }",
+            id="c",
+        ),
+        pytest.param(
+            "a.py",
+            PYTHON_FILE,
+            "App.run",
+            "    def run(self):\n        return os.getcwd()",
+            [("import os", "import os\nimport sys"), ("os.getcwd()", "sys.path")],
+            "# a.py App.run: changed, now lines 12-13\n"
+            "@@ -12,2 +12,2 @@\n     def run(self):\n-        return os.getcwd()\n"
+            "+        return sys.path",
+            id="python",
+        ),
+    ],
+)
+def test_a_definition_is_shown_and_found_again_by_its_name(
+    project: Project,
+    model_endpoint: ModelEndpoints,
+    file: str,
+    text: str,
+    name: str,
+    shown: str,
+    edits: list[tuple[str, str]],
+    wanted: str,
+) -> None:
+    changes = [edit(*one, file, f"c{n}") for n, one in enumerate(edits)]
+    endpoint = model_endpoint([*changes, text_reply("Done.")])
+    project.uses(endpoint)
+    project.write(file, text.encode())
+    project.pipeline(steps(f"{{files: [{{path: {file}, name: {name}}}]}}"))
+
+    done = project.run("--record", "c.yaml")
+
+    assert done.code == 0, done.stderr
+    label = f"{file} {name}"
+    first = messages(endpoint, 0)[0][1]
+    assert f"[attached: {label} (text/plain)]\n{shown}\n[end of {label}]" in first
+    # The first edit was elsewhere in the file.
+    assert not block(messages(endpoint, 1)[-1][1])
+    assert block(messages(endpoint, 2)[-1][1]) == wanted
+    (project.folder / file).unlink()
+    assert project.run("--replay", "c.yaml").code == 0
+
+
+@pytest.mark.requirement("K82")
+@pytest.mark.parametrize(
+    ("file", "text"), [("a.c", C_FILE), ("a.py", PYTHON_FILE)], ids=["c", "python"]
+)
+def test_a_skeleton_changes_only_with_its_definitions(
+    project: Project, model_endpoint: ModelEndpoints, file: str, text: str
+) -> None:
+    new = "int more(void) {\n    return 3;\n}\n" if file == "a.c" else "def more():\n    return 3\n"
+    endpoint = model_endpoint(
+        [
+            edit("return 1", "return 2", file),
+            then(look("c2"), lambda: project.write(file, (text + new).encode())),
+            text_reply("Done."),
+        ]
+    )
+    project.uses(endpoint)
+    project.write(file, text.encode())
+    project.pipeline(steps(f"{{files: [{{path: {file}, show: skeleton}}]}}"))
+
+    done = project.run()
+
+    assert done.code == 0, done.stderr
+    first = messages(endpoint, 0)[0][1]
+    assert f"[attached: {file} (skeleton) (text/plain)]\n" in first
+    assert "return 1" not in first
+    assert not block(messages(endpoint, 1)[-1][1])
+    told = block(messages(endpoint, 2)[-1][1])
+    assert told.startswith(f"# {file} (skeleton): changed\n@@ ")
+    assert "return 3" not in told
+    assert "more" in told
+
+
+@pytest.mark.requirement("K82")
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("{path: a.c, name: nothing}", "`a.c` of `context.files`: "),
+        ("{path: a.py, name: no}", "`a.py`"),
+    ],
+)
+def test_a_definition_that_is_not_there_fails_the_step(
+    project: Project, model_endpoint: ModelEndpoints, entry: str, said: str
+) -> None:
+    endpoint = model_endpoint([])
+    project.uses(endpoint)
+    project.write("a.c", C_FILE)
+    project.write("a.py", PYTHON_FILE.encode())
+    project.pipeline(steps(f"{{files: [{entry}]}}"))
+
+    done = project.run()
+
+    assert done.code == 1
+    assert said in done.stderr
+    assert endpoint.asked == []
+
+
+@pytest.mark.requirement("K82")
+def test_a_session_says_that_it_does_not_use_such_files(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.uses(endpoint)
+    project.write("a.md", "text\n")
+    project.pipeline("context: {files: a.md}\n")
+
+    done = project.aish("shell", "p.yaml", stdin="Hello?\n")
+
+    assert (done.code, done.stdout) == (0, "Hello.\n")
+    assert "a session does not use `context.files`" in done.stderr
+    assert messages(endpoint)[-1] == ("user", "Hello?")
+
+
+@pytest.mark.requirement("K82")
+@pytest.mark.parametrize(
+    ("file", "text", "name", "old", "new"),
+    [
+        ("a.c", C_FILE, "main", "int main(void)", "int other(void)"),
+        ("a.py", PYTHON_FILE, "App.run", "def run(self)", "def go(self)"),
+    ],
+    ids=["c", "python"],
+)
+def test_a_definition_that_is_gone_is_lost_until_it_is_back(
+    project: Project,
+    model_endpoint: ModelEndpoints,
+    file: str,
+    text: str,
+    name: str,
+    old: str,
+    new: str,
+) -> None:
+    above = "\n\n" + text
+    endpoint = model_endpoint(
+        [
+            edit(old, new, file),
+            look("c2"),
+            then(look("c3"), lambda: project.write(file, above.encode())),
+            text_reply("Done."),
+        ]
+    )
+    project.uses(endpoint)
+    project.write(file, text.encode())
+    project.pipeline(steps(f"{{files: [{{path: {file}, name: {name}}}]}}"))
+
+    done = project.run()
+
+    assert done.code == 0, done.stderr
+    found = [block(messages(endpoint, number)[-1][1]) for number in (1, 2, 3)]
+    assert found == [f"# {file} {name}: lost", "", f"# {file} {name}: found again"]
+
+
+@pytest.mark.requirement("K82", "K16")
+def test_a_definition_in_a_broken_file_is_found_as_lines(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    # No parser takes so much: the child that parses ends, and the next call has another one.
+    deep = "(" * 200_000 + ")" * 200_000
+    endpoint = model_endpoint(
+        [
+            then(
+                look(),
+                lambda: project.write("a.c", f"int deep = {deep};\n{C_FILE}".encode()),
+            ),
+            then(
+                look("c2"),
+                lambda: project.write("a.c", C_FILE.replace("helper();", "0;").encode()),
+            ),
+            text_reply("Done."),
+        ]
+    )
+    project.uses(endpoint)
+    project.write("a.c", C_FILE)
+    project.pipeline(steps("{files: [{path: a.c, name: main}]}"))
+
+    done = project.run()
+
+    assert done.code == 0, done.stderr
+    assert not block(messages(endpoint, 1)[-1][1])
+    assert block(messages(endpoint, 2)[-1][1]).startswith("# a.c main: changed, now lines 7-9\n")

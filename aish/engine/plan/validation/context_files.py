@@ -1,6 +1,7 @@
 """Validation of `context.files` (K82): paths that no file could have, or that are never shown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 
 from aish.config.model import ContextFile, Pipeline, PromptStep
 from aish.core.text import for_line
@@ -23,6 +24,19 @@ def context_file_issues(pipeline: Pipeline) -> Iterator[Issue]:
         yield from _of(entry, inner if inner in pipeline.positions else place)
 
 
+_LANGUAGES: Mapping[str, str] = {
+    **dict.fromkeys((".py", ".pyi"), "python"),
+    ".c": "c",
+    ".h": "either",
+    **dict.fromkeys((".cc", ".cpp", ".cxx", ".hpp", ".hh", ".ipp"), "cpp"),
+}
+
+
+def language_of(path: str) -> str:
+    """The language whose definitions can be shown; empty for any other file."""
+    return _LANGUAGES.get(PurePosixPath(path).suffix.lower(), "")
+
+
 def _of(entry: ContextFile, place: str) -> Iterator[Issue]:
     shown = for_line(entry.path)
     if is_template(entry.path):
@@ -36,6 +50,9 @@ def _of(entry: ContextFile, place: str) -> Iterator[Issue]:
         return
     if not segments:
         yield Issue(place, f"`{shown}` is the folder itself", "name files, as in `docs/*.md`")
+    elif (entry.name is not None or entry.skeleton) and not language_of(entry.path):
+        hint = "`name` and `show` are for Python, C and C++; write `lines`, or the file alone"
+        yield Issue(place, f"`{shown}` is of no language whose definitions are known", hint)
     elif not entry.is_glob and is_denied(segments):
         hint = "files such as `.env` and keys are never shown to a model"
         yield Issue(place, f"`{shown}` may not be shown", hint)

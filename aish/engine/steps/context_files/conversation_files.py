@@ -8,9 +8,8 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from itertools import starmap
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
@@ -34,6 +33,10 @@ from aish.engine.steps.context_files.update_text import (
     update_of,
 )
 from aish.engine.steps.context_files.watch import GONE, Content, Part, Watch, check_size
+from aish.packs.pack_error import PackError
+
+if TYPE_CHECKING:
+    from aish.engine.steps.context_files.code_parts import CodePart
 
 MOST_KEPT: Final = 4 * 1024 * 1024
 """Characters of texts that are kept to be compared; a change of any further one is shown whole."""
@@ -51,6 +54,19 @@ class _PartState:
     told: bool = True
     state: Kind = "changed"
     digest: str = ""
+
+
+@frozen
+class _Parsed:
+    """A part with the content of its file, and with its code where it is a definition or skeleton.
+
+    `problem` says why there is none.
+    """
+
+    part: Part
+    content: Content
+    code: "CodePart | None" = None
+    problem: str = ""
 
 
 @frozen
@@ -159,26 +175,31 @@ class ConversationFiles:
         return _Found("", ()) if held is None else _found_in(held)
 
     async def _begin(self) -> _Found:
-        return await anyio.to_thread.run_sync(self._begun)
+        found = await anyio.to_thread.run_sync(self._read_all)
+        return await anyio.to_thread.run_sync(self._begun, await self._parsed(found))
 
-    def _begun(self) -> _Found:
-        """All parts, where the conversation does not have them as they are."""
+    def _read_all(self) -> list[tuple[Part, Content]]:
         broad = self._allow_broad_root
-        self._watch = watch = Watch(self._settings.files, self._folder, allow_broad_root=broad)
+        self._watch = Watch(self._settings.files, self._folder, allow_broad_root=broad)
+        return self._watch.begin()
+
+    def _begun(self, found: Sequence[_Parsed]) -> _Found:
+        """All parts, where the conversation does not have them as they are."""
         pieces: list[str] = []
         files: list[FileShown] = []
         sizes: list[tuple[str, int]] = []
         changes: list[Change] = []
-        for part, content in watch.begin():
+        for one in found:
+            part, content = one.part, one.content
             if part.label in self._known:
-                change = self._change(part, content)
+                change = self._change(one)
                 changes += [] if change is None else [change]
                 continue
             if content.text is None:
                 self._add(part.label, "", Span(1, 1), told=False)
                 pieces.append(named_only(part.label, content.why, content.size))
             else:
-                text, span = _first_text(part, content.text)
+                text, span = _first_text(one, content.text)
                 self._add(part.label, text, span)
                 pieces.append(shown(part.label, part.source.path, text))
                 sizes.append((part.label, len(text.encode("utf-8", "replace"))))
@@ -193,13 +214,35 @@ class ConversationFiles:
         return _Found("\n\n".join(pieces), tuple(files))
 
     async def _check(self) -> _Found | None:
-        return await anyio.to_thread.run_sync(self._checked)
-
-    def _checked(self) -> _Found | None:
-        """What has changed since the last look; `None` if nothing has."""
         assert self._watch is not None, "`opening` comes first"
-        found = starmap(self._change, self._watch.check())
-        changes = [change for change in found if change is not None]
+        found = await anyio.to_thread.run_sync(self._watch.check)
+        if not found:
+            # Nothing to compare; a glob may match more files than are followed.
+            return self._checked(())
+        return await anyio.to_thread.run_sync(self._checked, await self._parsed(found))
+
+    async def _parsed(self, found: Sequence[tuple[Part, Content]]) -> Sequence[_Parsed]:
+        """The same, with the definitions and skeletons that are shown of files."""
+        return [await self._parsed_one(part, content) for part, content in found]
+
+    async def _parsed_one(self, part: Part, content: Content) -> _Parsed:
+        worker, entry = self._run.worker, part.entry
+        is_code = entry.name is not None or entry.skeleton
+        if worker is None or content.text is None or not is_code:
+            return _Parsed(part, content)
+        # Most runs show no code, and import no parser.
+        from aish.engine.steps.context_files.code_parts import code_part
+
+        try:
+            code = await code_part(worker, entry, content.data, content.text)
+        except PackError as error:
+            return _Parsed(part, content, problem=error.message)
+        return _Parsed(part, content, code)
+
+    def _checked(self, found: Sequence[_Parsed]) -> _Found | None:
+        """What is to be said of files that have changed; `None` if nothing is."""
+        seen = map(self._change, found)
+        changes = [change for change in seen if change is not None]
         update = self._update(changes)
         if not update.block:
             return None
@@ -216,8 +259,9 @@ class ConversationFiles:
             known.told = change.label in update.known and not known.digest
         return update
 
-    def _change(self, part: Part, content: Content) -> Change | None:
+    def _change(self, one: _Parsed) -> Change | None:
         """What is to be said of a part whose file has changed, if anything."""
+        part, content = one.part, one.content
         label, known = part.label, self._known.get(part.label)
         if content is GONE:
             return None if known is None else _deleted(label, known)
@@ -225,7 +269,33 @@ class ConversationFiles:
             return self._unreadable(part, content, known)
         if part.entry.lines is not None and known is not None:
             return self._sliced(label, content.text, known, part.entry.lines)
+        if (one.code is not None or one.problem) and known is not None:
+            return self._code(one, content.text, known)
         return self._whole(label, content.text, known)
+
+    def _code(self, one: _Parsed, text: str, known: _PartState) -> Change | None:
+        """A definition or a skeleton; a definition that is not found by name is sought as lines."""
+        label, entry, code = one.part.label, one.part.entry, one.code
+        if code is None and entry.name is not None:
+            return self._sliced(label, text, known, None)
+        if code is None:
+            self._replace(known, "", known.span)
+            return Change(label, "changed", why="it has no skeleton now")
+        old, missed = known.span, known.state in {"lost", "deleted"}
+        if _is_same(known, code.text):
+            known.span, known.state = code.span, "changed"
+            return Change(label, "found", None, code.text) if missed else None
+        before = f"{known.text}\n" if known.told else None
+        self._replace(known, code.text, code.span)
+        return Change(
+            label,
+            "changed",
+            before,
+            f"{code.text}\n",
+            place=code.span.shown if entry.name is not None else "",
+            old_line=old.first,
+            new_line=code.span.first,
+        )
 
     def _whole(self, label: str, after: str, known: _PartState | None) -> Change | None:
         """A whole file: its texts are compared."""
@@ -252,7 +322,7 @@ class ConversationFiles:
         return Change(part.label, kind, why=content.why)
 
     def _sliced(
-        self, label: str, text: str, known: _PartState, declared: tuple[int, int]
+        self, label: str, text: str, known: _PartState, declared: tuple[int, int] | None
     ) -> Change | None:
         """A part that is found again by its text, or by its first and last line."""
         old = known.span
@@ -294,12 +364,18 @@ class ConversationFiles:
             known.text, known.told = "", False
 
 
-def _first_text(part: Part, text: str) -> tuple[str, Span]:
+def _first_text(one: _Parsed, text: str) -> tuple[str, Span]:
     """What is shown of a file before the prompt.
 
     Raises:
-        StepFailedError: it has no such lines.
+        StepFailedError: it has no such lines or definitions.
     """
+    part = one.part
+    if one.problem:
+        said = f"`{part.source.label}` of `context.files`: {one.problem}"
+        raise StepFailedError(said)
+    if one.code is not None:
+        return one.code.text, one.code.span
     if part.entry.lines is None:
         return text, Span(1, 1)
     found = slice_of(text, *part.entry.lines)

@@ -156,6 +156,8 @@ class GlobListing:
 MOST_FILES = 256
 MOST_BYTES = 1024 * 1024
 """Bytes of text that are put before a prompt."""
+MOST_COMPARED = 16 * 1024 * 1024
+"""Bytes of changed files that are held at once; of further ones only the names are known."""
 LARGEST = 8 * 1024 * 1024
 """Bytes of a file of which a part is shown; the content of a larger one is not compared."""
 _PIECE = 1 << 20
@@ -164,11 +166,15 @@ _SHOWN = 5
 
 @frozen
 class Content:
-    """What a file has: `text` is `None` if it has none that can be shown, and `why` says why."""
+    """What a file has: `text` is `None` if it has none that can be shown, and `why` says why.
+
+    `data` is what it was decoded from, for what reads code.
+    """
 
     text: str | None
     size: int
     why: str = ""
+    data: bytes = b""
 
 
 GONE = Content(None, 0, "deleted")
@@ -195,6 +201,11 @@ class Part:
 
     source: Source
     entry: ContextFile
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the file is shown."""
+        return self.entry.lines is None and self.entry.name is None and not self.entry.skeleton
 
     @property
     def label(self) -> str:
@@ -232,6 +243,8 @@ class Watch:
         self._globs: dict[int, GlobListing] = {}
         self._sources: dict[tuple[int, str], Source] = {}
         self._parts: dict[str, Part] = {}
+        self._followed: dict[int, tuple[Segments, ...]] = {}
+        """What each glob matched, where each of the files is followed."""
         self._left_out: dict[str, int] = {}
         self._told_left_out: dict[str, int] = {}
         self.entries = tuple(entries)
@@ -262,6 +275,8 @@ class Watch:
             raise self._too_many(count)
         contents: dict[int, Content] = {}
         found: list[tuple[Part, Content]] = []
+        sizes: list[tuple[str, int]] = []
+        left = MOST_BYTES
         for label, part in list(self._parts.items()):
             source = part.source
             try:
@@ -276,7 +291,15 @@ class Watch:
             content = contents[id(source)]
             if content.text is None and not part.entry.is_glob:
                 raise StepFailedError(f"`{source.label}` of `context.files`: {content.why}")
+            if part.is_whole and content.text is not None:
+                size = len(content.text.encode("utf-8", "surrogatepass"))
+                sizes.append((label, size))
+                left -= size
+                if left < 0:
+                    # It is going to be refused: only the sizes are wanted.
+                    content = contents[id(source)] = Content("", size)
             found.append((part, content))
+        check_size(sizes)
         self._sources = {key: one for key, one in self._sources.items() if id(one) in contents}
         return found
 
@@ -284,10 +307,13 @@ class Watch:
         """The parts of files that were added, changed or deleted since the last look."""
         new = self._added()
         changed: dict[int, Content] = {}
+        left = MOST_COMPARED
+        now = self._now()
         for source in self._sources.values():
-            content = _look(source, self._now())
+            content = _look(source, now)
             if content is not None:
-                changed[id(source)] = content
+                left -= content.size
+                changed[id(source)] = content if left >= 0 else _not_held(content)
         found = [
             (part, changed[id(part.source)])
             for part in self._parts.values()
@@ -296,9 +322,10 @@ class Watch:
         for part in new:
             with suppress(PackError):
                 # Deleted again, or not readable: nothing is known of it yet.
-                content = _read(part.source, self._now())
+                content = _read(part.source, now)
                 self._keep(part)
-                found.append((part, content))
+                left -= content.size
+                found.append((part, content if left >= 0 else _not_held(content)))
         return found
 
     def newly_left_out(self) -> Iterator[tuple[str, int]]:
@@ -352,12 +379,14 @@ class Watch:
 
     def _added(self) -> list[Part]:
         """Files that a glob matches now; as many as may be followed."""
-        self._left_out = {}
         found: list[Part] = []
         for index, listing in self._globs.items():
-            entry, more = self.entries[index], 0
+            files = listing.files()
+            if files is self._followed.get(index):
+                continue
+            entry, more, before = self.entries[index], 0, len(found)
             folder = self._folder(entry)
-            for segments in listing.files():
+            for segments in files:
                 key = id(folder), "/".join(segments)
                 if key in self._sources:
                     continue
@@ -368,8 +397,11 @@ class Watch:
                 part = Part(Source(folder, key[1], segments, label), entry)
                 if all(part.label != other.label for other in found):
                     found.append(part)
+            self._left_out.pop(entry.path, None)
             if more:
                 self._left_out[entry.path] = more
+            elif len(found) == before:
+                self._followed[index] = files
         return found
 
     def _keep(self, part: Part) -> None:
@@ -403,6 +435,11 @@ def check_size(shown: Sequence[tuple[str, int]]) -> None:
             f" {first_of(named, _SHOWN)}",
             hint="name fewer files, or parts of them by `lines`",
         )
+
+
+def _not_held(content: Content) -> Content:
+    """A content of which only the size is known, unless there is none."""
+    return content if content.text is None else Content(None, content.size, "read it again")
 
 
 def _look(source: Source, now: int) -> Content | None:
@@ -447,7 +484,7 @@ def _read(source: Source, now: int) -> Content:
         text, _ = decoded(data, source.path)
     except PackError:
         return Content(None, len(data), NOT_TEXT)
-    return Content(text, len(data))
+    return Content(text, len(data), data=data)
 
 
 def _content(descriptor: int, size: int) -> bytes | None:

@@ -1,0 +1,71 @@
+"""Definitions and skeletons of files (K82), by the readers of the packs `py` and `c`.
+
+They parse untrusted text, so they run in the worker process of the run (K16).
+"""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import PurePosixPath
+from typing import Any
+
+from aish.config.model import ContextFile
+from aish.core.frozen import frozen
+from aish.engine.plan.validation.context_files import language_of
+from aish.engine.steps.context_files.slices import Span
+from aish.packs.pack_error import PackError
+from aish.packs.parse_worker import ParseWorker
+
+_PYTHON = ("tree_sitter", "tree_sitter_python")
+_C = ("tree_sitter", "tree_sitter_c", "tree_sitter_cpp")
+
+
+@frozen
+class CodePart:
+    """The text of a part, and its lines."""
+
+    text: str
+    span: Span
+
+
+async def code_part(worker: ParseWorker, entry: ContextFile, data: bytes, text: str) -> CodePart:
+    """The definitions of `entry.name` in a file, or the file's skeleton.
+
+    Raises:
+        PackError: there is no such definition, or the file cannot be parsed.
+    """
+    path = PurePosixPath(entry.path)
+    kind = language_of(entry.path)
+    assert kind, "validation knows the languages"
+    options: dict[str, Any] = {}
+    if kind == "python":
+        module, call = "aish.packs.py.readers", "definition"
+        options = {"path": str(path), "tree_sitter": _is_installed(_PYTHON)}
+    else:
+        if not _is_installed(_C):
+            message = "`context.files` needs the grammars of C: pip install 'aish-pipelines[c]'"
+            raise PackError("not_installed", message)
+        module, call = "aish.packs.c.c_symbols", "definitions"
+        options = {"language": kind}
+        data = text.encode("utf-8", "replace")
+    if entry.name is None:
+        found = await worker.run(f"{module}:skeleton", data, **options)
+        return CodePart(str(found["skeleton"]), Span(1, 1))
+    options |= {"name": entry.name, "line": None}
+    found = await worker.run(f"{module}:{call}", data, **options)
+    return _joined(found["definitions"])
+
+
+def _joined(rows: list[Mapping[str, Any]]) -> CodePart:
+    """All definitions of the name: overloads, setters, branches of `#ifdef`."""
+    text = "\n\n".join(str(row["source"]).removesuffix("\n") for row in rows)
+    lines = [(int(row["start_line"]), int(row["end_line"])) for row in rows]
+    return CodePart(
+        text, Span(min(first for first, _ in lines), max(last for _, last in lines) + 1)
+    )
+
+
+def _is_installed(names: tuple[str, ...]) -> bool:
+    try:
+        return all(find_spec(name) is not None for name in names)
+    except ValueError:
+        return False
