@@ -19,6 +19,7 @@ import cassettes
 import clusters
 import context
 import journal
+import pages
 import prompts
 import reports
 import talk
@@ -53,6 +54,7 @@ MEASURES = (
     batches.batch_keys,
     clusters.cluster_of_workers,
     context.refresh,
+    pages.page_markdown,
     reports.html_report,
     reports.junit_report,
     prompts.prompt_ready,
@@ -63,11 +65,14 @@ MEASURES = (
 
 
 def install() -> None:
-    """The environment that is measured: aish as a wheel, with its runtime dependencies."""
+    """The environment that is measured: aish as a wheel, with its runtime dependencies.
+
+    And with those of packs, which are imported by nothing but the rows about them.
+    """
     if not VENV.exists():
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     pip = [PYTHON, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, str(ROOT)], check=True)
+    subprocess.run([*pip, f"{ROOT}[web]"], check=True)
     subprocess.run([*pip, "--force-reinstall", "--no-deps", str(ROOT)], check=True)
     subprocess.run([PYTHON, "-m", "compileall", "-q", str(VENV / "lib")], check=False)
 

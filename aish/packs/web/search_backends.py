@@ -23,6 +23,7 @@ ADDRESSES: Mapping[str, str] = {
     "brave": "https://api.search.brave.com/res/v1/web/search",
 }
 _LARGEST = 2 * 1024 * 1024
+_MOST_ROWS = 200
 _FIRST_ERROR = 300
 _FORBIDDEN = 403
 _LONGEST = {"title": 200, "url": 2_000, "snippet": 500}
@@ -105,7 +106,7 @@ class Search:
 
     def _cleaned(self, rows: Sequence[Mapping[str, Any]]) -> list[SearchResult]:
         found: list[SearchResult] = []
-        for row in rows:
+        for row in rows[:_MOST_ROWS]:
             words = {
                 name: shorten(for_line(self.mask(" ".join(row[name].split()))), most)
                 for name, most in _LONGEST.items()

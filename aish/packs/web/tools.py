@@ -18,7 +18,7 @@ from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.packs.framework.pack import Marks, Older, Pack, PackContext, tool
 from aish.packs.pack_error import PackError
-from aish.packs.tool_results import Answer, enclosed, fits
+from aish.packs.tool_results import Answer, enclosed, fits, room
 
 # httpx is imported when a tool is called: listing tools, and a replay, do without.
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ async def web_fetch(
         made = answer(size)
         return not fits(f"{enclosed(made.source, made.text)}\n{made.trailer}")
 
-    most = min(max_chars, max(len(whole) - start, 0))
+    most = min(max_chars, room(), max(len(whole) - start, 0))
     if is_too_long(most):
         # Escapes and characters of several bytes count: there is no other way to know.
         most = max(bisect_left(range(most), True, key=is_too_long) - 1, 0)

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from web_server import Page, Visit, WebServer, answer, redirect
 
 from aish.net.guarded_client import (
@@ -356,6 +358,29 @@ async def test_an_address_of_another_kind_is_refused_without_a_look_up(url: str,
 
     async with opened(resolve=answers(a_test=asked)) as client:
         assert (await refused(client, url))[0] == code
+
+
+@given(url=st.text(max_size=60) | st.from_regex(r"https?://[!-~]{0,40}", fullmatch=True))
+async def test_any_text_is_a_url_or_is_refused(url: str) -> None:
+    async with opened(hosts=["nowhere.test"]) as client:
+        with pytest.raises(GuardedRequestError):
+            await get(client, url)
+
+
+@given(
+    location=st.binary(max_size=60).filter(lambda data: not set(data) & set(b"\r\n\0"))
+    | st.from_regex(rb"(?:https?:)?//[!-~]{0,40}", fullmatch=True)
+)
+async def test_a_redirect_to_any_bytes_is_followed_here_or_refused(location: bytes) -> None:
+    page = b"HTTP/1.1 302 Found\r\ncontent-length: 0\r\nlocation: " + location + b"\r\n\r\n"
+    with WebServer({"/": page}) as server:
+        async with opened(server.destination, hosts=["127.0.0.1"]) as client:
+            outcome = ""
+            try:
+                outcome = (await get(client, server.url)).url
+            except GuardedRequestError as error:
+                outcome = error.code
+            assert outcome in {"blocked", "unavailable"} or outcome.startswith(server.url)
 
 
 @pytest.mark.parametrize(

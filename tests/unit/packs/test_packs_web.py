@@ -13,6 +13,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from pack_scenes import PackScene, pack_services
 from web_server import Page, Visit, WebServer, answer, redirect
+from work import work_of
 
 from aish.core.errors import UsageError
 from aish.core.pack_options import PackOptions, SearchBackend, WebOptions
@@ -20,8 +21,9 @@ from aish.core.tools import RESULT_LIMIT
 from aish.packs.framework.pack import Pack
 from aish.packs.framework.server import OpenPacks
 from aish.packs.parse_worker import ParseWorker
+from aish.packs.tool_results import Answer
 from aish.packs.web.search_backends import ADDRESSES
-from aish.packs.web.tools import PACK, opened
+from aish.packs.web.tools import PACK, opened, web_fetch
 
 PAGE = """<!doctype html>
 <html><head><title>The  title &amp;
@@ -380,6 +382,37 @@ def test_a_hostile_page_ends_in_a_result_or_a_code(name: str) -> None:
                 rest = scene.text("web_fetch", url=server.url, format=form, start=max(end, 0))
                 assert "deep" in rest
         assert "fine" in scene.text("web_fetch", url=f"{server.url}/after")
+
+
+@pytest.mark.requirement("K16")
+def test_a_page_that_takes_too_much_memory_is_given_up() -> None:
+    pytest.importorskip("html_to_markdown")
+    # Each of the lines is quoted 900 times over.
+    page = "<blockquote>" * 900 + "x<br>" * 20_000
+    with reading({"/": answer(page), "/b": answer("<p>fine")}) as (scene, server):
+        error = scene.error("web_fetch", url=server.url)
+        assert error["code"] == "too_slow"
+        assert error["message"].endswith("; `format: html` gives the page as it was sent")
+        assert "fine" in scene.text("web_fetch", url=f"{server.url}/b")
+        assert "\nx\nx\n" in scene.text("web_fetch", url=server.url, format="text")
+
+
+@pytest.mark.requirement("K7", "X6")
+def test_what_cannot_be_shown_is_not_escaped_either() -> None:
+    body = ("\u202e" * 2_000_000).encode("utf-16-le")
+
+    with WebServer({"/": answer(body, "text/plain; charset=utf-16le")}) as server:
+        found: list[Answer] = []
+
+        async def fetch() -> None:
+            options = WebOptions(allow=(server.destination,))
+            async with opened(options, ParseWorker(None), keys={}) as state:
+                found.append(await web_fetch.function(state, server.url, max_chars=100_000_000))
+
+        # An escape of each would be ten million lines.
+        work = work_of(lambda: anyio.run(fetch))
+    assert found[0].data["total_chars"] == 2_000_000
+    assert work.lines < 5_000_000
 
 
 @pytest.mark.slow(reason="the parser is stopped after its ten seconds")
