@@ -91,7 +91,6 @@ ALONE = {
         shell/commands/past.py shell/commands/pipelines.py shell/commands/turns.py
     """,
     "a program that is started as a process of its own": """
-        packs/py/code_edits.py packs/workspace/regex_child.py packs/workspace/python_syntax_child.py
         packs/parse_worker_child.py
     """,
     "loaded only by the runs that need it: a start pays for what it uses": """
@@ -113,9 +112,10 @@ ALONE = {
         shell/export/rehearsal.py shell/loop.py shell/status_line.py
     """,
     "runs in the child that parses untrusted input, and imports what that needs": """
-        packs/c/c_parser.py
+        packs/py/code_edits.py packs/workspace/regex_lines.py packs/workspace/python_syntax.py
     """,
     "all that is known of one foreign format or system": """
+        packs/workspace/ignore_rules.py
         items/csv_rows.py shell/input/completion.py shell/input/history.py shell/input/streams.py
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
         packs/web/charset.py packs/web/search_backends.py

@@ -3,16 +3,18 @@
 The work runs in threads, because a disk may be slow; everything in them is bounded.
 """
 
+import errno
 import hashlib
 import os
 import stat
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import anyio.to_thread
 
 from aish.core.json import JsonValue
 from aish.core.text import for_line
+from aish.core.tools import Media
 from aish.packs.framework.pack import (
     ADDS,
     CHANGES,
@@ -34,11 +36,29 @@ from aish.packs.workspace.atomic_write import (
     settle,
     told_of_write,
 )
-from aish.packs.workspace.confined_path import Folder, not_found
+from aish.packs.workspace.confined_path import not_found, writable
 from aish.packs.workspace.file_change import finish, in_thread, replaced
-from aish.packs.workspace.file_text import ROOM, SCAN_LIMIT, Lines, plain_text, read_lines
-from aish.packs.workspace.folder_walk import Budget, Entry, list_folder, walk
-from aish.packs.workspace.text_search import Found, SearchScope, search_literal, search_regex
+from aish.packs.workspace.file_text import (
+    IMAGE_LIMIT,
+    ROOM,
+    SCAN_LIMIT,
+    Content,
+    Lines,
+    content_of,
+    image_type,
+    plain_text,
+    read_lines,
+)
+from aish.packs.workspace.folder_tree import find_files, folder_tree
+from aish.packs.workspace.folder_walk import Entry, Walk, list_folder, shown_name
+from aish.packs.workspace.languages import FIRST_LINE, language_of
+from aish.packs.workspace.text_search import (
+    MOST_CONTEXT,
+    Found,
+    Search,
+    search_literal,
+    search_regex,
+)
 from aish.packs.workspace.workspace import Workspace
 from aish.packs.workspace.write_lock import check_not_own, folder_locks, writing
 
@@ -46,11 +66,16 @@ from aish.packs.workspace.write_lock import check_not_own, folder_locks, writing
 @tool(
     REPLACES,
     result=FILE_CHANGE,
-    codes=(*WRITE_CODES,),
+    codes=WRITE_CODES,
     older={"write_file": Older()},
 )
 async def file_write(
-    place: Workspace, path: str, content: str, expect_sha256: str | None = None
+    place: Workspace,
+    path: str,
+    content: str,
+    expect_sha256: str | None = None,
+    *,
+    create_folders: bool = True,
 ) -> Answer:
     """Writes a whole text file, a new one or in the place of the old one.
 
@@ -58,14 +83,25 @@ async def file_write(
 
     Args:
         place: The root, which no caller names.
-        path: The file, relative to the root folder; its folder has to be there.
+        path: The file, relative to the root folder.
         content: The new content of the file.
         expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
+        create_folders: Whether folders that are missing are made.
     """
     plain_text(content, "content")
-    async with writing(place, path):
-        draft = await in_thread(lambda: replaced(place, path, expect_sha256, content))
-        return await finish(place, path, draft)
+    check_not_own(place, path)
+    above = "/".join(writable(path)[:-1])
+    made: tuple[str, ...] = ()
+    # With a hash the file has to be there already, and so has its folder.
+    if create_folders and above and expect_sha256 is None:
+        made = await in_thread(lambda: place.folder.make_folders(above))
+    try:
+        async with writing(place, path):
+            draft = await in_thread(lambda: replaced(place, path, expect_sha256, content))
+            return await finish(place, path, draft)
+    except BaseException:
+        place.folder.remove_folders(made)
+        raise
 
 
 @tool(
@@ -74,22 +110,28 @@ async def file_write(
     codes=(*PATH_CODES, "protected", "unwritable", "changed", "not_empty"),
 )
 async def file_delete(place: Workspace, path: str, expect_sha256: str | None = None) -> Answer:
-    """Deletes one file. Folders and links are left alone.
+    """Deletes one file or an empty folder. Links are left alone.
 
     Args:
         place: The root, which no caller names.
-        path: The file, relative to the root folder.
+        path: The file or folder, relative to the root folder.
         expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
     """
 
     def work() -> None:
         with place.folder.place_of(path) as (folder, name), folder_locks([folder], path):
-            _check_file(folder, name, path, expect_sha256)
+            mode = _kind(folder, name, path)
+            is_folder = mode is not None and stat.S_ISDIR(mode) and expect_sha256 is None
+            if not is_folder:
+                _check_file(folder, name, path, expect_sha256)
             try:
-                os.unlink(name, dir_fd=folder)
+                (os.rmdir if is_folder else os.unlink)(name, dir_fd=folder)
             except FileNotFoundError:
                 raise not_found(path) from None
             except OSError as error:
+                if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+                    message = f"the folder `{path}` is not empty; delete what is in it first"
+                    raise PackError("not_empty", message, path=path) from None
                 raise told_of_write(error, path) from None
             settle(folder)
 
@@ -204,6 +246,8 @@ def _rename(old: tuple[int, str, str], new: tuple[int, str, str], *, overwrite: 
 T = TypeVar("T")
 DEEPEST_TREE = 16
 HEAD = 10
+MOST_FOUND = 5000
+"""Paths that file_find returns at most."""
 
 
 async def _threaded(work: Callable[[], T]) -> T:
@@ -223,13 +267,13 @@ async def _threaded(work: Callable[[], T]) -> T:
         "sha256": "string",
         "truncated": "boolean",
     },
-    codes=(*PATH_CODES, "binary", "out_of_range"),
+    codes=(*PATH_CODES, "binary", "out_of_range", "too_large"),
     older={"read_file": Older(), "read_text_file": Older(), "get_file_slice": Older()},
 )
 async def file_read(
     place: Workspace, path: str, start_line: int | None = None, end_line: int | None = None
 ) -> Answer:
-    """Reads a text file and returns its content.
+    """Reads a text file and returns its content, or an image.
 
     Args:
         place: The root, which no caller names.
@@ -241,18 +285,39 @@ async def file_read(
     if first < 1 or (end_line is not None and end_line < first):
         raise PackError("out_of_range", f"lines {first} to {end_line} are not a range")
 
-    def work() -> Lines:
+    def work() -> Answer:
         with place.folder.file(path) as descriptor:
-            return read_lines(descriptor, path, first, end_line)
+            content = content_of(descriptor, path)
+        with content.stream:
+            if (kind := image_type(content.start)) is not None:
+                return _image(path, content, kind)
+            described = _described(path, content)
+            lines = read_lines(content, path, first, end_line)
+        return Answer(lines.text + _how_to_go_on(lines), {**_lines_data(path, lines), **described})
 
-    lines = await _threaded(work)
-    return Answer(lines.text + _how_to_go_on(lines), _lines_data(path, lines))
+    return await _threaded(work)
+
+
+def _image(path: str, content: Content, kind: str) -> Answer:
+    if content.whole is None or content.size > IMAGE_LIMIT:
+        message = f"`{path}` is an image of {content.size:,} bytes; {IMAGE_LIMIT:,} are the most"
+        raise PackError("too_large", message, path=path, limit=IMAGE_LIMIT)
+    data: dict[str, JsonValue] = {"path": path, **_described(path, content), "truncated": False}
+    text = f"`{for_line(path)}`: {kind}, {content.size:,} bytes"
+    return Answer(text, data, (Media(kind, content.whole),))
+
+
+def _described(path: str, content: Content) -> dict[str, JsonValue]:
+    """What is said of every file that is read."""
+    first_line = content.start.partition(b"\n")[0][:FIRST_LINE]
+    language, _ = language_of(path.rpartition("/")[2], first_line)
+    return {"language": language, "sha256": content.sha256}
 
 
 @tool(
     READS,
     result={"path": "string", "exists": "boolean", "kind": "string"},
-    codes=(*PATH_CODES,),
+    codes=PATH_CODES,
 )
 async def file_exists(place: Workspace, path: str) -> Answer:
     """Tells whether there is a file or a folder of this name.
@@ -268,11 +333,51 @@ async def file_exists(place: Workspace, path: str) -> Answer:
 
 @tool(
     READS,
+    result={"paths": "array", "count": "integer", "truncated": "boolean"},
+    codes=PATH_CODES,
+    older={"search_files": Older(rename={"pattern": "glob"})},
+)
+async def file_find(
+    place: Workspace, glob: str, path: str = ".", limit: int = 200, *, ignored: bool = False
+) -> Answer:
+    """Finds files by a glob over their names, sorted.
+
+    Folders that programs fill, such as `.git` and `node_modules`, are searched only when named, and
+    files that `.gitignore` excludes only with `ignored`.
+
+    Args:
+        place: The root, which no caller names.
+        glob: A glob such as `*.py` for names at any depth, or `src/**/*.py` for paths, relative to
+            `path` or to the root; `**` is any number of folders.
+        path: The folder to search in, relative to the root folder.
+        limit: How many paths to return.
+        ignored: Whether files are found that `.gitignore` excludes.
+    """
+    if not glob.strip("/"):
+        raise PackError("bad_arguments", "`glob` is empty; `**` finds all files")
+    most = min(max(limit, 1), MOST_FOUND)
+    walk = Walk(place.folder, ignored=ignored)
+    paths = await _threaded(lambda: sorted(find_files(walk, path, glob)))
+    text, shown = _lines_that_fit([for_line(each) for each in paths[:most]])
+    text += f"{len(paths):,} files" if shown else "no file matches"
+    stopped = walk.incomplete or (f"{shown:,} of them are shown" if shown < len(paths) else "")
+    if stopped:
+        text += f"\n[truncated: true, {stopped}; narrow it with path or glob, or raise limit]"
+    data: dict[str, JsonValue] = {
+        "paths": [for_line(each) for each in paths[:shown]],
+        "count": len(paths),
+        "truncated": bool(stopped),
+    }
+    return Answer(text, data)
+
+
+@tool(
+    READS,
     result={"matches": "array", "files": "integer", "skipped": "integer", "truncated": "boolean"},
     rows={"matches": {"path": "string", "line": "integer", "text": "string"}},
     codes=(*PATH_CODES, "too_slow"),
 )
-async def file_search(
+async def file_search(  # ruff: ignore[too-many-arguments] - the parameters of the tool
     place: Workspace,
     query: str,
     path: str = ".",
@@ -280,10 +385,14 @@ async def file_search(
     *,
     regex: bool = False,
     ignore_case: bool = False,
+    context: int = 0,
+    show: Literal["lines", "files", "counts"] = "lines",
+    ignored: bool = False,
 ) -> Answer:
     """Finds lines that contain a text, in one file or in all files below a folder.
 
-    Folders that programs fill, such as `.git` and `node_modules`, are searched only when named.
+    Folders that programs fill, such as `.git` and `node_modules`, are searched only when named, and
+    files that `.gitignore` excludes only with `ignored`.
 
     Args:
         place: The root, which no caller names.
@@ -292,17 +401,17 @@ async def file_search(
         glob: Only files whose name matches, such as `*.py` or `src/**/*.md`.
         regex: Whether the query is a Python regular expression.
         ignore_case: Whether upper and lower case are the same.
+        context: How many lines before and after each line are shown, at most 10.
+        show: Whether lines are shown, only the files that have some, or their number in each file.
+        ignored: Whether files are searched that `.gitignore` excludes.
     """
     if not query:
         raise PackError("bad_arguments", "`query` is empty")
-    wanted = SearchScope(path, glob)
+    around = min(max(context, 0), MOST_CONTEXT)
+    search = Search(query, path, glob, ignore_case, around, show, ignored)
     if regex:
-        found = await search_regex(place, wanted, query, ignore_case=ignore_case)
-    else:
-        found = await _threaded(
-            lambda: search_literal(place.folder, wanted, query, ignore_case=ignore_case)
-        )
-    return _found_answer(found)
+        return _found_answer(await search_regex(place, search), show)
+    return _found_answer(await _threaded(lambda: search_literal(place.folder, search)), show)
 
 
 @tool(
@@ -317,7 +426,7 @@ async def file_search(
         "head": "string",
         "summary": "string",
     },
-    codes=(*PATH_CODES, "binary", "too_slow"),
+    codes=(*PATH_CODES, "binary", "too_slow", "too_large"),
     older={"get_file_info": Older(), "get_file_summary": Older()},
 )
 async def file_summary(place: Workspace, path: str) -> Answer:
@@ -328,31 +437,35 @@ async def file_summary(place: Workspace, path: str) -> Answer:
         path: The file, relative to the root folder.
     """
 
-    def work() -> dict[str, JsonValue]:
+    def work() -> tuple[dict[str, JsonValue], Lines]:
         with place.folder.file(path) as descriptor:
-            lines = read_lines(descriptor, path, 1, HEAD)
-            size = os.fstat(descriptor).st_size
-            digest = _sha256(descriptor, size)
-        return {
+            content = content_of(descriptor, path)
+            digest = content.sha256 or _sha256(descriptor)
+        with content.stream:
+            described = _described(path, content)
+            lines = read_lines(content, path, 1, HEAD)
+        data: dict[str, JsonValue] = {
             "path": path,
-            "bytes": size,
+            "language": described["language"],
+            "bytes": content.size,
             "lines": lines.total,
             "encoding": lines.encoding,
-            "line_ends": "CRLF" if "\r\n" in lines.text else "LF",
             "sha256": digest,
             "head": lines.text,
         }
+        return data, lines
 
-    data = await _threaded(work)
+    data, lines = await _threaded(work)
     rows = [f"{name}: {value}" for name, value in data.items() if name != "head"]
-    return Answer("\n".join([*rows, "first lines:", str(data["head"])]), data)
+    rows.append("line ends: " + ("CRLF" if "\r\n" in lines.text else "LF"))
+    return Answer("\n".join([*rows, "first lines:", lines.text]), data)
 
 
 @tool(
     READS,
     result={"path": "string", "entries": "array", "truncated": "boolean"},
     rows={"entries": {"name": "string", "path": "string", "kind": "string", "bytes": "integer"}},
-    codes=(*PATH_CODES,),
+    codes=PATH_CODES,
     older={"list_directory": Older()},
 )
 async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer:
@@ -364,7 +477,7 @@ async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer
         after: Only names that come after this one, to go on with a long list.
     """
     listing = await _threaded(lambda: list_folder(place.folder, path, after))
-    rows = [_row(entry) for entry in listing.entries]
+    rows = [shown_name(entry.name, entry.kind) + _size_note(entry) for entry in listing.entries]
     text, count = _lines_that_fit(rows)
     shown = listing.entries[:count]
     truncated = listing.incomplete or count < len(rows)
@@ -373,7 +486,12 @@ async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer
     data: dict[str, JsonValue] = {
         "path": path,
         "entries": [
-            {"name": for_line(entry.name), "kind": entry.kind, "bytes": entry.size}
+            {
+                "name": for_line(entry.name),
+                "path": for_line(entry.path),
+                "kind": entry.kind,
+                "bytes": entry.size if entry.kind == "file" else None,
+            }
             for entry in shown
         ],
         "truncated": truncated,
@@ -384,28 +502,37 @@ async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer
 @tool(
     READS,
     result={"path": "string", "tree": "string", "entries": "integer", "truncated": "boolean"},
-    codes=(*PATH_CODES,),
+    codes=PATH_CODES,
     older={"directory_tree": Older(), "get_tree": Older(rename={"max_depth": "depth"})},
 )
-async def dir_tree(place: Workspace, path: str = ".", depth: int = 3) -> Answer:
+async def dir_tree(
+    place: Workspace, path: str = ".", depth: int = 3, *, ignored: bool = False
+) -> Answer:
     """Shows the files and folders below a folder as an indented tree.
+
+    Upper levels are complete before lower ones are shown, with 100 entries of each folder. What
+    `.gitignore` excludes is left out.
 
     Args:
         place: The root, which no caller names.
         path: The folder to begin with, relative to the root folder.
         depth: How many levels to show.
+        ignored: Whether files and folders are shown that `.gitignore` excludes.
     """
     levels = min(max(depth, 1), DEEPEST_TREE)
-    text, count, more = await _threaded(lambda: _tree(place.folder, path, levels))
-    if more:
+    walk = Walk(place.folder, ignored=ignored)
+    tree = await _threaded(lambda: folder_tree(walk, path, levels, ROOM))
+    text = tree.text
+    if tree.truncated:
         text += (
-            "[truncated: true; call dir_tree with one of these folders as path, or a smaller depth]"
+            "[truncated: true; call dir_tree with one of these folders as path or a smaller depth, "
+            "or dir_list for all entries of one]"
         )
     data: dict[str, JsonValue] = {
         "path": path,
-        "tree": text,
-        "entries": count,
-        "truncated": more,
+        "tree": tree.text,
+        "entries": tree.entries,
+        "truncated": tree.truncated,
     }
     return Answer(text or "nothing here", data)
 
@@ -434,20 +561,20 @@ def _how_to_go_on(lines: Lines) -> str:
     return f"[truncated: true, {where}; go on with start_line={lines.last + 1}]"
 
 
-def _found_answer(found: Found) -> Answer:
-    rows = [f"{for_line(match.path)}:{match.line}: {match.text}" for match in found.matches]
-    text, count = _lines_that_fit(rows)
-    stopped = found.stopped or ("because the result is long" if count < len(rows) else "")
+def _found_answer(found: Found, show: str) -> Answer:
+    text, count = _lines_that_fit(found.rows)
+    matches = [match for match in found.matches if match.row < count]
+    stopped = found.stopped or ("because the result is long" if count < len(found.rows) else "")
     skipped = f", {found.skipped} skipped (not text, or too large)" if found.skipped else ""
-    text += f"{count} lines in {found.files} files searched{skipped}"
+    what = {"lines": "lines in", "files": "matching files of", "counts": "matching files of"}[show]
+    text += f"{len(matches)} {what} {found.files} files searched{skipped}"
     if stopped:
         text += (
             f"\n[truncated: true, stopped {stopped}; narrow it with path, glob or a longer query]"
         )
     data: dict[str, JsonValue] = {
         "matches": [
-            {"path": for_line(match.path), "line": match.line, "text": match.text}
-            for match in found.matches[:count]
+            {"path": match.path, "line": match.line, "text": match.text} for match in matches
         ],
         "files": found.files,
         "skipped": found.skipped,
@@ -456,23 +583,8 @@ def _found_answer(found: Found) -> Answer:
     return Answer(text, data)
 
 
-def _tree(folder: Folder, path: str, levels: int) -> tuple[str, int, bool]:
-    """The tree as text, the number of its entries, and whether there were more."""
-    budget = Budget()
-    rows: list[str] = []
-    size = 0
-    for level, entry in walk(folder, path, budget, levels):
-        row = "  " * (level - 1) + _row(entry)
-        size += len(row) + 1
-        if size > ROOM:
-            return _joined(rows), len(rows), True
-        rows.append(row)
-    return _joined(rows), len(rows), budget.spent
-
-
-def _row(entry: Entry) -> str:
-    note = {"link": " (link)", "other": " (not a file)"}.get(entry.kind, "")
-    return entry.shown + note
+def _size_note(entry: Entry) -> str:
+    return f" ({entry.size:,} bytes)" if entry.kind == "file" else ""
 
 
 def _lines_that_fit(rows: list[str]) -> tuple[str, int]:
@@ -489,17 +601,13 @@ def _joined(rows: list[str]) -> str:
     return "".join(row + "\n" for row in rows)
 
 
-def _sha256(descriptor: int, size: int) -> str | None:
-    """The hash of the whole file; `None` if it is too large to be read."""
-    if size > SCAN_LIMIT:
-        return None
-    with os.fdopen(os.dup(descriptor), "rb") as stream:
-        stream.seek(0)
-        digest = hashlib.sha256()
-        left = SCAN_LIMIT
-        while left > 0 and (piece := stream.read(min(left, 1 << 20))):
-            digest.update(piece)
-            left -= len(piece)
+def _sha256(descriptor: int) -> str:
+    """The hash of a whole file that is too large to be kept."""
+    digest = hashlib.sha256()
+    place = 0
+    while place <= SCAN_LIMIT and (piece := os.pread(descriptor, 1 << 20, place)):
+        digest.update(piece)
+        place += len(piece)
     return digest.hexdigest()
 
 
@@ -510,6 +618,7 @@ PACK = Pack(
         file_delete,
         file_rename,
         file_exists,
+        file_find,
         file_search,
         file_summary,
         dir_list,

@@ -12,7 +12,7 @@ import stat
 import struct
 import unicodedata
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -32,7 +32,7 @@ _TRIES = 64
 def is_available() -> bool:
     """Whether the kernel has the call and allows it (old sandboxes answer `EPERM`)."""
     try:
-        os.close(_call(-100, b".", os.O_PATH | os.O_CLOEXEC, 0))
+        os.close(_call(-100, b".", _how(os.O_PATH | os.O_CLOEXEC, 0)))
     except OSError:
         return False
     return True
@@ -44,11 +44,11 @@ def open_confined(folder: int, path: str, flags: int, *, links: bool) -> int:
     Raises:
         OSError: `EXDEV` where the path leads out, `ELOOP` where there is a link and none may be.
     """
-    resolve = _BENEATH | _NO_MAGICLINKS | (0 if links else _NO_SYMLINKS)
+    how = _how(flags | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS | (0 if links else _NO_SYMLINKS))
     encoded = os.fsencode(path)
     for _ in range(_TRIES):
         try:
-            return _call(folder, encoded, flags | os.O_CLOEXEC, resolve)
+            return _call(folder, encoded, how)
         except OSError as error:
             # The kernel could not be sure because of a concurrent rename: try again.
             if error.errno not in {errno.EAGAIN, errno.EINTR}:
@@ -56,32 +56,38 @@ def open_confined(folder: int, path: str, flags: int, *, links: bool) -> int:
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
 
 
-def _call(folder: int, path: bytes, flags: int, resolve: int) -> int:
-    # `struct open_how`: flags, mode and resolve, 64 bits each.
-    found = _system_call()(folder, path, struct.pack("=QQQ", flags, 0, resolve))
+@cache
+def _how(flags: int, resolve: int) -> bytes:
+    """`struct open_how`: flags, mode and resolve, 64 bits each."""
+    return struct.pack("=QQQ", flags, 0, resolve)
+
+
+def _call(folder: int, path: bytes, how: bytes) -> int:
+    found = _system_call()(_NUMBER, folder, path, how, len(how))
     if found < 0:
-        raise OSError(-found, os.strerror(-found), os.fsdecode(path))
+        import ctypes
+
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), os.fsdecode(path))
     return found
 
 
 @cache
-def _system_call() -> Callable[[int, bytes, bytes], int]:
-    """The call as a function; a negative result is an error number."""
+def _system_call() -> Callable[[int, int, bytes, bytes, int], int]:
+    """`syscall` of the C library, as the call needs it."""
     # Imported here, because only runs with a pack on a root need it.
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
-
-    def call(folder: int, path: bytes, how: bytes) -> int:
-        found: int = library.syscall(
-            ctypes.c_long(_NUMBER),
-            ctypes.c_int(folder),
-            ctypes.c_char_p(path),
-            ctypes.c_char_p(how),
-            ctypes.c_size_t(len(how)),
-        )
-        return found if found >= 0 else -ctypes.get_errno()
-
+    call: Callable[[int, int, bytes, bytes, int], int] = library.syscall
+    library.syscall.argtypes = (
+        ctypes.c_long,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    )
+    library.syscall.restype = ctypes.c_long
     return call
 
 
@@ -206,7 +212,15 @@ class Folder:
     @contextmanager
     def folder(self, where: Where) -> Generator[int, None, None]:
         """The descriptor of a folder, for listing; `PackError` as with `file`."""
-        with self._opened(where, _FOLDER) as descriptor:
+        with ExitStack() as opened:
+            try:
+                descriptor = opened.enter_context(self._opened(where, _FOLDER))
+            except PackError as error:
+                if error.code == "not_found" and self.kind(where) is not None:
+                    path = shown(where)
+                    message = f"`{path}` is not a folder; file_read reads files"
+                    raise PackError("not_a_folder", message, path=path) from None
+                raise
             yield descriptor
 
     def kind(self, where: Where) -> str | None:
@@ -271,6 +285,12 @@ class Folder:
         finally:
             os.close(here)
         return tuple(made)
+
+    def remove_folders(self, paths: tuple[str, ...]) -> None:
+        """Remove folders that `make_folders` has made, the last one first, if they are empty."""
+        for path in reversed(paths):
+            with suppress(PackError, OSError), self.place_of(path) as (folder, name):
+                os.rmdir(name, dir_fd=folder)
 
     @contextmanager
     def _opened(self, where: Where, flags: int) -> Generator[int, None, None]:

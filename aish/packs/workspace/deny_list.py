@@ -29,6 +29,13 @@ IN_GIT = ("config", "config.*", "credentials")
 _GIT_ELSEWHERE = ("git~1", "git~2")
 """What `.git` is also called on file systems with short names."""
 
+_SUSPICIOUS = (
+    *("\n" + glob.removesuffix(".*") for glob in ANYWHERE if glob[0] != "*"),
+    *(glob[1:] + "\n" for glob in ANYWHERE if glob[0] == "*"),
+    ".\n",
+    " \n",
+)
+"""What is in names, each on a line, if one of them may be denied."""
 _MOST_NAMES = 4096
 
 
@@ -40,6 +47,12 @@ def is_denied(segments: Sequence[str]) -> bool:
     if any(map(is_denied_name, segments)):
         return True
     return is_git(segments[:-1]) and is_denied_in_git(segments[-1])
+
+
+def may_have_denied(names: Sequence[str]) -> bool:
+    """Whether one of many names may be a denied one: nearly always not, and quickly seen."""
+    joined = "\n" + "\n".join(names).lower() + "\n"
+    return not joined.isascii() or any(text in joined for text in _SUSPICIOUS)
 
 
 @lru_cache(_MOST_NAMES)

@@ -5,10 +5,10 @@ Python file would no longer parse is refused.
 """
 
 import hashlib
-import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from functools import cache
+from importlib.util import find_spec
+from pathlib import PurePosixPath
 from typing import TypeVar
 
 import anyio.to_thread
@@ -19,7 +19,6 @@ from aish.core.text import for_line
 from aish.core.text_diff import hunks
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer
-from aish.packs.workspace import python_syntax_child
 from aish.packs.workspace.atomic_write import LARGEST, Original, check_unchanged, put, read_original
 from aish.packs.workspace.confined_path import not_found
 from aish.packs.workspace.file_text import (
@@ -32,7 +31,6 @@ from aish.packs.workspace.file_text import (
 )
 from aish.packs.workspace.workspace import Workspace
 from aish.packs.workspace.write_lock import writing
-from aish.system.process.child import child_environment, run_command
 
 ROOM = 20_000
 """Characters of a diff that are returned."""
@@ -90,36 +88,65 @@ def _range(start: int, count: int) -> str:
     return f"{start + 1 if count else start},{count}"
 
 
-SECONDS = 10.0
-_SUFFIXES = (".py", ".pyi")
-_OUTPUT_LIMIT = 4096
+_PYTHON = (".py", ".pyi", ".pyw")
+_C = {
+    **dict.fromkeys((".c",), "c"),
+    **dict.fromkeys((".cc", ".cpp", ".cxx", ".hpp", ".hh", ".ipp"), "cpp"),
+    ".h": "either",
+}
 
 
 async def check_parses(place: Workspace, path: str, before: bytes, after: bytes) -> None:
-    """Check that code which parsed before still does.
+    """Check that Python or C code which parsed before still does.
 
     Raises:
         PackError: it no longer does; nothing was written.
     """
-    if not path.endswith(_SUFFIXES) or before == after:
+    if before == after:
         return
-    result = await run_command(
-        (sys.executable, "-I", "-S", str(Path(python_syntax_child.__file__))),
-        cwd=Path("/"),
-        env=child_environment({}, {}),
-        timeout=SECONDS,
-        limit_bytes=_OUTPUT_LIMIT,
-        input=b"%d\n%s%s" % (len(before), before, after),
-        reaper=place.reaper,
-    )
-    answers = [json.loads(row) for row in result.stdout.splitlines()]
-    if not answers or answers[0]:
-        # It did not parse before: any edit may be part of the repair.
+    language = _C.get(PurePosixPath(path).suffix)
+    if path.endswith(_PYTHON):
+        kind, problem = "Python", await _python_problem(place, before, after)
+    elif language is not None and _has_c():
+        kind, problem = "C", await _c_problem(place, before, after, language)
+    else:
         return
-    problem = answers[1] if len(answers) > 1 else "it is too deep or too long to be parsed"
     if problem:
-        message = f"nothing was written: `{path}` would no longer be Python code ({problem})"
+        message = f"nothing was written: `{path}` would no longer be {kind} code ({problem})"
         raise PackError("syntax", message, path=path, problem=problem)
+
+
+async def _python_problem(place: Workspace, before: bytes, after: bytes) -> str:
+    async def of(code: bytes) -> str:
+        call = "aish.packs.workspace.python_syntax:python_problem"
+        try:
+            found: str = await place.worker.run(call, code, largest=LARGEST)
+        except PackError as error:
+            if error.code != "too_slow":
+                raise
+            return "it is too deep or too long to be parsed"
+        return found
+
+    problem = await of(after)
+    # If it did not parse before, any edit may be part of the repair.
+    return problem if problem and not await of(before) else ""
+
+
+async def _c_problem(place: Workspace, before: bytes, after: bytes, language: str) -> str:
+    call = "aish.packs.c.c_parser:new_problem"
+    try:
+        found: str = await place.worker.run(call, before, after, largest=LARGEST, language=language)
+    except PackError as error:
+        if error.code != "too_slow":
+            raise
+        # The parser mends everything: what it cannot finish was too long before, too.
+        return ""
+    return found
+
+
+@cache
+def _has_c() -> bool:
+    return all(find_spec(name) for name in ("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"))
 
 
 T = TypeVar("T")

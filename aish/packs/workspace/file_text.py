@@ -4,18 +4,20 @@ It is written in the encoding, byte-order mark and line ends that it had.
 """
 
 import codecs
+import hashlib
 import io
 import os
 from typing import BinaryIO
 
 from aish.core.frozen import frozen, slotted
+from aish.core.patterns import lazy_pattern
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import TEXT_LIMIT
 
 SCAN_LIMIT = 64 * 1024 * 1024
-"""Bytes of a file that are looked at to count its lines."""
-RECODE_LIMIT = 8 * 1024 * 1024
-"""Bytes of a file that are read whole because they are not in UTF-8."""
+"""Bytes of the largest file that is read or described."""
+WHOLE_LIMIT = 8 * 1024 * 1024
+"""Bytes of a file that is read as a whole: hashed, and converted if it is not in UTF-8."""
 ROOM = TEXT_LIMIT - 400
 """Characters of content; the rest is for a note on how to go on."""
 
@@ -27,6 +29,71 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_PYTHON = (".py", ".pyi", ".pyw")
+_COOKIE = lazy_pattern(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_COOKIE_LIMIT = 400
+_COOKIE_CODECS = ("ascii", "big5", "cp", "euc", "gb", "iso8859", "johab", "koi8", "mac-", "shift")
+"""How the names of codecs begin that a coding cookie may name: those of characters, not of escapes
+or compression."""
+
+
+@frozen
+class Content:
+    """A regular file as it was opened: all its bytes if it has at most `WHOLE_LIMIT` of them."""
+
+    stream: BinaryIO
+    size: int
+    whole: bytes | None
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash of the whole file, if it was read whole."""
+        return None if self.whole is None else hashlib.sha256(self.whole).hexdigest()
+
+    @property
+    def start(self) -> bytes:
+        """Its first bytes."""
+        here = self.stream.tell()
+        self.stream.seek(0)
+        found = self.stream.read(_SNIFFED)
+        self.stream.seek(here)
+        return found
+
+
+IMAGE_LIMIT = 5 * 1024 * 1024
+"""Bytes of an image in a result (K14)."""
+_IMAGES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+
+
+def image_type(start: bytes) -> str | None:
+    """The media type of an image, by its first bytes; `None` for everything else."""
+    if start.startswith(b"RIFF") and start[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for begin, kind in _IMAGES if start.startswith(begin)), None)
+
+
+def content_of(descriptor: int, path: str) -> Content:
+    """The content of an open file; the caller closes its stream.
+
+    Raises:
+        PackError: it is too large to be read at all.
+    """
+    size = os.fstat(descriptor).st_size
+    if size > SCAN_LIMIT:
+        message = f"`{path}` has {size:,} bytes; {SCAN_LIMIT:,} are the most that are read"
+        raise PackError("too_large", message, path=path, limit=SCAN_LIMIT)
+    # A copy: the stream closes it, and the owner closes the original.
+    stream = io.BufferedReader(io.FileIO(os.dup(descriptor)), _PIECE)
+    if size > WHOLE_LIMIT:
+        return Content(stream, size, None)
+    with stream:
+        whole = stream.read(WHOLE_LIMIT)
+    return Content(io.BytesIO(whole), len(whole), whole)
 
 
 @frozen
@@ -46,13 +113,13 @@ class Lines:
     inside: bool = False
 
 
-def read_lines(descriptor: int, path: str, first: int, last: int | None) -> Lines:
+def read_lines(content: Content, path: str, first: int, last: int | None) -> Lines:
     """The lines `first` to `last`, both counted from 1 and included.
 
     Raises:
         PackError: the file is binary, or has no such lines.
     """
-    stream, encoding = text_stream(descriptor, path)
+    stream, encoding = text_stream(content, path)
     with stream:
         kept, reached = _kept(stream, first, last)
         total = reached + _rest(stream, kept.tail)
@@ -71,29 +138,69 @@ def read_lines(descriptor: int, path: str, first: int, last: int | None) -> Line
     return Lines(shown, first, first + count - 1, total if known else None, encoding, cut, inside)
 
 
-def text_stream(descriptor: int, path: str) -> tuple[BinaryIO, str]:
+def text_stream(content: Content, path: str) -> tuple[BinaryIO, str]:
     """The file as UTF-8 bytes without a byte-order mark, and its encoding.
 
     Raises:
         PackError: it is binary, or too large to be converted to UTF-8.
     """
-    size = os.fstat(descriptor).st_size
-    # A copy: the stream closes it, and the owner closes the original.
-    stream = io.BufferedReader(io.FileIO(os.dup(descriptor)), _PIECE)
-    start = stream.peek(_SNIFFED)[:_SNIFFED]
-    named = next((name for bom, name in _BOMS if start.startswith(bom)), None)
-    if named and size <= RECODE_LIMIT:
-        with stream:
-            text = stream.read(RECODE_LIMIT).decode(named, "replace")
-        return io.BytesIO(text.encode("utf-8", "replace")), named
-    if named or b"\0" in start:
-        stream.close()
-        message = f"`{path}` is not text ({size:,} bytes)"
-        raise PackError("binary", message, size=size)
+    start = content.start
+    marked = next((name for bom, name in _BOMS if start.startswith(bom)), None)
+    if marked and content.whole is not None:
+        text = content.whole.decode(marked, "replace")
+        return io.BytesIO(text.encode("utf-8", "replace")), marked
+    if marked or b"\0" in start:
+        content.stream.close()
+        message = f"`{path}` is not text ({content.size:,} bytes)"
+        raise PackError("binary", message, size=content.size)
     if start.startswith(codecs.BOM_UTF8):
-        stream.read(len(codecs.BOM_UTF8))
-        return stream, "utf-8-sig"
-    return stream, "utf-8"
+        content.stream.read(len(codecs.BOM_UTF8))
+        return content.stream, "utf-8-sig"
+    if content.whole is not None and (codec := cookie_codec(content.whole, path)):
+        return io.BytesIO(content.whole.decode(codec).encode()), codec
+    return content.stream, "utf-8"
+
+
+def utf8_content(data: bytes, path: str) -> bytes | None:
+    """All bytes of a file as UTF-8 without a byte-order mark; `None` if it is not text."""
+    marked = next((name for bom, name in _BOMS if data.startswith(bom)), None)
+    if marked:
+        return data.decode(marked, "replace").encode("utf-8", "replace")
+    if b"\0" in data[:_SNIFFED]:
+        return None
+    if data.startswith(codecs.BOM_UTF8):
+        return data[len(codecs.BOM_UTF8) :]
+    codec = cookie_codec(data, path)
+    return data.decode(codec).encode() if codec else data
+
+
+def cookie_codec(data: bytes, path: str) -> str | None:
+    """The codec that the coding cookie of a Python file names, if all of the file is in it.
+
+    `None` for UTF-8, for other files, and where the bytes would not become the same again.
+    """
+    if not path.lower().endswith(_PYTHON) or data.startswith(codecs.BOM_UTF8):
+        return None
+    for row in data[:_COOKIE_LIMIT].split(b"\n", 2)[:2]:
+        if cookie := _COOKIE.match(row):
+            return _checked_codec(cookie[1].decode("ascii"), data)
+        if row.strip() and not row.lstrip().startswith(b"#"):
+            break
+    return None
+
+
+def _checked_codec(name: str, data: bytes) -> str | None:
+    try:
+        codec = codecs.lookup(name).name
+    except (LookupError, ValueError):
+        return None
+    if not codec.startswith(_COOKIE_CODECS):
+        return None
+    try:
+        same = data.decode(codec).encode(codec) == data
+    except UnicodeError:
+        return None
+    return codec if same else None
 
 
 @slotted
@@ -186,15 +293,17 @@ def decoded(data: bytes, path: str) -> tuple[str, Spelling]:
         PackError: the file is binary.
     """
     bom, codec = next(((b, c) for b, c in _CODECS_BY_BOM if data.startswith(b)), (b"", "utf-8"))
+    if not bom:
+        codec = cookie_codec(data, path) or codec
     try:
-        text = data[len(bom) :].decode(codec, "strict" if bom else "surrogateescape")
+        text = data[len(bom) :].decode(codec, _errors(bom, codec))
     except UnicodeDecodeError:
         raise _binary(path) from None
     if "\0" in text:
         raise _binary(path)
     ends = text.count("\n")
     crlf = ends > 0 and text.count("\r\n") == ends
-    exact = bool(bom) or text.isascii() or not _has_surrogates(text)
+    exact = bool(bom) or codec != "utf-8" or text.isascii() or not _has_surrogates(text)
     return (text.replace("\r\n", "\n") if crlf else text), Spelling(bom, codec, crlf, exact)
 
 
@@ -220,16 +329,26 @@ def encoded(text: str, spelling: Spelling) -> bytes:
     """The bytes of a text."""
     if spelling.crlf:
         text = text.replace("\n", "\r\n")
-    errors = "strict" if spelling.bom else "surrogateescape"
-    return spelling.bom + text.encode(spelling.codec, errors)
+    return spelling.bom + text.encode(spelling.codec, _errors(spelling.bom, spelling.codec))
+
+
+def _errors(bom: bytes, codec: str) -> str:
+    """How bytes are kept that no character has: only UTF-8 without a mark is a guess."""
+    return "strict" if bom or codec != "utf-8" else "surrogateescape"
 
 
 def check_fits(spelling: Spelling, text: str, path: str) -> None:
     """Check that new text can be encoded like the rest of the file.
 
     Raises:
-        PackError: the encoding of the file is unknown, and the text is not ASCII.
+        PackError: the encoding of the file is unknown and the text is not ASCII, or it has
+            characters that the encoding does not have.
     """
+    try:
+        text.encode(spelling.codec)
+    except UnicodeEncodeError:
+        message = f"`{path}` is in {spelling.codec}, which has not all characters of the new text"
+        raise PackError("encoding", message, path=path) from None
     if not spelling.exact and not text.isascii():
         message = f"`{path}` is not in UTF-8, and only ASCII can be put into it"
         raise PackError("encoding", message, path=path)

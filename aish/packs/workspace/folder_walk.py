@@ -1,35 +1,56 @@
-"""All visible entries below a folder, in order and without following links (K4, K5)."""
+"""The visible entries of folders, without following links (K4, K5, K23).
+
+`list_folder` describes those of one folder. `Walk` goes through a tree: it reads names and kinds
+only, leaves out what `.gitignore` files exclude, and ends at limits of entries and time.
+"""
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import Literal
 
 from aish.core.frozen import frozen, slotted
 from aish.core.text import for_line
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import Folder, Where, segments_of
-from aish.packs.workspace.deny_list import is_denied
+from aish.packs.workspace.deny_list import (
+    is_denied,
+    is_denied_in_git,
+    is_denied_name,
+    is_git,
+    may_have_denied,
+)
+from aish.packs.workspace.ignore_rules import FILE_NAME, LARGEST, NOTHING_IGNORED, IgnoreRules
 
 Kind = Literal["file", "folder", "link", "other"]
+Segments = tuple[str, ...]
 DEEPEST = 64
-LEFT_SHUT = frozenset(
-    {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".hypothesis"}
+VERSION_CONTROL = frozenset({".git", ".hg", ".svn"})
+FILLED_BY_PROGRAMS = frozenset(
+    {".venv", "venv", "node_modules", "__pycache__", ".tox", ".hypothesis"}
     | {".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
-"""Folders that programs fill: a walk names them and does not go in, unless it begins there."""
+LEFT_SHUT = VERSION_CONTROL | FILLED_BY_PROGRAMS
+"""Folders that a walk names and does not go in, unless it begins there; with `ignored`, only those
+of version control."""
 MOST_ENTRIES = 20_000
-"""Names of one folder that are looked at (X6)."""
+"""Entries of one folder that are described (X6)."""
 MOST_NAMES = 200_000
-"""Names of one folder that are read to find the first of them in order."""
+"""Names of one folder that are read."""
+MOST_WALKED = 1_000_000
+"""Names that one walk reads."""
+SECONDS = 8.0
+_CHECKED_EVERY = 256
 
 
 @frozen
 class Entry:
     """One name in a folder; `segments` lead to it from the root."""
 
-    segments: tuple[str, ...]
+    segments: Segments
     kind: Kind
     size: int
 
@@ -43,11 +64,6 @@ class Entry:
         """The path from the root."""
         return "/".join(self.segments)
 
-    @property
-    def shown(self) -> str:
-        """The name without anything that could break a line; a folder ends with `/`."""
-        return for_line(self.name) + ("/" if self.kind == "folder" else "")
-
 
 @frozen
 class Listing:
@@ -59,7 +75,7 @@ class Listing:
 
 @slotted
 class Budget:
-    """Number of names that a walk may still read; `spent` if there were more."""
+    """Number of names that may still be read; `spent` if there were more."""
 
     left: int = 100_000
     spent: bool = False
@@ -78,34 +94,163 @@ def list_folder(folder: Folder, where: Where, after: str = "") -> Listing:
     return Listing(entries, incomplete=len(seen) > MOST_ENTRIES or len(read) > MOST_NAMES)
 
 
-def walk(
-    folder: Folder, path: str, budget: Budget, depth: int = DEEPEST
-) -> Iterator[tuple[int, Entry]]:
-    """All entries below a folder, parents first, with their depth."""
-    waiting = _below(folder, path, 1, budget)
-    while waiting:
-        level, entry = waiting.pop()
-        if budget.left <= 0:
-            budget.spent = True
-            return
-        budget.left -= 1
-        yield level, entry
-        if entry.kind == "folder" and level < depth and entry.name not in LEFT_SHUT:
-            try:
-                waiting.extend(_below(folder, entry.segments, level + 1, budget))
-            except PackError:
-                # Removed, or not readable: only its name is known.
+def shown_name(name: str, kind: Kind) -> str:
+    """A name without anything that could break a line; a folder ends with `/`."""
+    note = {"folder": "/", "link": " (link)", "other": " (not a file)"}.get(kind, "")
+    return for_line(name) + note
+
+
+@frozen
+class Place:
+    """A folder on a walk, with the rules that hold in it."""
+
+    segments: Segments
+    rules: IgnoreRules = NOTHING_IGNORED
+
+    def below(self, name: str) -> "Place":
+        """The folder of that name in it."""
+        return Place((*self.segments, name), self.rules.below(name))
+
+
+@frozen
+class Content:
+    """What a walk sees in a folder, in order of names; `place` has the folder's own rules too."""
+
+    place: Place
+    files: list[str]
+    folders: list[str]
+    others: list[tuple[str, Kind]]
+
+    def entered(self, *, ignored: bool) -> Iterator[str]:
+        """The folders that a walk goes in."""
+        closed = VERSION_CONTROL if ignored else LEFT_SHUT
+        return (name for name in self.folders if name not in closed)
+
+
+class Walk:
+    """Reads folders one by one, as many as the limits allow.
+
+    `ignored` also shows what `.gitignore` files exclude. `incomplete` says why not all was read.
+    """
+
+    def __init__(self, folder: Folder, *, ignored: bool) -> None:
+        self._folder = folder
+        self.ignored = ignored
+        self._left = MOST_WALKED
+        self._until = time.monotonic() + SECONDS
+        self.incomplete = ""
+
+    def begin(self, path: str) -> Place:
+        """The folder to begin with, with the rules of those above it.
+
+        Raises:
+            PackError: there is no such folder.
+        """
+        segments = segments_of(path)
+        with self._folder.folder(path):
+            place = Place(())
+        if self.ignored:
+            return Place(segments)
+        for name in segments:
+            place = self._with_own_rules(place).below(name)
+        return place
+
+    def read(self, place: Place) -> Content | None:
+        """What is in a folder; `None` if it cannot be read, or at a limit."""
+        if self._left <= 0 or time.monotonic() > self._until:
+            why = (
+                f"after {MOST_WALKED:,} names" if self._left <= 0 else f"after {SECONDS:g} seconds"
+            )
+            self.incomplete = self.incomplete or why
+            return None
+        try:
+            files, folders, others = self._names(place.segments)
+        except PackError:
+            # Removed, replaced or not readable: only its name is known.
+            return None
+        if not self.ignored and FILE_NAME in files:
+            place = self._with_own_rules(place)
+        if place.rules.count:
+            files = self._kept(place.rules, files, is_folder=False)
+            folders = self._kept(place.rules, folders, is_folder=True)
+            others = [row for row in others if not place.rules.excludes(row[0], is_folder=False)]
+        return Content(place, files, folders, others)
+
+    def files(self, path: str) -> Iterator[Segments]:
+        """All files below a folder, in the order of their paths."""
+        waiting: list[Place | Segments] = [self.begin(path)]
+        while waiting:
+            here = waiting.pop()
+            if not isinstance(here, Place):
+                yield here
                 continue
+            content = self.read(here)
+            if content is None:
+                continue
+            # By path: what is in `a` comes after `a.txt`.
+            rows: list[tuple[str, Place | Segments]] = [
+                (name, (*here.segments, name)) for name in content.files
+            ]
+            if len(here.segments) < DEEPEST:
+                rows += [
+                    (f"{name}/", content.place.below(name))
+                    for name in content.entered(ignored=self.ignored)
+                ]
+            rows.sort(key=itemgetter(0), reverse=True)
+            waiting.extend(row[1] for row in rows)
+
+    def _names(self, segments: Segments) -> tuple[list[str], list[str], list[tuple[str, Kind]]]:
+        """The visible names of a folder: files, folders, and all others with their kinds."""
+        with self._folder.folder(segments) as descriptor, os.scandir(descriptor) as scan:
+            most = min(MOST_NAMES, self._left)
+            entries = list(islice(scan, most))
+            if next(scan, None) is not None:
+                self.incomplete = self.incomplete or f"after {most:,} names"
+        self._left -= len(entries)
+        if is_git(segments):
+            entries = [each for each in entries if not _is_hidden_in_git(each.name)]
+        elif may_have_denied([each.name for each in entries]):
+            entries = [each for each in entries if not is_denied_name(each.name)]
+        files = sorted([each.name for each in entries if each.is_file(follow_symlinks=False)])
+        folders: list[str] = []
+        others: list[tuple[str, Kind]] = []
+        if len(files) < len(entries):
+            folders = sorted([each.name for each in entries if each.is_dir(follow_symlinks=False)])
+            if len(files) + len(folders) < len(entries):
+                others = sorted(
+                    (each.name, "link" if each.is_symlink() else "other")
+                    for each in entries
+                    if not each.is_file(follow_symlinks=False)
+                    and not each.is_dir(follow_symlinks=False)
+                )
+        return files, folders, others
+
+    def _kept(self, rules: IgnoreRules, names: list[str], *, is_folder: bool) -> list[str]:
+        """The names that are not excluded; patterns of a hostile file may take long."""
+        kept: list[str] = []
+        for number, name in enumerate(names):
+            if number % _CHECKED_EVERY == 0 and time.monotonic() > self._until:
+                self.incomplete = self.incomplete or f"after {SECONDS:g} seconds"
+                break
+            if not rules.excludes(name, is_folder=is_folder):
+                kept.append(name)
+        return kept
+
+    def _with_own_rules(self, place: Place) -> Place:
+        """A folder with the rules of its own file, if it has one that is regular and visible."""
+        try:
+            with self._folder.file((*place.segments, FILE_NAME)) as descriptor:
+                data = os.read(descriptor, LARGEST)
+        except (PackError, OSError):
+            return place
+        return Place(place.segments, place.rules.extended(data))
 
 
-def _below(folder: Folder, where: Where, level: int, budget: Budget) -> list[tuple[int, Entry]]:
-    """The entries of one folder, the first of them last, to be taken from the end."""
-    listing = list_folder(folder, where)
-    budget.spent = budget.spent or listing.incomplete
-    return [(level, entry) for entry in reversed(listing.entries)]
+def _is_hidden_in_git(name: str) -> bool:
+    return is_denied_name(name) or is_denied_in_git(name)
 
 
-def _entry(segments: tuple[str, ...], each: os.DirEntry[str]) -> Entry:
+def _entry(segments: Segments, each: os.DirEntry[str]) -> Entry:
     try:
         status = each.stat(follow_symlinks=False)
     except OSError:

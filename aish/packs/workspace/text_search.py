@@ -1,47 +1,63 @@
-"""Searches text in files (K7, X6, X7): literal text here, regular expressions in a child process.
+"""Searches text in files (K7, K16, K23): literal text here, regular expressions in a child process.
 
 `re` can take unlimited time and blocks the interpreter meanwhile; a child can be killed. Files are
-opened here in either case: the child gets bytes, never a path.
-
-Searching by regular expression, in a child process that can be killed (X7).
+opened here in either case: the child gets bytes, never a path. Text is searched as bytes in UTF-8,
+because most files have no match and need no decoding then.
 """
 
-import json
 import os
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from pathlib import Path
+from itertools import islice
+from typing import Literal
 
 import anyio.to_thread
 
 from aish.core.frozen import frozen, slotted
 from aish.core.phrases import shorten
+from aish.core.text import for_line
 from aish.packs.pack_error import PackError
-from aish.packs.workspace import regex_child
-from aish.packs.workspace.confined_path import Folder, Where, shown
-from aish.packs.workspace.file_text import text_stream
-from aish.packs.workspace.folder_walk import Budget, Entry, walk
+from aish.packs.workspace.confined_path import Folder, Where, segments_of, shown
+from aish.packs.workspace.file_text import utf8_content
+from aish.packs.workspace.folder_walk import Segments, Walk
+from aish.packs.workspace.path_glob import NOWHERE, PathGlob, path_glob
 from aish.packs.workspace.workspace import Workspace
-from aish.system.globs import matches_path, matches_word
-from aish.system.process.child import child_environment, run_command
 
+Show = Literal["lines", "files", "counts"]
 MOST_MATCHES = 200
-MOST_FILES = 5_000
+MOST_FILES = 50_000
 LARGEST_FILE = 5 * 1024 * 1024
-MOST_BYTES = 32 * 1024 * 1024
+MOST_BYTES = 512 * 1024 * 1024
+MOST_CONTEXT = 10
 LONGEST_SHOWN = 300
+_BEFORE = 100
 SECONDS = 10.0
+_BATCH = 8 * 1024 * 1024
+_PIECE = 1 << 20
+
+
+@frozen
+class Search:
+    """What to look for, and where: below `path`, in files that the glob matches."""
+
+    query: str
+    path: str
+    glob: str | None
+    ignore_case: bool
+    context: int
+    show: Show
+    ignored: bool
 
 
 @frozen
 class Match:
-    """One matching line; `text` may be cut."""
+    """A matching line, or with `files` and `counts` a file; `row` is its row of the text."""
 
     path: str
     line: int
     text: str
+    row: int
 
 
 @slotted
@@ -49,160 +65,278 @@ class Found:
     """All matches, and how much was searched; `stopped` says why a search is incomplete."""
 
     matches: list[Match] = field(default_factory=list)
+    rows: list[str] = field(default_factory=list)
     files: int = 0
     skipped: int = 0
     stopped: str = ""
 
+    @property
+    def left(self) -> int:
+        """How many matches it may still get."""
+        return MOST_MATCHES - len(self.matches)
+
 
 @frozen
-class SearchScope:
-    """Where to search: a file or a folder, and which file names."""
+class Source:
+    """A file that is searched: its text in UTF-8, without a byte-order mark."""
 
     path: str
-    glob: str | None = None
-
-    def covers(self, path: str) -> bool:
-        """Whether a file is to be searched; a glob without `/` matches its name alone."""
-        if self.glob is None:
-            return True
-        if "/" in self.glob:
-            return matches_path(self.glob, path)
-        return matches_word(self.glob, path.rpartition("/")[2])
+    data: bytes
 
 
-def texts(folder: Folder, wanted: SearchScope, found: Found) -> Iterator[tuple[str, str]]:
-    """The paths and texts of the files to search, within all limits; counts in `found`."""
+def sources(folder: Folder, search: Search, found: Found) -> Iterator[Source]:
+    """The files to search, within all limits; counts in `found`."""
     began = time.monotonic()
     looked_at = 0
-    budget = Budget()
-    for where, size in _files(folder, wanted, budget):
-        if size > LARGEST_FILE:
-            found.skipped += 1
-            continue
+    walk = Walk(folder, ignored=search.ignored)
+    for where in _files(folder, search, walk):
         if found.files >= MOST_FILES:
             found.stopped = f"after {MOST_FILES:,} files"
-        elif looked_at + size > MOST_BYTES:
+        elif looked_at > MOST_BYTES:
             found.stopped = f"after {looked_at:,} bytes"
         elif time.monotonic() - began > SECONDS:
             found.stopped = f"after {SECONDS:.0f} seconds"
         if found.stopped:
             return
-        text = _text(folder, where)
-        if text is None:
+        data = _data(folder, where)
+        if data is None:
             found.skipped += 1
             continue
         found.files += 1
-        looked_at += size
-        yield shown(where), text
-    if budget.spent:
-        found.stopped = "after very many names"
+        looked_at += len(data)
+        yield Source(shown(where), data)
+    found.stopped = walk.incomplete
 
 
-def search_literal(folder: Folder, wanted: SearchScope, query: str, *, ignore_case: bool) -> Found:
-    """The lines that contain `query` literally."""
+def _files(folder: Folder, search: Search, walk: Walk) -> Iterator[Where]:
+    if folder.kind(search.path) != "folder":
+        with folder.file(search.path):
+            yield search.path
+        return
+    covers = glob_filter(search.path, search.glob)
+    yield from (segments for segments in walk.files(search.path) if covers(segments))
+
+
+def glob_filter(path: str, glob: str | None) -> Callable[[Segments], bool]:
+    """Whether a file below `path` matches a glob that is relative to `path` or to the root."""
+    if glob is None:
+        return lambda _segments: True
+    compiled = path_glob(glob)
+    begin = segments_of(path)
+    tests: dict[Segments, Callable[[str], bool] | None] = {}
+
+    def covers(segments: Segments) -> bool:
+        folders = segments[:-1]
+        if folders not in tests:
+            states = compiled.reached(folders) | _relative(compiled, folders[len(begin) :])
+            tests[folders] = compiled.file_test(states)
+        test = tests[folders]
+        return test is not None and test(segments[-1])
+
+    return covers
+
+
+def _relative(glob: PathGlob, folders: Sequence[str]) -> frozenset[int]:
+    return glob.reached(folders) if folders else glob.start or NOWHERE
+
+
+def _data(folder: Folder, where: Where) -> bytes | None:
+    """The text of a file in UTF-8, or `None` if it is not text or too large."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        with folder.file(where) as descriptor:
+            while size <= LARGEST_FILE and (piece := os.read(descriptor, _PIECE)):
+                pieces.append(piece)
+                size += len(piece)
+    except (PackError, OSError):
+        # Removed, hidden or not readable: counted as skipped.
+        return None
+    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return utf8_content(data, shown(where)) if size <= LARGEST_FILE else None
+
+
+def search_literal(folder: Folder, search: Search) -> Found:
+    """The lines that contain the query literally."""
     found = Found()
-    sought = query.casefold() if ignore_case else query
-    for path, text in texts(folder, wanted, found):
-        whole = text.casefold() if ignore_case else text
-        # Most files have no match at all: one check is enough for them.
-        if sought not in whole:
-            continue
-        for number, line in enumerate(text.split("\n"), 1):
-            if sought in (line.casefold() if ignore_case else line):
-                found.matches.append(Match(path, number, shown_line(line)))
-                if len(found.matches) >= MOST_MATCHES:
-                    found.stopped = f"after {MOST_MATCHES} matches"
-                    return found
+    for source in sources(folder, search, found):
+        numbers = islice(_literal_lines(source.data, search), _most(found, search))
+        report(source, list(numbers), search, found)
+        if found.stopped:
+            break
     return found
 
 
-def shown_line(line: str) -> str:
-    """A line without its end, cut where it is long."""
-    return shorten(line.rstrip("\r"), LONGEST_SHOWN)
+def _literal_lines(data: bytes, search: Search) -> Iterator[int]:
+    """The numbers of the lines in which the query begins."""
+    sought = search.query.encode()
+    if search.ignore_case:
+        if not (sought.isascii() and data.isascii()):
+            folded = search.query.casefold()
+            for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
+                if folded in line.casefold():
+                    yield number
+            return
+        sought, data = sought.lower(), data.lower()
+    number, counted, place = 1, 0, data.find(sought)
+    while place >= 0:
+        number += data.count(b"\n", counted, place)
+        yield number
+        counted = data.find(b"\n", place)
+        if counted < 0:
+            return
+        place = data.find(sought, counted + 1)
 
 
-def _files(folder: Folder, wanted: SearchScope, budget: Budget) -> Iterator[tuple[Where, int]]:
-    """Paths and sizes of the files to search, in order."""
-    if folder.kind(wanted.path) != "folder":
-        with folder.file(wanted.path) as descriptor:
-            size = os.fstat(descriptor).st_size
-        yield wanted.path, size
+def _most(found: Found, search: Search) -> int | None:
+    """How many lines of one file are wanted; `None` for all."""
+    return {"lines": found.left, "files": 1, "counts": None}[search.show]
+
+
+def report(source: Source, numbers: list[int], search: Search, found: Found) -> None:
+    """Add the matching lines of a file."""
+    if not numbers:
         return
-    for _, entry in walk(folder, wanted.path, budget):
-        if _is_wanted(entry, wanted):
-            yield entry.segments, entry.size
+    lines = source.data.split(b"\n")
+    path = for_line(source.path)
+
+    def text(number: int) -> str:
+        return shown_line(lines[number - 1], search.query)
+
+    if search.show == "lines":
+        last = 0
+        for number in numbers[: found.left]:
+            begin = max(number - search.context, last + 1)
+            if search.context and found.rows and begin > last + (1 if last else 0):
+                found.rows.append("--")
+            found.rows += [f"{path}-{each}- {text(each)}" for each in range(begin, number)]
+            found.matches.append(Match(path, number, text(number), len(found.rows)))
+            found.rows.append(f"{path}:{number}: {text(number)}")
+            last = number
+            if search.context:
+                last = _context_below(number, numbers, search.context, len(lines))
+                found.rows += [f"{path}-{n}- {text(n)}" for n in range(number + 1, last + 1)]
+    else:
+        counted = f"{len(numbers)}" if search.show == "counts" else text(numbers[0])
+        row = f"{path}: {counted}" if search.show == "counts" else path
+        found.matches.append(Match(path, numbers[0], counted, len(found.rows)))
+        found.rows.append(row)
+    if found.left <= 0:
+        found.stopped = f"after {MOST_MATCHES} matches"
 
 
-def _is_wanted(entry: Entry, wanted: SearchScope) -> bool:
-    return entry.kind == "file" and wanted.covers(entry.path)
+def _context_below(number: int, numbers: list[int], context: int, lines: int) -> int:
+    """The last line of context below a match: before the next match, and no empty last line."""
+    after = next((each for each in numbers if each > number), lines + 1)
+    return max(number, min(number + context, after - 1, lines - 1))
 
 
-def _text(folder: Folder, where: Where) -> str | None:
-    """The whole text of a file, or `None` if it is not text or too large."""
-    try:
-        with folder.file(where) as descriptor:
-            if os.fstat(descriptor).st_size > LARGEST_FILE:
-                return None
-            stream, _ = text_stream(descriptor, shown(where))
-            with stream:
-                return stream.read(LARGEST_FILE).decode("utf-8", "replace")
-    except PackError:
-        # Removed, binary or hidden: counted as skipped.
-        return None
+def shown_line(line: bytes, query: str) -> str:
+    """A line without its end; of a long one the part around the query."""
+    begin = 0
+    if len(line) > LONGEST_SHOWN:
+        begin = max(0, line.find(query.encode()) - _BEFORE)
+    text = line[begin : begin + 4 * LONGEST_SHOWN].decode("utf-8", "replace").rstrip("\r")
+    return ("…" if begin else "") + shorten(text.lstrip("\ufffd") if begin else text, LONGEST_SHOWN)
 
 
 REGEX_SECONDS = 5.0
-_OUTPUT_LIMIT = 4 * 1024 * 1024
+_ENDS_LITERAL = frozenset(".^$*+?{}[]()|\\")
+_NAMES_CHARACTER = frozenset("xuUN0123456789")
+"""What after a backslash says a character by its number or name."""
 
 
-async def search_regex(
-    place: Workspace, wanted: SearchScope, pattern: str, *, ignore_case: bool
-) -> Found:
+def required_text(pattern: str) -> str:
+    """A text that every match of a regular expression contains; empty if none is certain.
+
+    Only what stands outside of groups and classes, in a pattern without alternatives, is certain.
+    """
+    if "|" in pattern or "(?" in pattern:
+        return ""
+    found, run, depth, place = "", "", 0, 0
+    while place < len(pattern):
+        character = pattern[place]
+        if character == "[":
+            # To the end of the class, whose first character may be a bracket.
+            place = _class_end(pattern, place)
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+        elif character == "\\":
+            place += 1
+            if pattern[place : place + 1] in _NAMES_CHARACTER:
+                return ""
+        elif character in "*?{":
+            # What is before it may be absent.
+            run = run[:-1]
+            place = pattern.find("}", place) if character == "{" else place
+            if place < 0:
+                return ""
+        if character in _ENDS_LITERAL or depth:
+            found, run = max(found, run, key=len), ""
+        else:
+            run += character
+        place += 1
+    return max(found, run, key=len)
+
+
+def _class_end(pattern: str, place: int) -> int:
+    place += 1
+    if pattern[place : place + 1] == "^":
+        place += 1
+    place += 1
+    while place < len(pattern) and pattern[place] != "]":
+        place += 2 if pattern[place] == "\\" else 1
+    return place
+
+
+async def search_regex(place: Workspace, search: Search) -> Found:
     """The lines in which a regular expression matches.
 
     Raises:
         PackError: it is invalid, or took too long.
     """
     found = Found()
-    question = {
-        "pattern": pattern,
-        "ignore_case": ignore_case,
-        "most": MOST_MATCHES,
-        "longest": LONGEST_SHOWN + 1,
-    }
+    required = b"" if search.ignore_case else required_text(search.query).encode()
+    waiting = sources(place.folder, search, found)
 
-    def gather() -> bytes:
-        rows = [json.dumps(question)]
-        pairs = texts(place.folder, wanted, found)
-        rows.extend(json.dumps(pair, ensure_ascii=False) for pair in pairs)
-        return "\n".join(rows).encode("utf-8", "surrogatepass")
+    def batch() -> list[Source]:
+        """Some files that may match; none if there are no more."""
+        some: list[Source] = []
+        size = 0
+        for source in waiting:
+            if required in source.data:
+                some.append(source)
+                size += len(source.data)
+                if size > _BATCH:
+                    break
+        return some
 
-    sent = await anyio.to_thread.run_sync(gather, abandon_on_cancel=True)
-    result = await run_command(
-        (sys.executable, "-I", "-S", str(Path(regex_child.__file__))),
-        cwd=Path("/"),
-        env=child_environment({}, {}),
-        timeout=REGEX_SECONDS,
-        limit_bytes=_OUTPUT_LIMIT,
-        input=sent,
-        reaper=place.reaper,
-    )
-    if result.timed_out:
-        message = f"the expression took more than {REGEX_SECONDS:.0f} seconds; write a simpler one"
-        raise PackError("too_slow", message)
-    if result.exit_code != 0:
-        raise PackError("failed", "the expression could not be searched for")
-    for row in result.stdout.splitlines():
-        _take(json.loads(row), found)
-    if len(found.matches) >= MOST_MATCHES:
-        found.stopped = f"after {MOST_MATCHES} matches"
+    # At least once, because an invalid expression is an error even where there is no file.
+    while True:
+        some = await anyio.to_thread.run_sync(batch, abandon_on_cancel=True)
+        matching = await _matching_lines(place, search, some)
+        for source, numbers in zip(some, matching, strict=True):
+            report(source, numbers, search, found)
+        if not some or found.left <= 0:
+            break
     return found
 
 
-def _take(row: object, found: Found) -> None:
-    """One row of the child's answer."""
-    if isinstance(row, dict):
-        raise PackError("bad_arguments", f"`query` is not a regular expression: {row['error']}")
-    assert isinstance(row, list)
-    path, number, line = row
-    found.matches.append(Match(path, number, shown_line(line)))
+async def _matching_lines(place: Workspace, search: Search, some: list[Source]) -> list[list[int]]:
+    """The numbers of the matching lines of each file."""
+    try:
+        found: list[list[int]] = await place.worker.run(
+            "aish.packs.workspace.regex_lines:matching_lines",
+            *(source.data for source in some),
+            seconds=REGEX_SECONDS,
+            largest=LARGEST_FILE,
+            pattern=search.query,
+            ignore_case=search.ignore_case,
+            most={"lines": MOST_MATCHES, "files": 1, "counts": 0}[search.show],
+        )
+    except PackError as error:
+        if error.code == "too_slow":
+            message = f"the expression took more than {REGEX_SECONDS:.0f} seconds or much memory"
+            raise PackError("too_slow", f"{message}; write a simpler one") from None
+        raise
+    return found

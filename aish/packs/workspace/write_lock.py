@@ -83,9 +83,9 @@ def check_not_own(place: Workspace, path: str) -> None:
     """
     if not place.own_files:
         return
-    wanted = [comparable_name(part) for part in (*place.root.parts, *writable(path))]
+    named = [comparable_name(part) for part in (*place.root.parts, *writable(path))]
     for own in place.own_files:
-        if [comparable_name(part) for part in own.parts] == wanted:
+        if [comparable_name(part) for part in own.parts] == named:
             raise protected(path)
 
 

@@ -117,7 +117,7 @@ def test_servers_are_listed_with_what_became_of_them(scene: Project) -> None:
     rows = [line.split() for line in piped(scene, ":mcp list").stdout.splitlines()]
 
     assert rows[0] == ["alias", "transport", "address", "tools", "state"]
-    assert rows[1] == ["repo", "pack", "pack", "fs", "10", "ready"]
+    assert rows[1] == ["repo", "pack", "pack", "fs", "11", "ready"]
     assert (rows[2][:2], rows[2][-2:]) == (["kid", "stdio"], ["8", "ready"])
     assert rows[3][:4] == ["dead", "stdio", "false", "-"]
     assert " ".join(rows[3][4:]) == "failed: the server ended with exit code 1"
@@ -509,7 +509,7 @@ def test_rules_of_the_session_decide_at_once_and_deny_beats(
         ":approvals",
     )
 
-    assert "matches 8 of 18 tools" in done.stdout
+    assert "matches 8 of 19 tools" in done.stdout
     assert "kid__big: ask all the same (kid__big)" in done.stdout
     assert "kid__crash: deny all the same (kid__crash)" in done.stdout
     assert "<4: one>" in done.stdout
@@ -528,7 +528,7 @@ def test_a_glob_says_what_it_does_not_approve(project: Project, model: ModelEndp
     done = piped(project, ":approve *__*", ":approve repo__file_delete")
 
     assert "repo__file_delete: ask all the same (only its exact name approves it)" in done.stdout
-    assert done.stdout.endswith("matches 1 of 10 tools\n")
+    assert done.stdout.endswith("matches 1 of 11 tools\n")
 
 
 def test_a_rule_that_matches_nothing_says_so(scene: Project) -> None:

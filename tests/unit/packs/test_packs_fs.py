@@ -1,10 +1,12 @@
+import base64
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pack_scenes import PackScene, opened_packs
+from pack_scenes import PackScene, opened_packs, sha256
 
 from aish.packs.workspace.deny_list import is_denied
 
@@ -28,8 +30,55 @@ def test_a_file_is_read_by_its_path_alone(pack_scene: PackScene) -> None:
         "end_line": 3,
         "total_lines": 3,
         "encoding": "utf-8",
+        "language": "markdown",
+        "sha256": sha256(b"# Title\n\ntext\n"),
         "truncated": False,
     }
+
+
+@pytest.mark.requirement("K22")
+def test_the_hash_is_of_the_whole_file_whatever_lines_are_read(pack_scene: PackScene) -> None:
+    pack_scene.put("a", b"\xff\xfe#\x00!\x00\n\x00")
+    pack_scene.put("run", "#!/usr/bin/env python3\nprint()\n")
+    assert pack_scene.data("file_read", path="a")["sha256"] == sha256(pack_scene.get("a"))
+    data = pack_scene.data("file_read", path="run", start_line=2)
+    assert (data["content"], data["language"]) == ("print()\n", "python")
+    assert data["sha256"] == sha256(pack_scene.get("run"))
+    pack_scene.put("long", "x" * 79 + "\n")
+    (pack_scene.root / "long").write_bytes(b"x" * 8 * 1024 * 1024 + b"\n")
+    assert pack_scene.data("file_read", path="long", end_line=1)["sha256"] is None
+    assert len(pack_scene.data("file_summary", path="long")["sha256"]) == 64
+
+
+IMAGES = {
+    "image/png": b"\x89PNG\r\n\x1a\n rest",
+    "image/jpeg": b"\xff\xd8\xff\xe0 rest",
+    "image/gif": b"GIF89a rest",
+    "image/webp": b"RIFF\x10\0\0\0WEBPVP8 rest",
+}
+
+
+@pytest.mark.requirement("K22")
+@pytest.mark.parametrize("kind", IMAGES)
+def test_an_image_is_returned_as_one_whatever_its_name(pack_scene: PackScene, kind: str) -> None:
+    pack_scene.put("picture.txt", IMAGES[kind])
+    result = pack_scene.call("file_read", path="picture.txt")
+    text, image = result["content"]
+    assert text["text"] == f"`picture.txt`: {kind}, {len(IMAGES[kind])} bytes"
+    assert image == {
+        "type": "image",
+        "data": base64.b64encode(IMAGES[kind]).decode(),
+        "mimeType": kind,
+    }
+    assert result["structuredContent"]["sha256"] == sha256(IMAGES[kind])
+
+
+@pytest.mark.requirement("K22", "X6")
+def test_an_image_that_is_too_large_is_refused(pack_scene: PackScene) -> None:
+    pack_scene.put("a.png", IMAGES["image/png"] + bytes(5 * 1024 * 1024))
+    assert pack_scene.code("file_read", path="a.png") == "too_large"
+    pack_scene.put("b.png", "not an image")
+    assert pack_scene.text("file_read", path="b.png") == "not an image"
 
 
 @pytest.mark.requirement("K1")
@@ -102,13 +151,14 @@ def test_a_line_that_is_too_long_is_cut_and_said_to_be(pack_scene: PackScene) ->
 @pytest.mark.requirement("K4", "K7", "X6")
 def test_a_huge_file_is_read_in_bounded_time(pack_scene: PackScene) -> None:
     pack_scene.put("huge", "top\n")
-    os.truncate(pack_scene.root / "huge", 1 << 40)
-    assert pack_scene.code("file_read", path="huge") == "binary"
+    os.truncate(pack_scene.root / "huge", 10 << 30)
+    for tool in ("file_read", "file_summary"):
+        error = pack_scene.error(tool, path="huge")
+        assert (error["code"], error["details"]["limit"]) == ("too_large", 64 * 1024 * 1024)
     with (pack_scene.root / "log").open("wb") as log:
-        log.write(b"first\n" + b"x" * 200_000 + b"\n" + b"y" * 70_000_000)
+        log.write(b"first\n" + b"x" * 200_000 + b"\n" + b"y" * 60_000_000)
     data = pack_scene.data("file_read", path="log", start_line=1, end_line=1)
-    assert (data["content"], data["total_lines"]) == ("first\n", None)
-    assert pack_scene.data("file_summary", path="log")["sha256"] is None
+    assert (data["content"], data["total_lines"]) == ("first\n", 3)
 
 
 @pytest.mark.requirement("X6")
@@ -158,7 +208,9 @@ def test_a_binary_file_is_a_failure_with_its_size(pack_scene: PackScene) -> None
         ("file_search", {"query": "x", "path": "none"}, "not_found"),
         ("file_summary", {"path": "none"}, "not_found"),
         ("dir_list", {"path": ".."}, "outside"),
-        ("dir_list", {"path": "a"}, "not_found"),
+        ("dir_list", {"path": "a"}, "not_a_folder"),
+        ("dir_tree", {"path": "a"}, "not_a_folder"),
+        ("file_find", {"path": "none", "glob": "*"}, "not_found"),
         ("dir_tree", {"path": "/"}, "outside"),
     ],
 )
@@ -185,9 +237,9 @@ def test_a_folder_is_listed_in_order(pack_scene: PackScene) -> None:
     pack_scene.put("a/x", "")
     (pack_scene.root / "c").symlink_to("b.txt")
     os.mkfifo(pack_scene.root / "d")
-    assert pack_scene.text("dir_list") == "a/\nb.txt\nc (link)\nd (not a file)\n"
+    assert pack_scene.text("dir_list") == ("a/\nb.txt (2 bytes)\nc (link)\nd (not a file)\n")
     entries = pack_scene.data("dir_list", path="a")["entries"]
-    assert entries == [{"name": "x", "kind": "file", "bytes": 0}]
+    assert entries == [{"name": "x", "path": "a/x", "kind": "file", "bytes": 0}]
     (pack_scene.root / "empty").mkdir()
     assert pack_scene.text("dir_list", path="empty") == "nothing here"
 
@@ -240,8 +292,9 @@ def test_names_with_control_characters_cannot_break_a_list(pack_scene: PackScene
     pack_scene.put("a\nb", "")
     pack_scene.put("c\x1b[2J\u202e", "")
     (pack_scene.root / os.fsdecode(b"d\xff")).write_text("needle")
-    for text in (pack_scene.text("dir_list"), pack_scene.text("dir_tree")):
-        assert text == "a⏎b\nc\\x1b[2J\\u202e\nd\\udcff\n"
+    shown = "a⏎b\nc\\x1b[2J\\u202e\nd\\udcff\n"
+    assert pack_scene.text("dir_tree") == shown
+    assert re.sub(r" \(\d bytes\)", "", pack_scene.text("dir_list")) == shown
     assert "d\\udcff:1: needle" in pack_scene.text("file_search", query="needle")
 
 
@@ -325,7 +378,7 @@ def test_files_that_are_too_large_or_not_text_are_counted(pack_scene: PackScene)
 def test_a_summary_has_what_one_needs_to_decide_what_to_read(pack_scene: PackScene) -> None:
     pack_scene.put("a", "".join(f"{number}\r\n" for number in range(30)))
     data = pack_scene.data("file_summary", path="a")
-    assert (data["lines"], data["line_ends"], data["bytes"]) == (30, "CRLF", 110)
+    assert (data["lines"], data["language"], data["bytes"]) == (30, "plaintext", 110)
     assert data["head"].count("\n") == 10
     assert len(data["sha256"]) == 64
     assert "lines: 30\n" in pack_scene.text("file_summary", path="a")
@@ -364,6 +417,7 @@ def seen(pack_scene: PackScene, path: str) -> list[dict[str, Any]]:
     """What every tool says of a path."""
     tools = ("file_read", "file_exists", "file_summary", "dir_list", "dir_tree")
     results = [pack_scene.call(tool, path=path) for tool in tools]
+    results.append(pack_scene.call("file_find", glob="*", path=path))
     return [*results, pack_scene.call("file_search", query="SECRET", path=path)]
 
 
@@ -375,7 +429,8 @@ def test_a_denied_file_looks_like_one_that_is_not_there(pack_scene: PackScene, p
     present = seen(pack_scene, path)
     assert present == absent
     for result in (
-        pack_scene.call("dir_tree", depth=16),
+        pack_scene.call("dir_tree", depth=16, ignored=True),
+        pack_scene.call("file_find", glob=Path(path).name, ignored=True),
         pack_scene.call("file_search", query="SECRET"),
         pack_scene.call("file_search", query="SECRE.", regex=True),
         pack_scene.call("dir_list", path=str(Path(path).parent)),

@@ -229,7 +229,6 @@ def test_nothing_is_written_through_a_link(pack_scene: PackScene) -> None:
         (".", "bad_path"),
         ("", "bad_path"),
         ("a\nb", "bad_path"),
-        ("none/x", "not_found"),
         ("folder", "not_a_file"),
         ("pipe", "not_a_file"),
         ("file/x", "not_a_folder"),
@@ -244,6 +243,59 @@ def test_paths_that_cannot_be_written_are_failures(
     pack_scene.put("file", "")
     os.mkfifo(pack_scene.root / "pipe")
     assert pack_scene.code("file_write", path=path, content="x") == code
+
+
+@pytest.mark.requirement("K22")
+def test_missing_folders_are_made_and_go_again_if_nothing_is_written(pack_scene: PackScene) -> None:
+    pack_scene.data("file_write", path="a/b/c.txt", content="x")
+    assert pack_scene.get("a/b/c.txt") == b"x"
+    assert (
+        pack_scene.code("file_write", path="n/x", content="", create_folders=False) == "not_found"
+    )
+    assert pack_scene.code("file_write", path="n/x", content="", expect_sha256="0") == "not_found"
+    for path in ("a/n/m/" + "x" * 300, "a/n/m/big"):
+        content = "x" * (8 * 1024 * 1024 + 1) if path.endswith("big") else "x"
+        assert pack_scene.code("file_write", path=path, content=content) in {
+            "unwritable",
+            "too_large",
+        }
+    (pack_scene.root / "way").symlink_to("a")
+    assert pack_scene.code("file_write", path="way/n/x", content="") == "not_a_folder"
+    assert (pack_scene.names(), pack_scene.names("a")) == (["a", "way"], ["b"])
+
+
+COOKIE = "# -*- coding: latin-1 -*-\nname = 'caf\u00e9'\n"
+
+
+@pytest.mark.requirement("K6")
+def test_the_coding_cookie_of_python_code_is_its_encoding(pack_scene: PackScene) -> None:
+    pack_scene.put("a.py", COOKIE.encode("latin-1"))
+    data = pack_scene.data("file_read", path="a.py")
+    assert (data["content"], data["encoding"]) == (COOKIE, "iso8859-1")
+    pack_scene.data("file_write", path="a.py", content=COOKIE.replace("caf", "\u00e0 caf"))
+    assert pack_scene.get("a.py") == COOKIE.replace("caf", "\u00e0 caf").encode("latin-1")
+    assert pack_scene.code("file_write", path="a.py", content=COOKIE + "\u20ac") == "encoding"
+    matches = pack_scene.data("file_search", query="\u00e0 caf\u00e9")["matches"]
+    assert [match["line"] for match in matches] == [2]
+
+
+@pytest.mark.requirement("K6")
+@pytest.mark.parametrize(
+    "content",
+    [
+        COOKIE.replace("latin-1", "unicode_escape").encode("latin-1"),
+        COOKIE.replace("latin-1", "no-such-codec").encode("latin-1"),
+        COOKIE.replace("latin-1", "zlib").encode("latin-1"),
+        b"x = 1\n# coding: latin-1\ncaf\xe9\n",
+    ],
+)
+def test_a_cookie_that_names_no_character_set_is_not_followed(
+    pack_scene: PackScene, content: bytes
+) -> None:
+    pack_scene.put("a.py", content)
+    data = pack_scene.data("file_read", path="a.py")
+    assert data["encoding"] == "utf-8 with bytes that are not text"
+    assert pack_scene.code("file_write", path="a.py", content="\u00e9") == "encoding"
 
 
 @pytest.mark.requirement("K6")
@@ -407,13 +459,17 @@ def test_a_file_is_renamed_and_replaces_only_when_told_to(pack_scene: PackScene)
     assert pack_scene.get("folder/b") == b"first"
 
 
-@pytest.mark.requirement("K6", "K8")
-def test_a_file_is_deleted_and_a_folder_is_not(pack_scene: PackScene) -> None:
+@pytest.mark.requirement("K6", "K8", "K22")
+def test_a_file_is_deleted_and_a_folder_if_it_is_empty(pack_scene: PackScene) -> None:
     pack_scene.put("folder/a", "x")
-    assert pack_scene.code("file_delete", path="folder") == "not_a_file"
+    (pack_scene.root / "link").symlink_to("folder")
+    assert pack_scene.code("file_delete", path="folder") == "not_empty"
+    assert pack_scene.code("file_delete", path="link") == "not_a_file"
     pack_scene.text("file_delete", path="folder/a")
-    assert pack_scene.names("folder") == []
     assert pack_scene.code("file_delete", path="folder/a") == "not_found"
+    assert pack_scene.code("file_delete", path="folder", expect_sha256="0" * 64) == "not_a_file"
+    pack_scene.text("file_delete", path="folder")
+    assert pack_scene.names() == ["link"]
 
 
 @pytest.mark.requirement("K6", "K8")

@@ -1,0 +1,113 @@
+"""Files found by a glob, and a folder as an indented tree (K23, K24)."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import field
+
+from aish.core.frozen import frozen, slotted
+from aish.packs.workspace.confined_path import segments_of
+from aish.packs.workspace.folder_walk import DEEPEST, Content, Kind, Place, Walk, shown_name
+from aish.packs.workspace.path_glob import States, path_glob
+
+MOST_SHOWN = 100
+"""Entries of one folder that a tree shows."""
+
+
+def find_files(walk: Walk, path: str, glob: str) -> Iterator[str]:
+    """The paths of the files below a folder that match, in no order.
+
+    The glob is relative to the folder or to the root. Links count by their own names.
+    """
+    compiled = path_glob(glob)
+    states = compiled.start | compiled.reached(segments_of(path))
+    waiting: list[tuple[Place, States]] = [(walk.begin(path), states)]
+    while waiting:
+        place, states = waiting.pop()
+        content = walk.read(place)
+        if content is None:
+            continue
+        above = "".join(f"{segment}/" for segment in place.segments)
+        test = compiled.file_test(states)
+        if test is not None:
+            yield from (above + name for name in content.files if test(name))
+            links = (name for name, kind in content.others if kind == "link")
+            yield from (above + name for name in links if test(name))
+        if len(place.segments) < DEEPEST:
+            waiting.extend(
+                (content.place.below(name), reached)
+                for name in content.entered(ignored=walk.ignored)
+                if (reached := compiled.entered(states, name))
+            )
+
+
+@frozen
+class Tree:
+    """The tree as text, the number of its entries, and whether there were more."""
+
+    text: str
+    entries: int
+    truncated: bool
+
+
+@slotted
+class _Node:
+    """An entry of the tree; `inside` is filled when its folder is read."""
+
+    row: str
+    inside: list["_Node"] = field(default_factory=list)
+
+
+def folder_tree(walk: Walk, path: str, levels: int, room: int) -> Tree:
+    """The entries below a folder, level by level until they fill the room.
+
+    Raises:
+        PackError: there is no such folder.
+    """
+    top = _Node("")
+    waiting = deque([(walk.begin(path), top, 1)])
+    entries = size = 0
+    truncated = False
+    while waiting:
+        place, node, level = waiting.popleft()
+        content = walk.read(place)
+        if content is None:
+            continue
+        entered = frozenset(content.entered(ignored=walk.ignored))
+        rows = _rows(content)
+        for name, kind in rows[:MOST_SHOWN]:
+            row = "  " * (level - 1) + shown_name(name, kind)
+            size += len(row) + 1
+            if size > room:
+                return Tree(_text(top), entries, truncated=True)
+            below = _Node(row)
+            node.inside.append(below)
+            entries += 1
+            if name in entered and kind == "folder" and level < levels:
+                waiting.append((content.place.below(name), below, level + 1))
+        if len(rows) > MOST_SHOWN:
+            truncated = True
+            row = "  " * (level - 1) + f"… {len(rows) - MOST_SHOWN:,} more"
+            size += len(row) + 1
+            node.inside.append(_Node(row))
+    return Tree(_text(top), entries, truncated or bool(walk.incomplete))
+
+
+def _rows(content: Content) -> list[tuple[str, Kind]]:
+    """All entries of a folder in the order of their names."""
+    rows: list[tuple[str, Kind]] = [
+        *((name, "folder") for name in content.folders),
+        *((name, "file") for name in content.files),
+        *content.others,
+    ]
+    rows.sort()
+    return rows
+
+
+def _text(top: _Node) -> str:
+    rows: list[str] = []
+    waiting = list(reversed(top.inside))
+    while waiting:
+        node = waiting.pop()
+        rows.append(node.row + "\n")
+        waiting.extend(reversed(node.inside))
+    return "".join(rows)

@@ -1,0 +1,209 @@
+"""What `.gitignore` files exclude, compared with what git itself says."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from work import work_of
+
+from aish.packs.workspace.ignore_rules import NOTHING_IGNORED, IgnoreRules
+from aish.packs.workspace.path_glob import path_glob
+
+
+def is_excluded(files: dict[str, str], path: str) -> bool:
+    """Whether a path, or a folder on it, is excluded; `files` are those with patterns."""
+    rules: IgnoreRules = NOTHING_IGNORED
+    *folders, name = path.split("/")
+    for depth, folder in enumerate([*folders, name]):
+        above = "/".join(folders[:depth])
+        text = files.get(f"{above}/.gitignore".lstrip("/"))
+        if text is not None:
+            rules = rules.extended(text.encode())
+        if rules.excludes(folder, is_folder=depth < len(folders)):
+            return True
+        rules = rules.below(folder)
+    return False
+
+
+def git_excludes(root: Path, files: dict[str, str], paths: list[str]) -> set[str]:
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("")
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    done = subprocess.run(
+        ["git", "check-ignore", "--no-index", "-z", "--stdin"],
+        cwd=root,
+        input="\0".join(paths).encode(),
+        capture_output=True,
+        check=False,
+    )
+    return set(done.stdout.decode().split("\0")) - {""}
+
+
+PATHS = [
+    "a",
+    "b.py",
+    "b.pyc",
+    "build/x",
+    "src/build/x",
+    "src/a/b/c.o",
+    "src/keep.o",
+    "doc/frotz/x",
+    "a/doc/frotz",
+    "foo/bar/baz",
+    "foo/x/bar",
+    "abc/inner/deep/z",
+    "#hash",
+    "!bang",
+    "space ",
+    "tail",
+    "x[1]",
+    "z7",
+    "zA",
+    "q-",
+    "back\\slash",
+    ".hidden",
+    "log.txt",
+    "logs/debug.log",
+    "logs/keep.log",
+    "sub/logs/debug.log",
+    "caf\u00e9.txt",
+]
+CASES = [
+    "a\n",
+    "*.pyc\n",
+    "build/\n",
+    "/build\n",
+    "/a\nb.*\n!b.py\n",
+    "doc/frotz\n",
+    "doc/frotz/\n",
+    "**/foo\n",
+    "foo/**/bar\n",
+    "foo/**\n!foo/x/\n",
+    "abc/**\n",
+    "**/inner/**\n",
+    "/**/build\n",
+    "\\#hash\n",
+    "\\!bang\n",
+    "# a\n!a\n",
+    "space\\ \n",
+    "tail   \n",
+    "x\\[1\\]\n",
+    "x[[]1]\n",
+    "z[0-9]\n",
+    "z[!0-9]\n",
+    "z[^0-9]\n",
+    "z[[:digit:]]\n",
+    "z[[:nothing:]]\n",
+    "q[]-]\n",
+    "q[a\n",
+    "back\\\\slash\n",
+    "back\\\n",
+    ".*\n",
+    "*\n!*/\n!*.log\n",
+    "logs/*.log\n!logs/keep.log\n",
+    "l*s\n",
+    "**\n",
+    "src/*/b\n",
+    "src/**/*.o\n",
+    "?\n",
+    "a\r\nb.py\r\n",
+    "\ufeffa\n",
+    "caf?.txt\n",
+    "caf\u00e9*\n",
+    "*a*b*\n",
+    "log.txt/\n",
+    "src//build\n",
+    "/\n",
+    "a**\n",
+]
+
+
+@pytest.mark.requirement("K23")
+@pytest.mark.parametrize("text", CASES)
+def test_patterns_mean_what_they_mean_to_git(tmp_path: Path, text: str) -> None:
+    files = {".gitignore": text}
+    paths = [path for path in PATHS if path != "a" and not path.startswith("a/")]
+    for some in ([*paths, "a"], [*paths, "a/doc/frotz"]):
+        root = tmp_path / str(len(list(tmp_path.iterdir())))
+        root.mkdir()
+        assert {path for path in some if is_excluded(files, path)} == git_excludes(
+            root, files, some
+        )
+
+
+@pytest.mark.requirement("K23")
+def test_a_file_further_down_decides_over_those_above(tmp_path: Path) -> None:
+    files = {
+        ".gitignore": "*.log\n/sub/x\nkept/\n",
+        "sub/.gitignore": "!debug.log\n/y\n!x\n",
+        "sub/deep/.gitignore": "debug.log\n!kept/\n",
+    }
+    paths = [
+        f"{folder}{name}"
+        for folder in ("", "sub/", "sub/deep/")
+        for name in ("debug.log", "other.log", "x", "y", "kept/z")
+    ]
+    expected = git_excludes(tmp_path, files, paths)
+    assert {path for path in paths if is_excluded(files, path)} == expected
+
+
+@pytest.mark.requirement("K23")
+@given(st.text("ab*?[]!-\\/.", max_size=12), st.text("ab.-", min_size=1, max_size=6))
+def test_no_pattern_is_an_error(pattern: str, name: str) -> None:
+    is_excluded({".gitignore": pattern}, f"{name}/{name}")
+
+
+@pytest.mark.requirement("K23", "X6")
+@pytest.mark.parametrize(
+    "line", ["*a" * 400 + "b", "**/a" * 200, "[a-z]*" * 150, "a*" * 300 + "/b", "?*" * 400]
+)
+def test_hostile_patterns_take_time_in_proportion_to_their_length(line: str) -> None:
+    name = "a" * 60
+
+    def work(count: int) -> int:
+        rules = NOTHING_IGNORED.extended(f"{line}\n".encode() * count)
+        return work_of(lambda: rules.excludes(name, is_folder=False)).steps
+
+    one, many = work(1), work(10)
+    assert many <= 12 * one + 1000
+    # However many there are.
+    assert work(1000) < 30_000 * len(name) * 20
+
+
+@pytest.mark.requirement("K23")
+@pytest.mark.parametrize(
+    ("glob", "matching", "other"),
+    [
+        ("*.py", ["a.py", "x/y/a.py"], ["a.pyc", "a.py/b"]),
+        ("README*", ["README", "docs/README.md"], ["XREADME"]),
+        ("**/*.py", ["a.py", "x/y/a.py"], ["a.txt"]),
+        ("src/*.py", ["src/a.py"], ["a.py", "src/x/a.py", "x/src/a.py"]),
+        ("src/**", ["src/a", "src/x/y"], ["src", "a"]),
+        ("src/**/*.py", ["src/a.py", "src/x/y/a.py"], ["srcx/a.py"]),
+        ("**/test/**/a?", ["test/ab", "x/test/y/ab"], ["test/a", "ab"]),
+        ("/a", ["a"], ["b/a"]),
+        ("./docs/*", ["docs/a"], ["docs/x/a"]),
+        ("**", ["a", "x/y"], []),
+        ("*", ["a", "x/y"], []),
+        ("[ab]", ["[ab]"], ["a"]),
+        ("a**b/c", ["axb/c"], ["a/b/c"]),
+    ],
+)
+def test_a_glob_matches_whole_paths(glob: str, matching: list[str], other: list[str]) -> None:
+    compiled = path_glob(glob)
+    assert [path for path in matching if not compiled.matches(path)] == []
+    assert [path for path in other if compiled.matches(path)] == []
+
+
+@pytest.mark.requirement("K23", "X6")
+def test_a_hostile_glob_takes_time_in_proportion_to_its_length() -> None:
+    path = "a/" * 120 + "b"
+    short = work_of(lambda: path_glob("**/a/" * 20 + "c").matches(path)).steps
+    long = work_of(lambda: path_glob("**/a/" * 200 + "c").matches(path)).steps
+    assert long < 20 * short
