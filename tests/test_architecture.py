@@ -106,7 +106,7 @@ ALONE = {
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
         engine/steps/context_files/update_text.py
-        engine/steps/context_files/watch.py agent/sampling.py agent/tool_round.py
+        engine/steps/context_files/watch.py agent/tool_round.py
         config/decode.py features/cluster/worker_session.py
         mcp/client/negotiate.py mcp/client/session.py reports/otel/spans.py
         shell/export/rehearsal.py shell/loop.py shell/status_line.py

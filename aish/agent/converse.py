@@ -154,7 +154,9 @@ class _Exchange:
         self._conversation = Conversation(ask.history, ask.heard)
         self._visible = {tool.wire: tool for tool in ask.tools}
         heard = request_recorder(runtime, ask.place, "sampling")
-        self._sampler = Sampling(ask.model, runtime.emit, runtime.clock, ask.place, heard)
+        self._sampler = Sampling(
+            ask.model, runtime.emit, runtime.clock, ask.place, heard, runtime.models
+        )
         self._first_turn = (ask.place.turn or 0) + 1
         self._turns = 0
         self._rounds = ask.rounds

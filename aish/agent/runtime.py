@@ -3,14 +3,15 @@
 Unknown tokens and costs stay unknown in sums (quirk 34, B10).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field
 
 from aish.agent.result_limit import Spans, no_spans
 from aish.config.model import LoopLimits, OnDenied
 from aish.core.events import Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.protocols import Clock, Emit, Every, Meter, Tools
+from aish.core.protocols import Clock, Emit, Every, Meter, Model, Tools
 from aish.core.tools import Media, ResultKind
 from aish.policy.gate import Gate
 from aish.system.clock import call_every
@@ -32,7 +33,8 @@ class AgentRuntime:
     `long_texts` is the cache of `agent.turn_recorder.RequestTeller` for a run; with `None` sent
     messages are not recorded. `tells_cut_off`: also emit the end of a cancelled call; a session
     reports that itself. `mask` masks a text before it is truncated: a truncated secret would not be
-    recognized later. `spans` finds the paths that have names in a cassette.
+    recognized later. `spans` finds the paths that have names in a cassette. `models` are those of
+    the file by alias, which tools of packs may ask.
     """
 
     tools: Tools
@@ -49,6 +51,7 @@ class AgentRuntime:
     tells_cut_off: bool = False
     mask: Mask = str
     spans: Spans = no_spans
+    models: Mapping[str, Model] = field(default_factory=dict)
 
 
 @frozen

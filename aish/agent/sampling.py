@@ -48,13 +48,20 @@ class Sampling:
     """`core.protocols.Sampler` over one model; counts its usage.
 
     `place` is that of the turn whose calls are in progress. `heard` observes the messages sent to
-    the model.
+    the model. `models` are those that a request may name by their alias instead.
     """
 
     def __init__(
-        self, model: Model, emit: Emit, clock: Clock, place: Place, heard: Heard | None = None
+        self,
+        model: Model,
+        emit: Emit,
+        clock: Clock,
+        place: Place,
+        heard: Heard | None = None,
+        models: Mapping[str, Model] | None = None,
     ) -> None:
         self._model = model
+        self._models = models or {}
         self._emit = emit
         self._clock = clock
         self._heard = heard
@@ -69,30 +76,31 @@ class Sampling:
             StepFailedError: the request cannot be answered.
             UnavailableError: the model's endpoint is unreachable.
         """
-        conversation = _read_params(params, sees_images=self._model.sees_images)
+        model = self._models.get(_alias(params), self._model)
+        conversation = _read_params(params, sees_images=model.sees_images)
         self._requests += 1
         if self._requests > MAX_REQUESTS:
             raise _refusal(f"more than {MAX_REQUESTS} in one step")
         count = len(conversation.history.turns)
         messages = "a message" if count == 1 else f"{count} messages"
-        text = f"a server asks model `{self._model.alias}` to answer {messages}"
+        text = f"a server asks model `{model.alias}` to answer {messages}"
         self._emit(Notice(self.place, "info", "sampling", text))
         if self._heard is not None:
             for turn in conversation.history.turns:
                 self._heard.added(turn, told=False)
         request = ModelRequest(conversation.history, params=_wanted(params), place=self.place)
-        self._emit(TurnStarted(self.place, self._model.alias, count, "sampling"))
-        answer = await assemble(self._model, request, self.place, self._tell, self._clock)
+        self._emit(TurnStarted(self.place, model.alias, count, "sampling"))
+        answer = await assemble(model, request, self.place, self._tell, self._clock)
         self.usage = add_usage(self.usage, answer.finish.usage)
-        self._tell_turn(answer)
-        return _result(answer, self._model.alias)
+        self._tell_turn(answer, model.alias)
+        return _result(answer, model.alias)
 
-    def _tell_turn(self, answer: Assembled) -> None:
+    def _tell_turn(self, answer: Assembled, alias: str) -> None:
         """Emit the turn, so that its usage is counted."""
         self._emit(
             TurnFinished(
                 place=self.place,
-                model=answer.finish.model or self._model.alias,
+                model=answer.finish.model or alias,
                 finish=answer.finish.reason,
                 text=answer.text,
                 calls=(),
@@ -108,6 +116,15 @@ class Sampling:
         # The answer to a server is not the output of the step.
         if not isinstance(event, TextDelta | ReasoningDelta | TextWithdrawn):
             self._emit(event)
+
+
+def _alias(params: JsonObject) -> str:
+    """The first hint at a model; only requests of packs have one here."""
+    preferences = params.get("modelPreferences")
+    hints = preferences.get("hints") if isinstance(preferences, Mapping) else None
+    first = hints[0] if isinstance(hints, Sequence) and hints else None
+    name = first.get("name") if isinstance(first, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 def _wanted(params: JsonObject) -> dict[str, JsonValue]:

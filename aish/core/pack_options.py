@@ -1,6 +1,7 @@
 """Options of built-in packs, as declared under `mcp.servers.ALIAS.options` (K12)."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Literal
@@ -71,6 +72,12 @@ class PackOptions:
     web: WebOptions = WebOptions()
     shell: ShellOptions = ShellOptions()
     proc: ProcOptions = ProcOptions()
+
+    @property
+    def environment_files(self) -> Mapping[str, Path]:
+        """The files that packs take the environment of commands from, by pack (K48)."""
+        named = {"shell": self.shell.env_file, "proc": self.proc.env_file}
+        return {pack: path for pack, path in named.items() if path is not None}
 
 
 def option_words(options: PackOptions) -> tuple[str, ...]:

@@ -282,7 +282,8 @@ async def process_output(
     """
     process = state.get(id)
     since = max(since, 0)
-    with anyio.move_on_after(min(max(wait_seconds, 0), LONGEST_WAIT)):
+    left = anyio.current_effective_deadline() - anyio.current_time()
+    with anyio.move_on_after(min(max(wait_seconds, 0), LONGEST_WAIT, max(left - 1, 0))):
         while not _is_awaited(process, since, wait_for) and process.ended is None:
             await process.change()
     ring = process.ring

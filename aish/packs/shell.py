@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Literal
 
+import anyio
+
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import ShellOptions
@@ -22,6 +24,9 @@ from aish.system.process.supervisor import Supervised
 LONGEST = 600
 _READ_LIMIT = 1024 * 1024
 _GRACE = 1.0
+# Seconds of the call's own time-out that are kept for the end of a command, and for the model.
+_FOR_ENDING = 2.5
+_FOR_EXPLAINING = 15.0
 _LEFT_FOR_WORDS = 1_000
 _POWERSHELLS = ("powershell.exe", "pwsh.exe", "powershell", "pwsh")
 _EXPLAINED_OUTPUT = 4096
@@ -93,7 +98,7 @@ async def shell_run(
     """
     if not command.strip() or "\0" in command:
         raise PackError("bad_arguments", "`command` is empty or has a NUL in it")
-    seconds = min(max(timeout_seconds, 1), LONGEST)
+    seconds = _seconds(state, timeout_seconds)
     argv = _argv(state, shell, command)
     sandbox = await state.commands.sandbox()
     script = _kept_script(state, shell, command)
@@ -112,9 +117,16 @@ async def shell_run(
             trailer = f"[explained by {state.options.explain}]\n{explanation}"
     if result.timed_out:
         printed = _text(data)
-        message = f"the command was ended after {seconds} seconds; it had printed:\n{printed}"
+        message = f"the command was ended after {seconds:g} seconds; it had printed:\n{printed}"
         raise PackError("timeout", message, **data).followed_by(trailer)
     return Answer(_text(data), data, trailer=trailer)
+
+
+def _seconds(state: ShellState, asked: int) -> float:
+    """How long a command may take: as asked for, but so that its output is returned in time."""
+    left = anyio.current_effective_deadline() - anyio.current_time()
+    spared = _FOR_ENDING if state.options.explain is None else _FOR_ENDING + _FOR_EXPLAINING
+    return min(max(asked, 1), LONGEST, max(round(left - min(spared, left / 2), 1), 0.1))
 
 
 def _argv(state: ShellState, shell: ShellName, command: str) -> tuple[str, ...]:
@@ -201,10 +213,16 @@ async def _explanation(state: ShellState, command: str, result: CommandResult) -
         "modelPreferences": {"hints": [{"name": alias}]},
         "maxTokens": 400,
     }
+    answer: JsonObject = {}
+    left = anyio.current_effective_deadline() - anyio.current_time()
+    problem = "the time of the call was over"
     try:
-        answer = await sample(params)
+        with anyio.move_on_after(max(left - 1, 0)):
+            answer = await sample(params)
     except SamplingError as error:
-        services.notice("explain_failed", f"model `{alias}` did not explain a failure: {error}")
+        problem = str(error)
+    if not answer:
+        services.notice("explain_failed", f"model `{alias}` did not explain a failure: {problem}")
         return None
     content = answer.get("content")
     text = content.get("text") if isinstance(content, Mapping) else None

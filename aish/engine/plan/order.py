@@ -18,6 +18,7 @@ from aish.config.model import (
     Prompt,
     PromptStep,
     RunStep,
+    ServerEntry,
     ServerPrompt,
     Step,
 )
@@ -208,6 +209,13 @@ def judges_of(expectations: Iterable[Expectation]) -> Iterator[str]:
     for expectation in expectations:
         if expectation.kind == "judge" and expectation.model is not None:
             yield expectation.model
+
+
+def explaining_models(servers: Iterable[ServerEntry]) -> Iterator[str]:
+    """The model aliases that packs ask about commands that failed (K51)."""
+    for entry in servers:
+        if entry.options.shell.explain is not None:
+            yield entry.options.shell.explain
 
 
 MAX_TOKENS = 4096

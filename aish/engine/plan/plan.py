@@ -29,7 +29,7 @@ from aish.engine.plan.credentials import (
 )
 from aish.engine.plan.lock import lock_of, lock_path
 from aish.engine.plan.options import LockMode, RunOptions
-from aish.engine.plan.order import bounded, in_order, judges_of
+from aish.engine.plan.order import bounded, explaining_models, in_order, judges_of
 from aish.engine.plan.validation.older_names import policy_of
 from aish.engine.plan.validation.validate import check_file, limit_check
 from aish.policy.lock import Lock
@@ -195,7 +195,7 @@ def make_plan(
         UsageError: an option names something missing in the file, or the lock file cannot be used.
     """
     default, steps = _asked(pipeline, options)
-    judges = tuple(judges)
+    judges = (*judges, *explaining_models(pipeline.servers.values()))
     limits = _limits(pipeline, options, steps, default, judges)
     secrets = Secrets() if secrets is None else secrets
     of_models, of_servers = _resolvers(pipeline, options, secrets, session)
@@ -207,6 +207,8 @@ def make_plan(
     }
     servers = tuple(_servers(pipeline, options, of_servers))
     missing = finish((of_models, of_servers), offline=offline)
+    if not offline and session is None:
+        require_environment_files(pipeline)
     make = partial(
         make_plan, with_models=with_models, session=session, secrets=secrets, offline=offline
     )
@@ -232,6 +234,21 @@ def make_plan(
         inner=inner,
         missing=missing,
     )
+
+
+def require_environment_files(pipeline: Pipeline) -> None:
+    """Refuse to begin where a file with the environment of commands is missing (K48).
+
+    What is in it was validated with the pipeline, if it was there.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    for entry in pipeline.servers.values():
+        for path in entry.options.environment_files.values():
+            if not path.exists():
+                where = f"mcp server `{entry.alias}`"
+                raise UsageError(f"there is no environment file `{path}`", where=where)
 
 
 def _servers(
@@ -346,8 +363,7 @@ def own_files(plan: Plan) -> frozenset[Path]:
     named = [pipeline.file, lock_path(pipeline), *(one.path for one in cassettes if one)]
     expected = [*pipeline.steps, *pipeline.tests]
     named += [one.file for owner in expected for one in owner.expect if one.file]
-    options = [entry.options for entry in pipeline.servers.values()]
-    given = [one.env_file for each in options for one in (each.shell, each.proc)]
-    named += filter(None, given)
+    for entry in pipeline.servers.values():
+        named += entry.options.environment_files.values()
     own = pipeline.sources.union(Path(os.path.realpath(path)) for path in named)
     return own.union(*map(own_files, plan.inner.values()))

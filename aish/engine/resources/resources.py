@@ -143,7 +143,7 @@ async def open_resources(
             counted = None if meter is None else meter.inner(sub)
             opened = open_resources(sub, environment, counted, throttles)
             inner[id] = await stack.enter_async_context(opened)
-        runtime = replace(box.runtime, long_texts={}, tells_cut_off=True)
+        runtime = replace(box.runtime, long_texts={}, tells_cut_off=True, models=models)
         worker = _parser_of_files(plan, box.reaper, stack)
         files = RunFiles(environment.context_tag, environment.recorder, worker)
         yield Resources(models, box.tools, runtime, box.servers, files, inner)

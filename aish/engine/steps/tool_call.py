@@ -6,7 +6,9 @@ from sys import maxsize
 from typing import cast
 
 from aish.agent.dispatch import call_tool
-from aish.agent.runtime import UsedCall
+from aish.agent.runtime import AgentRuntime, UsedCall
+from aish.agent.sampling import Sampling
+from aish.agent.turn_recorder import request_recorder
 from aish.config.documents import parse_json
 from aish.config.inputs import as_typed
 from aish.config.model import CallStep, RunStep
@@ -55,8 +57,26 @@ async def run_call(step: CallStep, context: StepContext) -> StepRecord:
     assert isinstance(arguments, dict)
     runtime = context.runtime(step.limits, step.on_denied)
     place = replace(context.place(step), call=f"{step.id}-1")
-    used = await call_tool(tool, arguments, runtime, place)
-    return tool_record(step.id, "call", used, on_denied=step.on_denied, output=output_of(used))
+    sampler = _sampler(context, server, runtime, place)
+    used = await call_tool(tool, arguments, runtime, place, sampler)
+    output = output_of(used)
+    record = tool_record(step.id, "call", used, on_denied=step.on_denied, output=output)
+    if sampler is None or sampler.usage is None:
+        return record
+    return replace(record, usage=sampler.usage)
+
+
+def _sampler(
+    context: StepContext, server: str, runtime: AgentRuntime, place: Place
+) -> Sampling | None:
+    """Answers the questions of a pack that may ask a model; other servers ask in prompt steps."""
+    entry = context.plan.pipeline.servers.get(server)
+    alias = None if entry is None else entry.options.shell.explain
+    model = None if alias is None else runtime.models.get(alias)
+    if model is None:
+        return None
+    heard = request_recorder(runtime, place, "sampling")
+    return Sampling(model, runtime.emit, runtime.clock, place, heard, runtime.models)
 
 
 async def run_command_step(step: RunStep, context: StepContext) -> StepRecord:

@@ -259,7 +259,12 @@ class Server:
         return Terms(
             protocol="legacy" if legacy and protocol == "auto" else protocol,
             answers=Answers(
-                entry.alias, entry.roots, sampling=entry.sampling == "allow", elicit=self._elicit
+                entry.alias,
+                entry.roots,
+                # An option that names a model is the consent to ask it (K13).
+                sampling=entry.sampling == "allow" or entry.options.shell.explain is not None,
+                elicit=self._elicit,
+                chooses_model=bool(entry.pack),
             ),
             probe_seconds=self._opening.probe_seconds,
             notice=self._opening.notice,

@@ -67,6 +67,7 @@ class InFlight:
 Elicit = Callable[[str, JsonObject], Awaitable[JsonObject]]
 """Asks the person: the server's alias and its `elicitation/create` params in, the result out."""
 
+MODEL_PREFERENCES = "modelPreferences"
 ELICITATION = "elicitation/create"
 DECLINED: JsonObject = {"action": "decline"}
 
@@ -77,12 +78,15 @@ class Answers:
 
     Elicitation is declared even if no user can be asked: a server that wants to ask before it
     continues receives a refusal, and does not continue without asking.
+
+    `chooses_model` is true for built-in packs: their requests may name a model of the file.
     """
 
     alias: str
     roots: Sequence[Path] = ()
     sampling: bool = False
     elicit: Elicit | None = None
+    chooses_model: bool = False
 
     def capabilities(self) -> JsonObject:
         """The capabilities that the client declares to the server."""
@@ -132,6 +136,9 @@ class Answers:
             raise RpcError(REFUSED_BY_USER, "sampling is denied by the configuration")
         if sample is None:
             raise RpcError(REFUSED_BY_USER, "sampling is answered only while a step's call runs")
+        if not self.chooses_model:
+            # Which model is asked, and paid for, is the step's decision.
+            params = {key: value for key, value in params.items() if key != MODEL_PREFERENCES}
         try:
             return await sample.sample(params)
         except AishError as error:

@@ -3,6 +3,7 @@
 (F11, M3, M4, P1, P8, B8)
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -48,6 +49,7 @@ def tool_issues(pipeline: Pipeline) -> Iterator[Issue]:
     for alias, entry in pipeline.servers.items():
         yield from _server(alias, entry)
         yield from _missing_root(alias, entry)
+        yield from _pack_options(alias, entry, pipeline)
     for rule in pipeline.rules.all:
         yield from _rule(rule, pipeline)
     for test in pipeline.policy_tests:
@@ -387,6 +389,26 @@ class _Use:
 
     alias: str
     params: Mapping[str, JsonValue]
+
+
+def _pack_options(alias: str, entry: ServerEntry, pipeline: Pipeline) -> Iterator[Issue]:
+    """Problems of options that no schema can say (K48, K51)."""
+    shell, path = entry.options.shell, f"mcp.servers.{alias}.options"
+    if shell.explain is not None and shell.explain not in pipeline.models:
+        known = backticked(pipeline.models)
+        hint = did_you_mean(shell.explain, pipeline.models) or f"models: {known or 'none'}"
+        message = f"unknown model `{shell.explain}`"
+        yield Issue(f"{path}.shell.explain", message, hint, by=("models",))
+    for pack, file in entry.options.environment_files.items():
+        if file.exists():
+            # Most files name no environment file, and avoid these imports.
+            from aish.packs.environment_file import read_environment
+            from aish.system.process.child import child_environment
+
+            try:
+                read_environment(file, child_environment({}, os.environ))
+            except UsageError as error:
+                yield Issue(f"{path}.{pack}.env_file", str(error))
 
 
 def limit_issues(
