@@ -15,6 +15,7 @@ from aish.core.phrases import backticked, counted
 from aish.engine.preview.checkup import Finding
 from aish.packs.catalogue import PACKS
 from aish.packs.workspace.confined_path import is_available
+from aish.system.process.sandbox import SandboxReport, sandbox_report
 
 _PIP = "pip install 'aish-pipelines[{extra}]'"
 
@@ -50,6 +51,7 @@ def check_packs() -> Iterator[Finding]:
 def check_programs(environ: Mapping[str, str]) -> Iterator[Finding]:
     """What packs use of the kernel, and programs and models that they can use."""
     yield _openat2()
+    yield _sandbox(sandbox_report(environ))
     yield _program("Chromium", _CHROMIUM, environ, "apt-get install chromium")
     yield _program("PowerShell", _POWERSHELL, environ, None)
     yield _program("bd", ("bd",), environ, None)
@@ -107,11 +109,23 @@ def _openat2() -> Finding:
     return Finding("openat2", "--", "not available: paths are opened folder by folder, no links")
 
 
+def _sandbox(report: SandboxReport) -> Finding:
+    """What `sandbox: auto` takes, and why it is not a better one (K53)."""
+    bubblewrap = "bubblewrap" if report.program is None else f"bubblewrap ({report.program})"
+    tried = [(bubblewrap, report.bubblewrap), ("Landlock", report.landlock)]
+    words = [f"{name}: {why}" if why else f"{name} works" for name, why in tried]
+    if report.chosen == "bubblewrap":
+        return Finding("sandbox", "ok", ", ".join(words))
+    hint = "apt-get install bubblewrap" if report.program is None else None
+    words.append("a process that clears its environment may outlive `kill -9` of aish")
+    return Finding("sandbox", "--" if report.chosen == "none" else "ok", ", ".join(words), hint)
+
+
 def _program(
     subject: str, names: tuple[str, ...], environ: Mapping[str, str], hint: str | None
 ) -> Finding:
     path = environ.get("PATH", os.defpath)
     found = next(filter(None, (which(name, path=path) for name in names)), None)
     if found is None:
-        return Finding(subject, "--", f"not found: none of {backticked(names)}", hint)
+        return Finding(subject, "--", f"not found: {backticked(names)}", hint)
     return Finding(subject, "ok", found)

@@ -1,0 +1,156 @@
+"""`aish doctor`: packs, what they use of this machine, and what to install (K88, K15)."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_project import Project
+from syrupy.assertion import SnapshotAssertion
+
+from aish.packs.catalogue import PACKS, tools_of
+
+WITHOUT = """
+import sys
+sys.modules["click"] = None
+for name in {missing!r}:
+    sys.modules[name] = None
+from aish.cli.main import run_command_line
+sys.exit(run_command_line({arguments!r}))
+"""
+STABLE = ("pack `git`", "pack `web`", "pack `c`", "Chromium", "PowerShell", "bd", "embeddings")
+
+
+def without(
+    project: Project, missing: Sequence[str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """`aish ARGUMENTS` where some libraries are not installed."""
+    script = WITHOUT.format(missing=list(missing), arguments=list(arguments))
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=project.folder,
+        env=project.aish.env,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def program(project: Project, name: str, text: str = "exit 0") -> Path:
+    """A program in a folder that is the whole of `PATH`."""
+    path = project.write(f"bin/{name}", f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    project.aish.env["PATH"] = str(path.parent)
+    return path
+
+
+def findings(project: Project) -> dict[str, Any]:
+    done = project.aish("doctor", "--format", "json")
+    assert done.code == 0, done.stderr
+    found = {row.pop("subject"): row for row in json.loads(done.stdout)}
+    assert all(set(row) == {"state", "text", "hint"} for row in found.values())
+    return found
+
+
+def stable(project: Project, text: str) -> str:
+    """The lines that are the same on every machine, without versions."""
+    rows: list[str] = []
+    for line in project.tidy(text).splitlines():
+        subject = line[6:]
+        if subject.startswith("hint: "):
+            rows.append(line if rows and rows[-1] else "")
+        elif subject.startswith(STABLE):
+            rows.append(line)
+        else:
+            rows.append("")
+    return "\n".join(re.sub(r" \d+(\.\d+)+", " <version>", row) for row in rows if row)
+
+
+@pytest.mark.requirement("K88")
+def test_the_doctor_has_a_line_for_each_pack_and_each_program(
+    project: Project, snapshot: SnapshotAssertion
+) -> None:
+    for name in ("chromium-browser", "pwsh", "bd"):
+        program(project, name)
+
+    done = project.aish("doctor")
+
+    assert (done.code, done.stderr) == (0, "")
+    assert stable(project, done.stdout) == snapshot
+
+
+@pytest.mark.requirement("K88")
+def test_the_doctor_says_what_is_missing_and_how_to_install_it(
+    project: Project, snapshot: SnapshotAssertion
+) -> None:
+    project.aish.env["PATH"] = str(project.folder)
+    missing = ["pygit2", "tree_sitter_cpp", "html_to_markdown", "jedi"]
+
+    done = without(project, missing, "doctor")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert stable(project, done.stdout) == snapshot
+
+
+@pytest.mark.requirement("K88")
+def test_the_same_as_json(project: Project) -> None:
+    program(project, "bd")
+    found = findings(project)
+    lines = project.aish("doctor").stdout
+
+    for subject, row in found.items():
+        assert f"{row['state']:4}  {subject}: {row['text']}\n" in lines
+        assert row["hint"] is None or f"      hint: {row['hint']}\n" in lines
+    assert found["bd"] == {"state": "ok", "text": f"{project.folder}/bin/bd", "hint": None}
+    for name in PACKS:
+        count = len(list(tools_of((name,))))
+        assert found[f"pack `{name}`"]["text"].startswith(f"{count} tool")
+
+
+@pytest.mark.requirement("K88", "K53")
+def test_the_sandbox_is_tried(project: Project) -> None:
+    path = program(project, "bwrap", "echo 'bwrap: no user namespaces here' >&2\nexit 1")
+    broken = findings(project)["sandbox"]
+    path.unlink()
+    absent = findings(project)["sandbox"]
+
+    assert f"bubblewrap ({path}): bwrap: no user namespaces here" in broken["text"]
+    assert broken["hint"] is None
+    assert "bubblewrap: `bwrap` is not installed" in absent["text"]
+    assert absent["hint"] == "apt-get install bubblewrap"
+    for found in (broken, absent):
+        assert found["state"] == ("ok" if "Landlock works" in found["text"] else "--")
+        assert "may outlive `kill -9` of aish" in found["text"]
+
+
+@pytest.mark.requirement("K88", "K4")
+def test_the_doctor_says_whether_the_kernel_keeps_paths_beneath_a_root(project: Project) -> None:
+    found = findings(project)["openat2"]
+    assert (found["state"], found["text"]) in {
+        ("ok", "the kernel keeps paths beneath their root"),
+        ("--", "not available: paths are opened folder by folder, no links"),
+    }
+
+
+@pytest.mark.requirement("K15", "exit-2")
+@pytest.mark.parametrize(
+    ("pack", "library", "extra"),
+    [("git", "pygit2", "git"), ("c", "tree_sitter_c", "c"), ("c", "tree_sitter", "c")],
+)
+@pytest.mark.parametrize("command", ["run", "tools"])
+def test_a_missing_library_ends_with_the_line_that_installs_it(
+    project: Project, pack: str, library: str, extra: str, command: str
+) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"
+    project.pipeline(f"mcp: {{servers: {{repo: {{pack: {pack}, root: .}}}}}}\nprompt: Go on\n")
+
+    done = without(project, [library], command, "p.yaml", "-q" if command == "run" else "--audit")
+
+    assert done.returncode == 2, done.stderr
+    assert f"the tool pack `{pack}` needs `{library}`, which is not installed" in done.stderr
+    assert f"hint: pip install 'aish-pipelines[{extra}]'" in done.stderr
