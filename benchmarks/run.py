@@ -30,6 +30,7 @@ MEASURES = (
     turns.version,
     turns.help_screen,
     turns.validate,
+    turns.tool_listing,
     turns.one_turn,
     turns.tool_turns,
     turns.many_deltas,

@@ -1,6 +1,7 @@
 """A run against the smallest httpx program that does the same: start, turns, deltas, tools."""
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 from statistics import median
@@ -58,6 +59,35 @@ def validate(bench: Bench) -> Iterator[Row]:
     cpu = bench.alone(lambda: bench.cost(AISH, "validate", str(path)).cpu)
     lines = len(path.read_text().splitlines())
     yield at_most(f"`aish validate` of {lines} lines, CPU", cpu, 0.30)
+
+
+def tool_listing(bench: Bench) -> Iterator[Row]:
+    """`aish tools` with every pack whose libraries are installed, and with none."""
+    heads = {
+        "none": "",
+        "packs": f"mcp: {{servers: {{repo: {{pack: [{_packs()}], root: root}}}}}}\n",
+    }
+    (bench.folder / "root").mkdir()
+    for name, mcp in heads.items():
+        model = "models: {m: {base_url: 'http://127.0.0.1:1/v1', model: mock}}\n"
+        (bench.folder / f"{name}.yaml").write_text(f"aish: 1\n{model}{mcp}prompt: Go on.\n")
+
+    def cost(name: str) -> float:
+        return bench.cost(AISH, "tools", str(bench.folder / f"{name}.yaml"), "--format", "json").cpu
+
+    packs, none = bench.pairs(lambda: cost("packs"), lambda: cost("none"))
+    yield at_most("`aish tools` of all packs, CPU beside none", packs - none, 0.060)
+
+
+def _packs() -> str:
+    """The packs that can be opened in the measured environment."""
+    script = (
+        "from importlib.util import find_spec\n"
+        "from aish.packs.catalogue import PACKS\n"
+        "print(', '.join(n for n, one in PACKS.items() if all(map(find_spec, one.needs))))"
+    )
+    argv = [PYTHON, "-c", script]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def one_turn(bench: Bench) -> Iterator[Row]:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from e2e_project import MODEL, Project
 
+from aish.packs.catalogue import PACKS, tool_marks, tools_of
+
 RULES = """
 mcp:
   servers:
@@ -213,3 +215,39 @@ def test_a_pack_that_needs_a_root_and_has_none_is_an_error(
     assert done.code == 2
     assert "mcp.servers.repo: `fs`, `git` need a `root`, the folder for its tools" in done.stderr
     assert "hint: `root: .` is the folder of this file" in done.stderr
+
+
+# --- Wildcards ------------------------------------------------------------------------------
+
+
+def verdicts(project: Project, *rules: str) -> dict[str, str]:
+    """The verdict of these rules on every tool of every pack."""
+    listed = "".join(f"    - {rule}\n" for rule in rules)
+    server = f"box: {{pack: [{', '.join(PACKS)}], root: .}}"
+    project.pipeline(f"mcp:\n  servers: {{{server}}}\n  auto_approve:\n{listed}prompt: Go on\n")
+    done = project.aish("tools", "p.yaml", "--format", "json")
+    assert done.code == 0, done.stderr
+    return {row["tool"].removeprefix("box__"): row["verdict"] for row in json.loads(done.stdout)}
+
+
+@pytest.mark.requirement("P5", "K9")
+def test_a_wildcard_approves_no_tool_that_changes_an_existing_file(project: Project) -> None:
+    found = verdicts(project, '"box__*"', '"*__*"')
+    marks = tool_marks()
+
+    assert set(found) == {name for name, _ in tools_of(tuple(PACKS))}
+    for name, verdict in found.items():
+        assert verdict == ("ask" if marks[name].destructive else "auto"), name
+    # What is approved changes no file: but for a folder that is made, it only reads.
+    changing = {name for name, verdict in found.items() if verdict == "auto"} - {"dir_create"}
+    assert all(marks[name].read_only for name in changing)
+
+
+@pytest.mark.requirement("P5")
+def test_a_wildcard_over_readers_approves_readers_only(project: Project) -> None:
+    found = verdicts(project, '"box__py_get_*"')
+
+    approved = {name for name, verdict in found.items() if verdict == "auto"}
+    assert approved == {name for name in tool_marks() if name.startswith("py_get_")}
+    assert len(approved) == 8
+    assert all(tool_marks()[name].read_only for name in approved)

@@ -7,6 +7,8 @@ import pytest
 from e2e_project import ModelEndpoints, Project, stdio
 from model_endpoint import text_reply
 
+from aish.packs.catalogue import PACKS
+
 HEAVY = {"jsonschema", "jinja2", "rich", "vcr", "pydantic", "importlib.metadata", "platformdirs"}
 HEAVY |= {"httpcore", "h11", "typer"}
 
@@ -148,7 +150,7 @@ def test_a_run_without_items_draws_on_a_terminal_without_importing_rich(
 
 @pytest.mark.parametrize(
     "mcp",
-    ["", 'mcp: {servers: {repo: {pack: [fs, edit]}}, auto_approve: ["repo__file_*"]}'],
+    ["", 'mcp: {servers: {repo: {pack: [fs, edit], root: .}}, auto_approve: ["repo__file_*"]}'],
     ids=["without servers", "with packs and a wildcard"],
 )
 def test_validating_imports_neither_a_network_library_nor_a_schema_engine(
@@ -236,3 +238,55 @@ def test_help_and_unknown_commands_import_no_command(
     assert [name for name in modules if name.startswith("aish.cli.commands.")] == []
     rooms = {name.split(".")[1] for name in modules if name.startswith("aish.")}
     assert rooms <= {"cli", "core", "system"}
+
+
+PARSERS = {
+    "tree_sitter",
+    "tree_sitter_python",
+    "tree_sitter_c",
+    "tree_sitter_cpp",
+    "jedi",
+    "pygit2",
+}
+PARSERS |= {"html_to_markdown", "httpcore", "ast", "tokenize", "difflib"}
+"""What packs use in a child process, or when a tool is called."""
+
+LIGHT = {"aish.packs", "aish.packs.catalogue"}
+"""What is known of packs without loading one."""
+
+
+@pytest.mark.requirement("K9", "K16", "K87")
+def test_listing_the_tools_of_all_packs_imports_little_more_than_listing_none(
+    project: Project,
+) -> None:
+    packs = f"repo: {{pack: [{', '.join(PACKS)}], root: .}}"
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"
+    project.pipeline(f"mcp: {{servers: {{s: {{command: {stdio()}}}}}}}\nprompt: Go on\n")
+    project.pipeline(f"mcp: {{servers: {{{packs}}}}}\nprompt: Go on\n", name="packs.yaml")
+
+    few = imported(project, "tools", "p.yaml", "--format", "json")
+    more = imported(project, "tools", "packs.yaml", "--format", "json") - few
+
+    assert not {name.partition(".")[0] for name in more} & PARSERS
+    ours = {name for name in more if name.startswith("aish.")}
+    assert len(ours) <= MOST_OF_OURS
+    assert len(more - ours) <= MOST_OF_OTHERS
+
+
+MOST_OF_OURS = 60
+MOST_OF_OTHERS = 25
+"""Modules that all packs together add: each is paid for by every run that names one."""
+
+
+@pytest.mark.requirement("K87")
+@pytest.mark.parametrize("arguments", [("run", "p.yaml"), ("validate", "p.yaml"), ("--version",)])
+def test_what_names_no_pack_imports_none(
+    project: Project, model_endpoint: ModelEndpoints, arguments: tuple[str, ...]
+) -> None:
+    project.uses(model_endpoint([text_reply("Hello.")]))
+    project.pipeline(f"mcp: {{servers: {{s: {{command: {stdio()}}}}}}}\nprompt: Say hello\n")
+
+    modules = imported(project, *arguments)
+
+    assert {name for name in modules if name.startswith("aish.packs")} <= LIGHT
+    assert not modules & (PARSERS - {"ast", "tokenize", "difflib"})

@@ -185,7 +185,7 @@ def test_a_server_that_came_and_went_is_in_the_file_for_who_was_shown_it(
 def test_a_server_that_no_model_was_shown_is_left_out(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
-    project.pipeline("mcp: {servers: {repo: {pack: fs}}, deny: [repo__file_delete]}\n")
+    project.pipeline("mcp: {servers: {repo: {pack: fs, root: .}}, deny: [repo__file_delete]}\n")
 
     data = exported(project, ":mcp disconnect repo", "hello")
 

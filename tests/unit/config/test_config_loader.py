@@ -139,7 +139,9 @@ def test_rules_are_read_in_both_forms(good: Pipeline) -> None:
     ],
 )
 def test_one_step_needs_no_list(text: str, kind: type[object], tmp_path: Path) -> None:
-    head = "aish: 1\nmodels: {local: {embedded: smollm2}}\nmcp: {servers: {fs: {pack: fs}}}\n"
+    head = (
+        "aish: 1\nmodels: {local: {embedded: smollm2}}\nmcp: {servers: {fs: {pack: fs, root: .}}}\n"
+    )
     pipeline, problems = check_file(written(tmp_path, head + text + "\n"))
     assert problems == ()
     assert pipeline is not None

@@ -13,7 +13,7 @@ aish: 1
 models:
   local: {embedded: smollm2}
   cloud: {base_url: "http://127.0.0.1/v1", model: m}
-mcp: {servers: {fs: {pack: fs}}}
+mcp: {servers: {fs: {pack: fs, root: .}}}
 model: local
 steps:
   - {id: a, prompt: Say hello.}

@@ -9,7 +9,7 @@ from aish.engine.plan.validation.validate import check_file, cross_check
 HEAD = """\
 aish: 1
 models: {local: {embedded: smollm2}}
-mcp: {servers: {repo: {pack: fs}}}
+mcp: {servers: {repo: {pack: fs, root: .}}}
 inputs: {since: {type: string}, n: {type: integer, default: 1}}
 steps:
   - id: ask

@@ -9,7 +9,7 @@ from aish.engine.plan.validation.names import circles
 from aish.engine.plan.validation.validate import check_file, cross_check, wildcard_check
 
 HEAD = "aish: 1\nmodels: {local: {embedded: smollm2}}\n"
-SERVERS = "mcp: {servers: {fs: {pack: fs}, web: {url: 'http://127.0.0.1/mcp'}}}\n"
+SERVERS = "mcp: {servers: {fs: {pack: fs, root: .}, web: {url: 'http://127.0.0.1/mcp'}}}\n"
 
 
 def problems(text: str, folder: Path) -> list[str]:
@@ -155,7 +155,8 @@ def test_a_server_is_at_a_url_of_the_web(url: str, count: int, tmp_path: Path) -
 @pytest.mark.requirement("F11", "P1")
 @pytest.mark.parametrize("key", ["auto_approve", "ask", "deny", "parallel", "idempotent"])
 def test_a_rule_that_can_match_no_server_is_an_error(key: str, tmp_path: Path) -> None:
-    rules = f"mcp: {{servers: {{fs: {{pack: fs}}}}, {key}: [fs__x, '*__x', shell__run, fss__x]}}\n"
+    listed = "[fs__x, '*__x', shell__run, fss__x]"
+    rules = f"mcp: {{servers: {{fs: {{pack: fs, root: .}}}}, {key}: {listed}}}\n"
     found = problems(f"{HEAD}{rules}run: ls\n", tmp_path)
     assert found == [f"mcp.{key}[3]: `fss__x` can match no server of this file"]
     assert hints(f"{HEAD}{rules}run: ls\n", tmp_path) == ["did you mean `fs`"]
@@ -174,7 +175,7 @@ def test_models_that_fall_back_in_a_circle_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.requirement("M4", "F14")
 @pytest.mark.parametrize("alias", ["a__b", "a-", "a_"])
 def test_an_alias_that_could_be_misread_is_refused(alias: str, tmp_path: Path) -> None:
-    text = f"aish: 1\nmcp: {{servers: {{{alias}: {{pack: fs}}}}}}\nrun: ls\n"
+    text = f"aish: 1\nmcp: {{servers: {{{alias}: {{pack: fs, root: .}}}}}}\nrun: ls\n"
     assert [found.partition(":")[0] for found in problems(text, tmp_path)] == [
         f"mcp.servers.{alias}"
     ]
@@ -182,7 +183,7 @@ def test_an_alias_that_could_be_misread_is_refused(alias: str, tmp_path: Path) -
 
 @pytest.mark.requirement("F2", "M4")
 def test_shell_is_a_reserved_alias(tmp_path: Path) -> None:
-    text = "aish: 1\nmcp: {servers: {shell: {pack: fs}}}\nrun: ls\n"
+    text = "aish: 1\nmcp: {servers: {shell: {pack: fs, root: .}}}\nrun: ls\n"
     assert "`shell` is reserved" in problems(text, tmp_path)[0]
 
 
