@@ -186,7 +186,7 @@ class GuardedClient:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._allow = frozenset(allow)
-        self._hosts = tuple(host.lower().rstrip(".") for host in hosts)
+        self._hosts = tuple(_as_asked_for(host) for host in hosts)
         self._resolve = resolve
         self._transport = DirectTransport(
             verify=True if tls is None else tls,
@@ -345,6 +345,23 @@ def _joined(url: httpx.URL, location: str) -> httpx.URL:
 
 def _destination(url: httpx.URL) -> Destination:
     return Destination(url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme])
+
+
+def _as_asked_for(glob: str) -> str:
+    """A glob of hosts in the form in which hosts are asked for, which is ASCII.
+
+    Raises:
+        ValueError: it can be the name of no host.
+    """
+    parts = glob.lower().rstrip(".").split(".")
+    try:
+        parts = [
+            part if part.isascii() else httpx.URL(f"http://{part}/").raw_host.decode("ascii")
+            for part in parts
+        ]
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise ValueError(f"`{glob}` can be the name of no host") from error
+    return ".".join(parts)
 
 
 def _origin(url: httpx.URL) -> str:

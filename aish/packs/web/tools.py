@@ -35,6 +35,7 @@ _FIRST_ERROR = 300
 _MOST_RESULTS = 20
 _LONGEST_QUERY = 500
 _SNIFFED = 1024
+_LONGEST_SECRET = 8_192
 _SHOWN = 200
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TYPES = lazy_pattern(r"text/[^/]+|application/(?:[^/]+\+)?(?:json|xml)|application/x-ndjson")
@@ -91,7 +92,10 @@ async def opened(
         if backend.kind == "searxng"
     ]
     look_up = resolve or system_addresses
-    pages = GuardedClient(allow=allow, hosts=options.hosts, resolve=look_up, tls=tls)
+    try:
+        pages = GuardedClient(allow=allow, hosts=options.hosts, resolve=look_up, tls=tls)
+    except ValueError as error:
+        raise UsageError(f"`hosts` of the pack `web`: {error}") from None
     # What is configured is permitted by that; a service that nobody has named is not.
     hosts = () if options.search else options.hosts
     searches = GuardedClient(allow=[*allow, *named], hosts=hosts, resolve=look_up, tls=tls)
@@ -209,8 +213,8 @@ async def web_fetch(
         message = f"`{final}` answers {found.status} {found.reason}".rstrip()
         raise PackError("http_status", message, status=found.status, final_url=found.url)
     page = await _page(web, found, format)
-    whole = web.mask(page["content"].replace("\r\n", "\n").replace("\r", "\n"))
-    title = for_line(page["title"])
+    whole = page["content"].replace("\r\n", "\n").replace("\r", "\n")
+    title = for_line(web.mask(page["title"]))
     data: dict[str, JsonValue] = {
         "url": for_line(url),
         "final_url": for_line(found.url),
@@ -224,13 +228,13 @@ async def web_fetch(
     lead = f"{title}\n\n" if title and not start else ""
 
     def answer(size: int) -> Answer:
-        piece = whole[start : start + size]
-        end = start + len(piece)
+        end = min(start + size, len(whole))
+        piece = _masked(whole, start, end, web.mask)
         notes = [f"[degraded: {page['degraded']}]"] if page["degraded"] else []
         if end < len(whole):
-            more = f"continue with start={end}" if piece else "there is no room for it"
+            more = f"continue with start={end}" if end > start else "there is no room for it"
             notes.append(f"[truncated: true; {more}; {len(whole):,} characters in all]")
-        elif not piece:
+        elif end <= start:
             notes.append(_why_empty(start, len(whole)))
         return Answer(
             lead + piece,
@@ -248,6 +252,28 @@ async def web_fetch(
         # Escapes and characters of several bytes count: there is no other way to know.
         most = max(bisect_left(range(most), True, key=is_too_long) - 1, 0)
     return answer(most)
+
+
+def _masked(whole: str, start: int, end: int, mask: Callable[[str], str]) -> str:
+    """A piece of a text without secrets, also without parts of those that it cuts.
+
+    Only the surroundings are searched: a page may have ten million characters.
+    """
+    before = whole[max(start - _LONGEST_SECRET, 0) : start]
+    after = whole[end : end + _LONGEST_SECRET]
+    piece = whole[start:end]
+    around = f"{before}{piece}{after}"
+    masked = mask(around)
+    if masked == around:
+        return piece
+    rest = masked[_length_in_common(masked, mask(before)) :]
+    return rest[: len(rest) - _length_in_common(rest[::-1], mask(after)[::-1])]
+
+
+def _length_in_common(one: str, other: str) -> int:
+    """How many characters at the beginning are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _why_empty(start: int, total: int) -> str:

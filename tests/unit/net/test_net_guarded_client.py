@@ -301,6 +301,27 @@ async def test_hosts_and_allow_both_have_to_permit_a_request() -> None:
         assert len(server.heads) == 3
 
 
+@pytest.mark.requirement("K43")
+async def test_a_host_beyond_ascii_is_one_host_however_it_is_spelled() -> None:
+    asked: list[str] = []
+
+    def found() -> Sequence[str]:
+        asked.append("")
+        return ["127.0.0.1"]
+
+    resolve = answers(**{"xn--bcher-kva_test": found, "www_xn--bcher-kva_test": found})
+    for glob in ("*bücher.test", "BÜCHER.test", "xn--bcher-kva.test", "*.bücher.*"):
+        if glob.startswith("*b"):
+            with pytest.raises(ValueError, match="name of no host"):
+                GuardedClient(hosts=[glob])
+            continue
+        async with opened(hosts=[glob], resolve=resolve) as client:
+            host = "www.bücher.test" if glob.startswith("*") else "xn--BCHER-kva.test"
+            assert "an address that is not public" in (await refused(client, f"http://{host}/"))[1]
+            assert "permitted `hosts`" in (await refused(client, "http://bucher.test/"))[1]
+    assert len(asked) == 3
+
+
 @pytest.mark.requirement("K43", "X5")
 async def test_a_request_says_no_more_than_it_has_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any

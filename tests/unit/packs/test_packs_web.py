@@ -629,6 +629,28 @@ def test_brave_is_asked_with_its_key_and_nobody_else_gets_it() -> None:
             assert other.connections == 0
 
 
+@pytest.mark.requirement("X4", "K7")
+def test_a_secret_is_masked_wherever_a_page_is_cut() -> None:
+    secret = "abcabcab"
+    whole = f"{'ab' * 10}{secret}{'ab' * 10}{secret}ab"
+    expected = f"{'ab' * 10}<key>{'ab' * 10}<key>ab"
+    with reading(
+        {"/": answer(whole, "text/plain")}, mask=lambda text: text.replace(secret, "<key>")
+    ) as (scene, server):
+        for size in (1, 3, 7, 8, 20, 30, 100):
+            found = ""
+            for start in range(0, len(whole), size):
+                data = scene.data("web_fetch", url=server.url, start=start, max_chars=size)
+                found += data["content"].partition("\n")[2].rpartition("\n")[0] + "|"
+                assert data["total_chars"] == len(whole)
+                assert data["truncated"] is (start + size < len(whole))
+            assert "c" not in found
+            assert found.count("<key>") >= 2
+            assert found.replace("|", "").replace("<key>", "").count("ab") >= 1
+            if size == 100:
+                assert found == f"{expected}|"
+
+
 @pytest.mark.requirement("K46")
 def test_a_key_that_is_not_set_is_told_without_a_request() -> None:
     with searching({}, "brave") as (scene, server):
@@ -696,6 +718,7 @@ def test_a_search_needs_words_and_a_number() -> None:
     "options",
     [
         WebOptions(allow=("localhost",)),
+        WebOptions(hosts=("*bücher.test",)),
         WebOptions(search=(SearchBackend("searxng", url="localhost:8080"),)),
         WebOptions(search=(SearchBackend("searxng", url="http://u:p@localhost/"),)),
     ],
