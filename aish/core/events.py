@@ -192,12 +192,15 @@ class HistoryReplaced:
     purpose: MessagePurpose = "conversation"
 
 
+FileChange = Literal["shown", "added", "changed", "deleted", "lost", "found"]
+
+
 @frozen
 class FileShown:
     """A file, or a part of one, that a model was shown: whole (`shown`), or what happened to it."""
 
     path: str
-    change: str
+    change: FileChange
 
 
 @frozen

@@ -410,10 +410,17 @@ def _found_in(held: JsonObject) -> _Found:
     text, files = held.get("text"), held.get("files")
     if not isinstance(text, str) or not isinstance(files, list):
         raise StepFailedError("the cassette has no files of `context.files` here")
-    found = [one for one in files if isinstance(one, Mapping)]
-    return _Found(
-        text, tuple(FileShown(str(one.get("path")), str(one.get("change"))) for one in found)
-    )
+    return _Found(text, tuple(_file_shown(one) for one in files))
+
+
+def _file_shown(one: JsonValue) -> FileShown:
+    match one:
+        case {
+            "path": str(path),
+            "change": ("shown" | "added" | "changed" | "deleted" | "lost" | "found") as change,
+        }:
+            return FileShown(path, change)
+    raise StepFailedError("the cassette says of a file of `context.files` what is not known")
 
 
 def _known_of(state: JsonObject) -> Mapping[str, _PartState]:
