@@ -42,6 +42,7 @@ ALLOWED = {
     "packs/web/html_page.py": {"html_to_markdown"},
     "packs/py/definitions.py": {"tree_sitter", "tree_sitter_python"},
     "packs/c/c_parser.py": {"tree_sitter", "tree_sitter_c", "tree_sitter_cpp"},
+    "packs/py/jedi_usages.py": {"jedi", "parso"},
     "cassettes/": {"anyio"},
     "cassettes/http.py": {"anyio", "httpx"},
     "cassettes/format/layout.py": {"yaml"},
@@ -84,14 +85,15 @@ ALONE = {
     "a row of the table that imports it": """
         cli/importing/goose.py cli/importing/promptfoo.py mcp/transports/inprocess.py
         mcp/transports/sse_2024.py mcp/transports/stdio.py packs/edit.py packs/fs.py packs/git.py
-        packs/lang.py packs/proc.py packs/shell.py reports/junit.py reports/sarif.py
+        packs/lang.py packs/proc.py packs/py/code_path.py packs/py/hierarchy.py packs/py/usages.py
+        packs/shell.py reports/junit.py reports/sarif.py
         shell/commands/approvals.py
         shell/commands/attach.py shell/commands/conversation.py shell/commands/export.py
         shell/commands/guide.py shell/commands/mcp.py shell/commands/model.py
         shell/commands/past.py shell/commands/pipelines.py shell/commands/turns.py
     """,
     "a program that is started as a process of its own": """
-        packs/parse_worker_child.py
+        packs/parse_worker_child.py packs/py/code_edits.py packs/py/jedi_usages.py
     """,
     "loaded only by the runs that need it: a start pays for what it uses": """
         cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py

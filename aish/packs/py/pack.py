@@ -24,6 +24,9 @@ from aish.packs.framework.pack import (
 )
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE
+from aish.packs.py.code_path import py_derive_code_path
+from aish.packs.py.hierarchy import py_get_hierarchy
+from aish.packs.py.usages import py_find_usages
 from aish.packs.tool_results import Answer, room
 from aish.packs.workspace.atomic_write import Original
 from aish.packs.workspace.confined_path import not_found, segments_of
@@ -694,6 +697,9 @@ PACK = Pack(
         py_get_var_declaration,
         py_get_imports,
         py_check_syntax,
+        py_find_usages,
+        py_get_hierarchy,
+        py_derive_code_path,
         py_update_definition,
         py_set_signature,
         py_set_var_declaration,

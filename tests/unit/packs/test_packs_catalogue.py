@@ -16,7 +16,7 @@ from aish.packs.framework.pack import Pack, PackTool
 CATALOGUE = json.loads(
     (Path(__file__).parents[2] / "data" / "contract" / "packs.json").read_text("utf-8")
 )
-BUILT = ("edit", "lang", "c")
+BUILT = ("edit", "lang", "c", "py")
 """The packs that exist; the catalogue has more."""
 PRESENT = [name for name in BUILT if name in PACKS]
 _NOT_SCHEMA = {"description", "minimum", "maximum"}

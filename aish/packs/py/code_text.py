@@ -1,0 +1,301 @@
+"""Python source as text, without its strings and comments: what a search for names reads.
+
+Runs in the child that parses. It needs no grammar: a file with errors, or of a newer Python than
+ours, is read like any other, and no nesting is too deep. Lines end as they do for Python.
+"""
+
+import codecs
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from aish.packs.py.source_code import encoding_of
+
+LONGEST_LINE = 300
+"""Characters of a line that are shown with a hit."""
+_LONGEST_PREFIX = 2
+
+_LITERAL = re.compile(
+    r"#[^\n]*+"
+    r'|"""(?:[^"\\]++|\\.|"(?!""))*+(?:""")?'
+    r"|'''(?:[^'\\]++|\\.|'(?!''))*+(?:''')?"
+    r'|"(?:[^"\\\n]++|\\.)*+"?'
+    r"|'(?:[^'\\\n]++|\\.)*+'?",
+    re.DOTALL,
+)
+"""A comment, or a string without its prefix; one without an end goes as far as it may."""
+_IN_FORMAT = {
+    quote: re.compile(rf"\\N\{{[^}}\n]*\}}|\\(?:[^{{]|$)|\{{\{{|\{{|\n|{quote}", re.DOTALL)
+    for quote in ('"""', "'''", '"', "'")
+}
+_IN_FIELD = re.compile(r"[\[({})\]\n\"'#]|!=|[!:]")
+_IN_SPEC = re.compile(r"[{}\n\"']")
+_NAME = re.compile(r"[^\W\d]\w*")
+# A statement that begins with one of these is not inside brackets, whatever was left open.
+_RESTART = re.compile(r"(?:async[ \t]+def|def|class|import)[ \t]+[^\W\d]|@[^\W\d]")
+
+
+def decoded(source: bytes) -> str:
+    """The text of a module as Python reads it, with line feeds only."""
+    mark, encoding = encoding_of(source)
+    try:
+        # Not `rot13` or `zlib`, which are no encodings of text.
+        is_text = codecs.lookup(encoding)._is_text_encoding  # ruff: ignore[private-member-access] - there is no public way to ask
+        text = source[len(mark) :].decode(encoding if is_text else "utf-8")
+    except (UnicodeError, LookupError, ValueError):
+        # Not what Python accepts; names and lines can still be found.
+        text = source[len(mark) :].decode("utf-8", "replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def code_only(text: str) -> str:
+    """The text with comments blanked out, and each string as one quote, blanks, and a quote.
+
+    As long as the text. Line ends within a string are blanks too. The replacement fields of
+    f-strings are code: they stay, between commas.
+    """
+    pieces: list[str] = []
+    end = 0
+    find = _LITERAL.search
+    while found := find(text, end):
+        start = found.start()
+        pieces.append(text[end:start])
+        if text[start] == "#":
+            end = found.end()
+            pieces.append(" " * (end - start))
+        elif _is_format(text, start):
+            end, inside = _format_string(text, start)
+            pieces.append(_quoted(inside))
+        else:
+            end = found.end()
+            pieces.append(_quoted(" " * (end - start)))
+    pieces.append(text[end:])
+    return "".join(pieces)
+
+
+def _quoted(inside: str) -> str:
+    return f'"{inside[1:-1]}"' if len(inside) > 1 else '"'
+
+
+def _is_format(text: str, start: int) -> bool:
+    """Whether the string whose first quote is at `start` has a prefix with `f` or `t`."""
+    prefix = start
+    while prefix > max(start - _LONGEST_PREFIX - 1, 0) and _is_word(text[prefix - 1]):
+        prefix -= 1
+    return text[prefix:start].lower() in {"f", "rf", "fr", "t", "rt", "tr"}
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def _format_string(  # ruff: ignore[complex-structure, too-many-branches] - one automaton
+    text: str, start: int
+) -> tuple[int, str]:
+    """The end of an f-string, and as long a text with the code of its fields.
+
+    Fields hold strings, f-strings too, and formats hold fields: a stack, and no recursion.
+    """
+    quote = text[start : start + 3] if text[start : start + 3] in {'"""', "'''"} else text[start]
+    pieces = [" " * len(quote)]
+    # What is open: a string by its quote, a field with the brackets open in it, or a format.
+    stack: list[tuple[str, str, int]] = [("string", quote, 0)]
+    place = start + len(quote)
+    while stack:
+        kind, quote, _ = stack[-1]
+        pattern = {"string": _IN_FORMAT[quote], "field": _IN_FIELD, "format": _IN_SPEC}[kind]
+        found = pattern.search(text, place)
+        if found is None:
+            found_start, sign = len(text), ""
+        else:
+            found_start, sign = found.start(), found[0]
+        before = text[place:found_start]
+        pieces.append(before.replace("\n", " ") if kind == "field" else " " * len(before))
+        place = found_start
+        if not sign or (sign == "\n" and len(quote) == 1):
+            # It has no end.
+            break
+        after = place + len(sign)
+        if kind == "string":
+            if sign == quote:
+                stack.pop()
+            elif sign == "{":
+                stack.append(("field", quote, 0))
+            pieces.append("," if sign == "{" else " " * len(sign))
+        elif kind == "field":
+            after = _field_sign(text, place, sign, stack, pieces)
+        else:
+            if sign == "{":
+                stack.append(("field", quote, 0))
+            elif sign == "}":
+                stack.pop()
+            elif text.startswith(quote, place):
+                # The field was not closed: the string ends here.
+                while stack.pop()[0] != "string":
+                    pass
+                after = place + len(quote)
+            pieces.append("," if sign in "{}" else " " * (after - place))
+        place = after
+    return place, "".join(pieces)
+
+
+def _field_sign(
+    text: str, place: int, sign: str, stack: list[tuple[str, str, int]], pieces: list[str]
+) -> int:
+    """Take one sign of a replacement field; returns where it ends."""
+    _, quote, depth = stack[-1]
+    after = place + len(sign)
+    if sign in "\"'":
+        literal = _LITERAL.match(text, place)
+        assert literal is not None
+        if _is_format(text, place):
+            inner = text[place : place + 3]
+            inner = inner if inner in {'"""', "'''"} else sign
+            stack.append(("string", inner, 0))
+            after = place + len(inner)
+            pieces.append('"' + " " * (len(inner) - 1))
+        else:
+            after = literal.end()
+            pieces.append(_quoted(" " * (after - place)))
+    elif sign == "#":
+        end = text.find("\n", place)
+        after = len(text) if end < 0 or len(quote) == 1 else end
+        if len(quote) == 1:
+            after = place + 1
+        pieces.append(" " * (after - place))
+    elif sign in "([{":
+        stack[-1] = ("field", quote, depth + 1)
+        pieces.append(sign)
+    elif sign == "}" and depth == 0:
+        stack.pop()
+        pieces.append(",")
+    elif sign in ")]}":
+        stack[-1] = ("field", quote, max(depth - 1, 0))
+        pieces.append(sign)
+    elif sign in "!:" and depth == 0:
+        stack[-1] = ("format", quote, 0)
+        pieces.append(",")
+    else:
+        pieces.append(" " if sign == "\n" else sign)
+    return after
+
+
+class Lines:
+    """The lines of a text, by offset."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._starts = [0]
+        place = text.find("\n")
+        while place >= 0:
+            self._starts.append(place + 1)
+            place = text.find("\n", place + 1)
+
+    def number(self, offset: int) -> int:
+        """The number of the line with this offset, from 1."""
+        return bisect_right(self._starts, offset)
+
+    def start(self, number: int) -> int:
+        """The offset of a line."""
+        return self._starts[number - 1]
+
+    def hit(self, offset: int) -> list[int | str]:
+        """Line, column and text of the line; both counted from 1, the text cut where it is long."""
+        number = self.number(offset)
+        start = self._starts[number - 1]
+        end = self._text.find("\n", start)
+        line = self._text[start : end if end >= 0 else len(self._text)]
+        shown = line.strip()
+        if len(shown) > LONGEST_LINE:
+            shown = shown[: LONGEST_LINE - 1] + "…"
+        return [number, offset - start + 1, shown]
+
+
+def statements(code: str) -> Iterator[tuple[int, int, str]]:
+    """Offset, indentation and code of each logical line of what `code_only` returns.
+
+    Line ends within it are blanks, so that offsets hold. A bracket that was never closed ends
+    before the next line that begins a definition or an import.
+    """
+    offset = start = depth = 0
+    parts: list[str] = []
+    for line in code.split("\n"):
+        bare = line.strip()
+        after = offset + len(line) + 1
+        if parts and depth > 0 and _RESTART.match(bare):
+            yield _joined(start, parts)
+            parts, depth = [], 0
+        opened = line.count("(") + line.count("[") + line.count("{")
+        closed = line.count(")") + line.count("]") + line.count("}") if opened or depth else 0
+        if not parts and opened == closed and bare[-1:] != "\\":
+            # Nearly all lines are a statement each.
+            if bare:
+                yield _joined(offset, [line])
+        elif parts or bare:
+            if not parts:
+                start = offset
+            is_continued = bare[-1:] == "\\"
+            parts.append(line[: line.rindex("\\")] + " " if is_continued else line)
+            depth = max(depth + opened - closed, 0)
+            if depth == 0 and not is_continued:
+                yield _joined(start, parts)
+                parts = []
+        offset = after
+    if parts:
+        yield _joined(start, parts)
+
+
+def _joined(start: int, parts: list[str]) -> tuple[int, int, str]:
+    whole = parts[0] if len(parts) == 1 else " ".join(parts)
+    bare = whole.lstrip()
+    blank = whole[: len(whole) - len(bare)]
+    indent = len(blank.expandtabs(8)) if "\t" in blank else len(blank)
+    return start + len(blank), indent, bare.rstrip()
+
+
+def usages(*sources: bytes, name: str, mode: str, limit: int) -> list[list[list[int | str]]]:
+    """Where a name or a text occurs in each of the sources."""
+    found: list[list[list[int | str]]] = []
+    left = limit
+    for source in sources:
+        text = decoded(source)
+        hits = []
+        lines: Lines | None = None
+        for offset in _text_offsets(text, name) if mode == "text" else _name_offsets(text, name):
+            if left <= 0:
+                break
+            lines = lines or Lines(text)
+            hits.append(lines.hit(offset))
+            left -= 1
+        found.append(hits)
+    return found
+
+
+def _text_offsets(text: str, sought: str) -> Iterator[int]:
+    place = text.find(sought)
+    while place >= 0:
+        yield place
+        place = text.find(sought, place + len(sought))
+
+
+def _name_offsets(text: str, name: str) -> Iterator[int]:
+    """Where a name is, or names with dots between them, outside of strings and comments."""
+    parts = [unicodedata.normalize("NFKC", part) for part in name.split(".")]
+    if text.isascii():
+        if not all(part in text for part in parts):
+            return
+        pattern = r"\s*\.\s*".join(re.escape(part) for part in parts)
+        for found in re.finditer(rf"(?<!\w){pattern}(?!\w)", code_only(text)):
+            yield found.start()
+        return
+    # Python compares names in their NFKC form, which may be of another length.
+    code = code_only(text)
+    seen: list[tuple[str, int, int]] = []
+    for found in _NAME.finditer(code):
+        word = found[0] if found[0].isascii() else unicodedata.normalize("NFKC", found[0])
+        if len(parts) > 1 and seen and code[seen[-1][2] : found.start()].strip() != ".":
+            seen = []
+        seen = [*seen, (word, found.start(), found.end())][-len(parts) :]
+        if [each[0] for each in seen] == parts:
+            yield seen[0][1]

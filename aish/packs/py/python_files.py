@@ -1,0 +1,172 @@
+"""The Python files below a folder, read within limits, and what the child says of them (K4, K16).
+
+Files are opened here and nowhere else: the child gets bytes.
+"""
+
+import codecs
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import field
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from aish.core.frozen import frozen, slotted
+from aish.packs.pack_error import PackError
+from aish.packs.parse_worker import LARGEST_SOURCE
+from aish.packs.py.source_code import encoding_of
+from aish.packs.tool_results import room
+from aish.packs.workspace.confined_path import Folder, Where, shown
+from aish.packs.workspace.folder_walk import Budget, walk
+from aish.packs.workspace.workspace import Workspace
+
+MOST_FILES = 5_000
+MOST_BYTES = 64 * 1024 * 1024
+SECONDS = 10.0
+SUFFIXES = (".py", ".pyi", ".pyw")
+_BATCH = 4 * 1024 * 1024
+_NOTE = 300
+"""Bytes for what is said about a result that was cut."""
+
+
+@frozen
+class PythonFile:
+    """The path of a file from the root, and its bytes."""
+
+    path: str
+    data: bytes
+
+
+@slotted
+class PythonFiles:
+    """Files in order; `stopped` says why there are not all of them."""
+
+    files: list[PythonFile] = field(default_factory=list)
+    skipped: int = 0
+    stopped: str = ""
+
+    @property
+    def note(self) -> str:
+        """What a result adds where not every file was read."""
+        parts = [f"stopped {self.stopped}"] if self.stopped else []
+        parts += [f"{self.skipped} files left out (too large or no text)"] if self.skipped else []
+        return "; ".join(parts)
+
+
+def fitting(lines: Sequence[str]) -> int:
+    """How many lines a result passes on whole, with a note of ours after them (K7)."""
+    left = room() - _NOTE
+    for count, line in enumerate(lines):
+        left -= len(line.encode("utf-8", "replace")) + 1
+        if left < 0:
+            return count
+    return len(lines)
+
+
+async def read_python_files(place: Workspace, path: str, seconds: float = SECONDS) -> PythonFiles:
+    """The file at a path, or the Python files below it.
+
+    Raises:
+        PackError: nothing is visible there, or the one file is too large or no text.
+    """
+    return await anyio.to_thread.run_sync(
+        _read_all, place.folder, path, seconds, abandon_on_cancel=True
+    )
+
+
+def _read_all(  # ruff: ignore[complex-structure] - one list of limits
+    folder: Folder, path: str, seconds: float
+) -> PythonFiles:
+    began = time.monotonic()
+    found = PythonFiles()
+    if folder.kind(path) != "folder":
+        data = _read(folder, path)
+        if data is None:
+            message = f"`{path}` is larger than {LARGEST_SOURCE:,} bytes"
+            raise PackError("too_large", message, path=path, limit=LARGEST_SOURCE)
+        if b"\0" in data:
+            message = f"`{path}` is not Python code: it has NUL characters in it"
+            raise PackError("unsupported", message, path=path)
+        return PythonFiles([PythonFile(shown(path), data)])
+    read = 0
+    budget = Budget()
+    for _, entry in walk(folder, path, budget):
+        if entry.kind != "file" or not entry.name.endswith(SUFFIXES):
+            continue
+        if len(found.files) >= MOST_FILES:
+            found.stopped = f"after {MOST_FILES:,} files"
+        elif read + min(entry.size, LARGEST_SOURCE) > MOST_BYTES:
+            found.stopped = f"after {read:,} bytes"
+        elif time.monotonic() - began > seconds:
+            found.stopped = f"after {seconds:.0f} seconds"
+        if found.stopped:
+            return found
+        try:
+            data = _read(folder, entry.segments) if entry.size <= LARGEST_SOURCE else None
+        except PackError:
+            # Removed meanwhile, or not readable.
+            data = None
+        if data is None or b"\0" in data:
+            found.skipped += 1
+            continue
+        read += len(data)
+        found.files.append(PythonFile(entry.path, data))
+    if budget.spent:
+        found.stopped = "after very many names"
+    return found
+
+
+def _read(folder: Folder, where: Where) -> bytes | None:
+    """The bytes of a file; `None` if there are more than are parsed."""
+    with folder.file(where) as descriptor:
+        pieces: list[bytes] = []
+        left = LARGEST_SOURCE + 1
+        while left > 0 and (piece := os.read(descriptor, left)):
+            pieces.append(piece)
+            left -= len(piece)
+    if left <= 0:
+        return None
+    data = b"".join(pieces)
+    mark, encoding = encoding_of(data)
+    if mark and encoding != "utf-8":
+        # So that a name can be looked for in the bytes.
+        data = codecs.BOM_UTF8 + data[len(mark) :].decode(encoding, "replace").encode()
+    return data
+
+
+async def ask_child(
+    place: Workspace,
+    call: str,
+    files: Sequence[PythonFile],
+    deadline: float,
+    **options: Any,
+) -> list[Any]:
+    """What a function in the child returns for each file, asked in batches.
+
+    Raises:
+        PackError: it took longer than until `deadline`, or too much memory: `too_slow`.
+    """
+    results: list[Any] = []
+    for batch in batches(files):
+        left = deadline - anyio.current_time()
+        if left <= 0:
+            raise PackError("too_slow", "the files take too long to read; name a smaller folder")
+        results.extend(
+            await place.worker.run(call, *(file.data for file in batch), seconds=left, **options)
+        )
+    return results
+
+
+def batches(files: Sequence[PythonFile]) -> list[list[PythonFile]]:
+    """The files in groups of a few megabytes."""
+    found: list[list[PythonFile]] = []
+    size = 0
+    for file in files:
+        if not found or size + len(file.data) > _BATCH:
+            found.append([])
+            size = 0
+        found[-1].append(file)
+        size += len(file.data)
+    return found
