@@ -21,6 +21,7 @@ import context
 import journal
 import pages
 import prompts
+import python_names
 import reports
 import talk
 import turns
@@ -58,6 +59,7 @@ MEASURES = (
     pages.page_markdown,
     reports.html_report,
     reports.junit_report,
+    python_names.python_names,
     prompts.prompt_ready,
     prompts.key_echo,
     talk.talk_deltas,

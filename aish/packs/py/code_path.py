@@ -61,7 +61,8 @@ async def py_derive_code_path(
     Args:
         place: the root folder
         target: the function, dotted as in `Class.method`, or after its module as in `app.main.run`
-        path: the file or folder to look in, from the root folder
+        path: the file or folder to look in, from the root folder; what `.gitignore` files exclude
+            is left out
         depth: how many calls deep to follow, up to 100
     """
     if not all(part.isidentifier() for part in target.split(".")):

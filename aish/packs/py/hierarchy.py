@@ -63,7 +63,8 @@ async def py_get_hierarchy(
 
     Args:
         place: the root folder
-        path: the file or folder to look in, from the root folder, `.` for all
+        path: the file or folder to look in, from the root folder; what `.gitignore` files exclude
+            is left out
         name: the class, dotted as in `Outer.Inner`, or after its module as in `package.base.Class`
         line: a line of the class, where a file has several of that name
         depth: 1 for direct subclasses, 2 for theirs too, and so on, up to 100

@@ -19,7 +19,7 @@ from aish.packs.parse_worker import LARGEST_SOURCE
 from aish.packs.py.source_code import encoding_of
 from aish.packs.tool_results import room
 from aish.packs.workspace.confined_path import Folder, Where, shown
-from aish.packs.workspace.folder_walk import Budget, walk
+from aish.packs.workspace.folder_walk import Walk
 from aish.packs.workspace.workspace import Workspace
 
 MOST_FILES = 5_000
@@ -90,37 +90,38 @@ def _read_all(  # ruff: ignore[complex-structure] - one list of limits
             message = f"`{path}` is not Python code: it has NUL characters in it"
             raise PackError("unsupported", message, path=path)
         return PythonFiles([PythonFile(shown(path), data)])
-    read = 0
-    budget = Budget()
-    for _, entry in walk(folder, path, budget):
-        if entry.kind != "file" or not entry.name.endswith(SUFFIXES):
+    size = 0
+    walk = Walk(folder, ignored=False)
+    for segments in walk.files(path):
+        if not segments[-1].endswith(SUFFIXES):
             continue
         if len(found.files) >= MOST_FILES:
             found.stopped = f"after {MOST_FILES:,} files"
-        elif read + min(entry.size, LARGEST_SOURCE) > MOST_BYTES:
-            found.stopped = f"after {read:,} bytes"
+        elif size > MOST_BYTES:
+            found.stopped = f"after {size:,} bytes"
         elif time.monotonic() - began > seconds:
             found.stopped = f"after {seconds:.0f} seconds"
         if found.stopped:
             return found
         try:
-            data = _read(folder, entry.segments) if entry.size <= LARGEST_SOURCE else None
+            data = _read(folder, segments)
         except PackError:
             # Removed meanwhile, or not readable.
             data = None
         if data is None or b"\0" in data:
             found.skipped += 1
             continue
-        read += len(data)
-        found.files.append(PythonFile(entry.path, data))
-    if budget.spent:
-        found.stopped = "after very many names"
+        size += len(data)
+        found.files.append(PythonFile(shown(segments), data))
+    found.stopped = walk.incomplete
     return found
 
 
 def _read(folder: Folder, where: Where) -> bytes | None:
     """The bytes of a file; `None` if there are more than are parsed."""
     with folder.file(where) as descriptor:
+        if os.fstat(descriptor).st_size > LARGEST_SOURCE:
+            return None
         pieces: list[bytes] = []
         left = LARGEST_SOURCE + 1
         while left > 0 and (piece := os.read(descriptor, left)):

@@ -50,7 +50,8 @@ async def py_find_usages(
 
     Args:
         place: the root folder
-        path: the file or folder to look in, from the root folder, `.` for all
+        path: the file or folder to look in, from the root folder; what `.gitignore` files exclude
+            is left out
         name: the name; for `semantic` dotted as in `Class.method`
         line: for `semantic` a line of the definition, where the file has several
         mode: how to look
