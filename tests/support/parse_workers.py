@@ -1,0 +1,38 @@
+"""The process that parses for packs, found from outside by whose child it is."""
+
+import os
+import select
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stray_processes import children_of
+
+PATIENCE = 20.0
+
+
+def workers_below(pid: int) -> list[int]:
+    """The parsing processes that a process or a child of its has started."""
+    found = []
+    for child in sorted(children_of(pid)):
+        command = Path(f"/proc/{child}/cmdline").read_bytes()
+        found += [child] if b"parse_worker_child" in command else workers_below(child)
+    return found
+
+
+@contextmanager
+def stopped(pid: int) -> Generator[int]:
+    """The process stands still, and does not read what it is sent; yields its input."""
+    os.kill(pid, signal.SIGSTOP)
+    descriptor = os.open(f"/proc/{pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def wait_asked(descriptor: int) -> None:
+    """Block until a request is in the input of a stopped process."""
+    ready, _, _ = select.select([descriptor], [], [], PATIENCE)
+    assert ready, "nothing was asked"
