@@ -41,6 +41,7 @@ ALLOWED = {
     "packs/git_child.py": {"pygit2"},
     "packs/web/html_page.py": {"html_to_markdown"},
     "packs/py/definitions.py": {"tree_sitter", "tree_sitter_python"},
+    "packs/workspace/content_summary.py": {"yaml"},
     "packs/c/c_parser.py": {"tree_sitter", "tree_sitter_c", "tree_sitter_cpp"},
     "packs/py/jedi_usages.py": {"jedi", "parso"},
     "cassettes/": {"anyio"},

@@ -25,6 +25,7 @@ _LONGEST_NAME = 1000
 _LONGEST_INDENT = 1000
 _MOST = 20_000
 """Symbols of one file."""
+_MOST_SUMMARIZED = 100
 _MOST_SOURCE = 2 * 1024 * 1024
 """Bytes of the definitions that one call returns."""
 _SHOWN = 10
@@ -120,6 +121,17 @@ def outline(source: bytes, *, language: str, macros: Sequence[str] = ()) -> dict
         for symbol in symbols_of(found)
     ]
     return {"language": found.language, "items": rows, "broken": broken_lines(found)}
+
+
+def summary(source: bytes, *, language: str) -> str:
+    """The outline as a few lines of text (K25)."""
+    found = symbols_of(parse(source, language))
+    rows = [
+        f"{'  ' * one.depth}{one.kind} {one.name}, lines {one.line}-{one.last}"
+        for one in found[:_MOST_SUMMARIZED]
+    ]
+    rest = len(found) - len(rows)
+    return "\n".join([*rows, f"… {rest:,} more"] if rest else rows)
 
 
 def definitions(
