@@ -116,6 +116,7 @@ ALONE = {
     """,
     "runs in the child that parses untrusted input, and imports what that needs": """
         packs/py/code_edits.py packs/workspace/regex_lines.py packs/workspace/python_syntax.py
+        packs/workspace/content_summary.py
     """,
     "all that is known of one foreign format or system": """
         packs/workspace/ignore_rules.py

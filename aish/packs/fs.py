@@ -38,6 +38,7 @@ from aish.packs.workspace.atomic_write import (
 )
 from aish.packs.workspace.confined_path import not_found, writable
 from aish.packs.workspace.file_change import finish, in_thread, replaced
+from aish.packs.workspace.file_summary import summary_of
 from aish.packs.workspace.file_text import (
     IMAGE_LIMIT,
     ROOM,
@@ -432,12 +433,14 @@ async def file_search(  # ruff: ignore[too-many-arguments] - the parameters of t
 async def file_summary(place: Workspace, path: str) -> Answer:
     """Describes a text file without returning all of it: size, lines, encoding, first lines.
 
+    Of Python and C also classes and functions, of TOML, YAML and JSON keys, of Markdown headings.
+
     Args:
         place: The root, which no caller names.
         path: The file, relative to the root folder.
     """
 
-    def work() -> tuple[dict[str, JsonValue], Lines]:
+    def work() -> tuple[dict[str, JsonValue], Lines, Content]:
         with place.folder.file(path) as descriptor:
             content = content_of(descriptor, path)
             digest = content.sha256 or _sha256(descriptor)
@@ -453,11 +456,14 @@ async def file_summary(place: Workspace, path: str) -> Answer:
             "sha256": digest,
             "head": lines.text,
         }
-        return data, lines
+        return data, lines, content
 
-    data, lines = await _threaded(work)
+    data, lines, content = await _threaded(work)
     rows = [f"{name}: {value}" for name, value in data.items() if name != "head"]
     rows.append("line ends: " + ("CRLF" if "\r\n" in lines.text else "LF"))
+    summary = await summary_of(place.worker, path, str(data["language"]), content.whole)
+    data["summary"] = summary
+    rows += ["summary:", summary] if summary else []
     return Answer("\n".join([*rows, "first lines:", lines.text]), data)
 
 

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 
+from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE, ParseWorker
+from aish.packs.workspace.file_text import decoded
 
 _MODULE = "aish.packs.workspace.content_summary"
 _C = "aish.packs.c.c_symbols:summary"
@@ -23,25 +25,38 @@ _CALLS: Mapping[str, str] = {
 _GRAMMARS = {"c": "either", "cpp": "cpp"}
 
 
-async def summary_of(worker: ParseWorker, language: str, source: bytes) -> str:
-    """The summary of a text in UTF-8, as lines; empty if there is none for its language.
+async def summary_of(worker: ParseWorker, path: str, language: str, content: bytes | None) -> str:
+    """The summary of a file as lines; empty if there is none for its language.
 
     Python: imports, classes, functions, constants. TOML, YAML, JSON: keys of two levels. Markdown:
     headings. C and C++: types and functions, if their parser is installed. A text that does not
     parse, or is too long for it, has a summary that says so.
+
+    Args:
+        worker: The child that parses.
+        path: The file, for messages.
+        language: Its identifier in the table of languages.
+        content: The bytes of the file; `None` if it is too large to be read whole.
 
     Raises:
         PackError: parsing it took too much time or memory (`too_slow`).
     """
     if language not in _CALLS and not (language in _GRAMMARS and _has_c()):
         return ""
-    if len(source) > LARGEST_SOURCE:
-        return f"more than {LARGEST_SOURCE:,} bytes, which is too long to be parsed"
+    if content is None or len(content) > LARGEST_SOURCE:
+        return f"none, because more than {LARGEST_SOURCE:,} bytes are not parsed"
+    if language == "python":
+        # Its encoding is a part of the language.
+        return str(await worker.run(_CALLS[language], content))
+    try:
+        text, _ = decoded(content, path)
+    except PackError:
+        return "none, because it is not text"
+    # Text of other encodings may be longer in UTF-8.
+    source = text.encode("utf-8", "surrogateescape")[:LARGEST_SOURCE]
     if language in _GRAMMARS:
-        found = await worker.run(_C, source, language=_GRAMMARS[language])
-    else:
-        found = await worker.run(_CALLS[language], source)
-    return str(found)
+        return str(await worker.run(_C, source, language=_GRAMMARS[language]))
+    return str(await worker.run(_CALLS[language], source))
 
 
 @cache

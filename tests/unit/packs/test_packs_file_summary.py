@@ -1,11 +1,13 @@
 """Summaries of files by their language, made in the child that parses (K25)."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
+from pack_scenes import opened_packs
 from syrupy.assertion import SnapshotAssertion
 
 from aish.packs.pack_error import PackError
@@ -25,7 +27,7 @@ class Summaries:
 
     def of(self, language: str, source: str | bytes) -> str:
         data = source.encode() if isinstance(source, str) else source
-        return self._portal.call(summary_of, self._worker, language, data)
+        return self._portal.call(summary_of, self._worker, "a", language, data)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +169,8 @@ def test_other_languages_have_no_summary(summaries: Summaries, language: str) ->
         ("yaml", "a: [\n", "not valid YAML: line 2"),
         ("yaml", "a: " + "[" * 500_000, "not valid YAML: nested too deeply"),
         ("yaml", "a: " + "[b, " * 500_000, "not valid YAML: nested too deeply"),
-        ("yaml", "\0", "not valid YAML"),
+        ("yaml", "a: \x07", "not valid YAML"),
+        ("yaml", "\0", "none, because it is not text"),
         ("json", '{"a": ', "not valid JSON: Expecting value"),
         ("json", "[" * 500_000, "not valid JSON"),
         ("json", '{"a\\nb": 1}', "a b"),
@@ -177,6 +180,7 @@ def test_other_languages_have_no_summary(summaries: Summaries, language: str) ->
         ("python", "", ""),
         ("yaml", "", ""),
         ("toml", b"\xff = 1", "not valid TOML"),
+        ("markdown", "# Über\n".encode("utf-16"), "line 1: # Über"),
         ("python", b"# -*- coding: latin-1 -*-\nX = '\xff'\n", "constants: X"),
     ],
 )
@@ -207,7 +211,7 @@ def test_a_bomb_has_a_short_summary(summaries: Summaries, language: str) -> None
 def test_a_large_file_is_not_parsed(summaries: Summaries) -> None:
     found = summaries.of("json", b" " * (2 * 1024 * 1024 + 1))
 
-    assert found == "more than 2,097,152 bytes, which is too long to be parsed"
+    assert found == "none, because more than 2,097,152 bytes are not parsed"
 
 
 def told_of(summaries: Summaries, source: str) -> str:
@@ -232,3 +236,21 @@ def test_any_bytes_have_a_summary(summaries: Summaries, language: str, source: b
     found = summaries.of(language, source)
 
     assert found.isprintable() or "\n" in found
+
+
+@pytest.mark.requirement("K25")
+def test_the_tool_shows_the_summary_above_the_first_lines(tmp_path: Path) -> None:
+    with opened_packs(["fs"], tmp_path) as scene:
+        scene.put("a.toml", '[project]\r\nname = "ü"\r\n')
+        scene.put("notes.txt", "# no heading\n")
+        scene.put("latin.py", b"# coding: latin-1\nLIMIT = '\xff'\n")
+        scene.put("nul.md", "# Title\n" + "x" * 20_000 + "\0")
+
+        assert scene.data("file_summary", path="a.toml")["summary"] == "project: name"
+        text = scene.text("file_summary", path="a.toml")
+        assert "\nsummary:\nproject: name\nfirst lines:\n[project]\r\n" in text
+        assert not scene.data("file_summary", path="notes.txt")["summary"]
+        assert "summary" not in scene.text("file_summary", path="notes.txt")
+        assert scene.data("file_summary", path="latin.py")["summary"] == "constants: LIMIT"
+        answer = scene.call("file_summary", path="nul.md")["structuredContent"]
+        assert answer.get("summary") == "none, because it is not text" or "error" in answer
