@@ -42,8 +42,10 @@ _SHOWN: Final = 200
 _PORTS: Final = {"http": 80, "https": 443}
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _FIRST_ERROR: Final = 300
+_NOT_LEGAL: Final = "the URL or a header has a character that is not legal"
 _LAST_PORT: Final = 65_535
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
+_WORD: Final = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,60}(?:/[A-Za-z0-9.+-]{1,60})?")
 _HOST: Final = lazy_pattern(r"[a-z0-9_](?:[a-z0-9_.-]{0,251}[a-z0-9_])?")
 _MOST_MEMBERS: Final = 100
 _DIGITS: Final = 20
@@ -279,7 +281,10 @@ class GuardedClient:
         self, url: httpx.URL, headers: Mapping[str, str], is_wanted: Wanted | None
     ) -> Fetched | httpx.URL:
         """The answer of one server, or where it redirects to."""
-        request = httpx.Request("GET", url, headers={**_HEADERS, **headers})
+        try:
+            request = httpx.Request("GET", url, headers={**_HEADERS, **headers})
+        except UnicodeError as error:
+            raise GuardedRequestError("bad_arguments", _NOT_LEGAL) from error
         try:
             response = await self._transport.handle_async_request(request)
             async with aclosing(response):
@@ -376,6 +381,11 @@ def _shown(text: str) -> str:
     return shorten(for_line(text), _SHOWN)
 
 
+def _named(word: str) -> str:
+    """A word of a server for a message; nothing where it could be more than a name."""
+    return f" `{word}`" if _WORD.fullmatch(word) else ""
+
+
 def _failure(error: httpx.TransportError, url: httpx.URL) -> GuardedRequestError:
     """The failure in words of ours: what a server sends could be meant for a model."""
     origin = _origin(url)
@@ -384,7 +394,7 @@ def _failure(error: httpx.TransportError, url: httpx.URL) -> GuardedRequestError
     if isinstance(error, TooManyBytesError):
         return _too_large(MAX_SENT)
     if isinstance(error, httpx.LocalProtocolError):
-        return GuardedRequestError("bad_arguments", "the URL has a character that is not legal")
+        return GuardedRequestError("bad_arguments", _NOT_LEGAL)
     if isinstance(error, httpx.RemoteProtocolError):
         message = f"the answer of `{origin}` is incomplete or not valid HTTP"
         return GuardedRequestError("unavailable", message)
@@ -414,7 +424,7 @@ async def _body(response: httpx.Response, is_wanted: Wanted | None) -> bytes:
     """
     kind = response.headers.get("content-type", "")
     if is_wanted is not None and not is_wanted(kind):
-        message = f"the content type `{_shown(kind)}` is not supported"
+        message = f"the content type{_named(kind.partition(';')[0])} is not supported"
         raise GuardedRequestError("unsupported", message)
     said = response.headers.get("content-length", "")
     if said.isdecimal() and int(said[:_DIGITS]) > MAX_SENT:
@@ -422,7 +432,7 @@ async def _body(response: httpx.Response, is_wanted: Wanted | None) -> bytes:
     coding = response.headers.get("content-encoding", "").strip().lower()
     decode = _DECODERS.get(coding)
     if decode is None:
-        message = f"the compression `{_shown(coding)}` is not supported"
+        message = f"the compression{_named(coding)} is not supported"
         raise GuardedRequestError("unsupported", message)
     assert isinstance(response.stream, httpx.AsyncByteStream)
     decoder = decode()

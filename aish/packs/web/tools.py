@@ -15,7 +15,7 @@ from aish.core.json import JsonValue
 from aish.core.pack_options import SearchBackend, WebOptions
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import shorten
-from aish.core.text import for_line
+from aish.core.text import for_line, safe_utf8
 from aish.packs.framework.pack import Marks, Older, Pack, PackContext, tool
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer, enclosed, fits, room
@@ -148,7 +148,7 @@ async def web_search(
         raise PackError("bad_arguments", f"`query` needs 1 to {_LONGEST_QUERY} characters")
     if not 1 <= count <= _MOST_RESULTS:
         raise PackError("bad_arguments", f"`count` needs to be 1 to {_MOST_RESULTS}")
-    used, found = await web.search.results(query.strip(), count, backend)
+    used, found = await web.search.results(safe_utf8(query).strip(), count, backend)
     lines = [
         f"{number}. {one.title}\n   {one.url}" + (f"\n   {one.snippet}" if one.snippet else "")
         for number, one in enumerate(found, 1)

@@ -563,13 +563,16 @@ async def test_a_failure_quotes_nothing_that_a_server_sends() -> None:
         "/chunk": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + order,
         "/cut": b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab",
         "/nothing": b"",
+        "/type": answer("x", order.decode() + "; charset=utf-8"),
+        "/coding": answer("x", content_encoding=order.decode()),
     }
     with WebServer(pages) as server:
         async with opened(server.destination) as client:
             for path in pages:
-                code, message = await refused(client, server.url + path)
-                assert code == "unavailable"
-                assert "IGNORE" not in message
+                url = server.url + path
+                code, message = await refused(client, url, is_wanted=lambda kind: "IGN" not in kind)
+                assert code == ("unsupported" if path in {"/type", "/coding"} else "unavailable")
+                assert "ignore" not in message.lower()
             server.pages["/reason"] = answer(b"x", status=f"500 {order.decode()}")
             found = await get(client, f"{server.url}/reason")
             assert (found.status, found.reason) == (500, "Internal Server Error")
@@ -587,6 +590,16 @@ async def test_the_body_of_a_type_that_is_not_wanted_is_not_read() -> None:
                 "unsupported",
                 "the content type `video/mp4` is not supported",
             )
+
+
+@pytest.mark.parametrize("value", ["a\r\nb: c", "a\n", "ä", "\udc80"])
+async def test_a_header_that_cannot_be_sent_is_told(value: str) -> None:
+    with WebServer({"/": answer("hi")}) as server:
+        async with opened(server.destination) as client:
+            with pytest.raises(GuardedRequestError) as caught:
+                await client.get(server.url, headers={"x-key": value})
+            assert caught.value.code == "bad_arguments"
+            assert not server.heads
 
 
 async def test_a_request_may_be_kept_to_its_origin() -> None:

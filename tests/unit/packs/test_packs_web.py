@@ -498,9 +498,9 @@ def test_duckduckgo_is_asked_by_its_page() -> None:
             },
             {"title": "PEPs", "url": "https://peps.python.org/", "snippet": ""},
         ]
-        data = scene.data("web_search", query=" a b&c ")
+        data = scene.data("web_search", query=" a b&c\ud800 ")
         assert data == {"results": expected, "backend": "duckduckgo"}
-        assert server.targets == ["/html/?q=a+b%26c"]
+        assert server.targets == ["/html/?q=a+b%26c%EF%BF%BD"]
         assert scene.data("web_search", query="x", count=1)["results"] == expected[:1]
         assert scene.text("web_search", query="x") == (
             "[from duckduckgo]\n"
