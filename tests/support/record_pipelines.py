@@ -1,7 +1,7 @@
 """Records the cassettes of `pipelines/` again, from real peers: `make record`.
 
-The embedded model stands in for a cloud endpoint, but for `release-notes.yaml` and
-`ask-page.yaml`, which have a scripted one. The servers are those of the registries. What is
+The embedded model stands in for a cloud endpoint, but for `release-notes.yaml`, `fix-test.yaml`
+and `ask-page.yaml`, which have a scripted one. The servers are those of the registries. What is
 recorded is decided by the files' `tests:`; a recording that fails leaves the old cassette.
 """
 

@@ -1,6 +1,7 @@
-"""Records the cassette of `ask-page.yaml`: `make record`.
+"""Records the cassettes of `fix-test.yaml` and `ask-page.yaml`: `make record`.
 
-A scripted endpoint stands in for the model; the tools are real, and so is the page that is read.
+A scripted endpoint stands in for the model; the tools are real, and so are the project that is
+fixed and the page that is read. The files that tools change are copies.
 """
 
 import functools
@@ -21,6 +22,32 @@ from mcp_peers import TOP
 from model_endpoint import ModelEndpoint, Reply, text_reply, tool_reply
 
 PAGE_PORT = 8421
+FIXED = '''    def total(self, discount: float = 0.0) -> float:
+        """The sum of all prices, less a discount between 0 and 1."""
+        return round(sum(self.prices) * (1 - discount), 2)
+'''
+
+
+def fix(request: Mapping[str, Any]) -> Reply:
+    """What a good model would do about the failing test."""
+    total = {"path": "prices.py", "name": "Basket.total"}
+    made = sum(message["role"] == "tool" for message in request["messages"])
+    calls: list[tuple[str, Mapping[str, str], str]] = [
+        ("code__py_get_code_outline", {"path": "prices.py"}, "Let me see what is in the file."),
+        ("code__py_get_definition", total, "`Basket.total` computes the discount."),
+        (
+            "code__py_update_definition",
+            {**total, "content": FIXED},
+            "It multiplies by the discount and not by what remains.",
+        ),
+        ("box__shell_run", {"command": "python3 -m unittest -q"}, "Now the tests."),
+    ]
+    if made < len(calls):
+        name, arguments, said = calls[made]
+        return tool_reply([(f"call_{made + 1}", name, json.dumps(arguments))], said)
+    return text_reply(
+        "`Basket.total` multiplied by the discount instead of by one minus the discount."
+    )
 
 
 def answer(request: Mapping[str, Any]) -> Reply:
@@ -51,6 +78,7 @@ def served(folder: Path) -> Generator[None]:
 
 
 SCRIPTED: Mapping[str, tuple[Callable[[Mapping[str, Any]], Reply], str, str]] = {
+    "fix-test.yaml": (fix, "FIX_URL", "http://127.0.0.1:8080/v1"),
     "ask-page.yaml": (answer, "ASK_URL", "http://127.0.0.1:8080/v1"),
 }
 

@@ -29,7 +29,10 @@ RECORDED = "tests/cassettes/quickstart.yaml"
 def alone(project: Project) -> Project:
     """The pipelines and their cassettes, and nothing of what they were recorded from."""
     others = [
-        path for name in ("prompts", "schemas", "data") for path in PIPELINES.rglob(f"{name}/*")
+        path
+        for name in ("prompts", "schemas", "data")
+        for path in (PIPELINES / name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     ]
     for path in (*FILES, *CASSETTES, *others):
         project.write(str(path.relative_to(TOP)), path.read_bytes())
