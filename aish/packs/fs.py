@@ -28,7 +28,7 @@ from aish.packs.framework.pack import (
     tool,
 )
 from aish.packs.pack_error import PackError
-from aish.packs.tool_results import Answer
+from aish.packs.tool_results import NOTE_ROOM, Answer, count_that_fits, room
 from aish.packs.workspace.atomic_write import (
     check_unchanged,
     read_original,
@@ -41,7 +41,6 @@ from aish.packs.workspace.file_change import finish, in_thread, replaced
 from aish.packs.workspace.file_summary import summary_of
 from aish.packs.workspace.file_text import (
     IMAGE_LIMIT,
-    ROOM,
     SCAN_LIMIT,
     Content,
     Lines,
@@ -527,7 +526,7 @@ async def dir_tree(
     """
     levels = min(max(depth, 1), DEEPEST_TREE)
     walk = Walk(place.folder, ignored=ignored)
-    tree = await _threaded(lambda: folder_tree(walk, path, levels, ROOM))
+    tree = await _threaded(lambda: folder_tree(walk, path, levels, max(room() - NOTE_ROOM, 0)))
     text = tree.text
     if tree.truncated:
         text += (
@@ -595,12 +594,8 @@ def _size_note(entry: Entry) -> str:
 
 def _lines_that_fit(rows: list[str]) -> tuple[str, int]:
     """As many rows as fit into a result, and their number."""
-    size = 0
-    for count, row in enumerate(rows):
-        size += len(row) + 1
-        if size > ROOM:
-            return _joined(rows[:count]), count
-    return _joined(rows), len(rows)
+    count = count_that_fits(rows)
+    return _joined(rows[:count]), count
 
 
 def _joined(rows: list[str]) -> str:

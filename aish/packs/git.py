@@ -10,10 +10,9 @@ from aish.core.json import JsonValue
 from aish.core.text import for_line
 from aish.packs.framework.pack import READS, Older, Pack, tool
 from aish.packs.pack_error import PackError
-from aish.packs.tool_results import Answer
+from aish.packs.tool_results import Answer, head_that_fits
 from aish.packs.workspace.confined_path import not_found, segments_of
 from aish.packs.workspace.deny_list import is_denied
-from aish.packs.workspace.file_text import ROOM
 from aish.packs.workspace.workspace import Workspace
 from aish.system.process.child import child_environment, run_command
 
@@ -172,9 +171,10 @@ def _fitting(
     rows: list[str], data: dict[str, JsonValue], how: str, *, more: bool = False
 ) -> Answer:
     text = "\n".join(rows)
-    truncated = len(text) > ROOM
+    head = head_that_fits(text)
+    truncated = len(head) < len(text)
     if truncated:
-        text = f"{text[:ROOM]}\n[truncated: true; {how}]"
+        text = f"{head}\n[truncated: true; {how}]"
         # Lists may be as long as the text would have been.
         data = {name: value for name, value in data.items() if not isinstance(value, list)}
     return Answer(text, {**data, "truncated": truncated or more})

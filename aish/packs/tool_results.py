@@ -3,7 +3,7 @@
 A result is cut once, at the smaller of the limit of packs and that of the step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from aish.core.frozen import frozen
@@ -14,6 +14,8 @@ from aish.packs.pack_error import PackError
 
 TEXT_LIMIT = 50_000
 """Characters of text in one result."""
+NOTE_ROOM = 400
+"""Bytes that a tool leaves for what it says beside its text: how to go on, for instance."""
 LARGEST_IMAGE = 5 * 1024 * 1024
 
 
@@ -43,6 +45,25 @@ def room() -> int:
 def fits(text: str) -> bool:
     """Whether a text is passed on whole."""
     return len(text) <= TEXT_LIMIT and _size(text) <= RESULT_LIMIT.get()
+
+
+def head_that_fits(text: str, left: int = NOTE_ROOM) -> str:
+    """The beginning of a text that is passed on whole with `left` more bytes of notes."""
+    head = _head(text, left)
+    # Lines that imitate a mark get longer.
+    added = len(without_markers(head)) - len(head)
+    return _head(text, left + added) if added else head
+
+
+def count_that_fits(rows: Sequence[str], left: int = NOTE_ROOM) -> int:
+    """How many rows, one a line, are passed on whole with `left` more bytes of notes."""
+    characters, size = TEXT_LIMIT - left, RESULT_LIMIT.get() - left
+    for count, row in enumerate(rows):
+        characters -= len(row) + 1
+        size -= _size(row) + 2
+        if characters < 0 or size < 0:
+            return count
+    return len(rows)
 
 
 def enclosed(source: str, text: str) -> str:
@@ -86,9 +107,15 @@ def failure(error: PackError) -> dict[str, JsonValue]:
 
 def _cut(text: str, note: str) -> str:
     """The beginning of a text with a note, so that both fit."""
-    most = max(room() - len(note), 0)
-    kept = text[:most].encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
-    return kept + note
+    return _head(text, len(note)) + note
+
+
+def _head(text: str, left: int) -> str:
+    kept = text[: max(TEXT_LIMIT - left, 0)]
+    most = max(RESULT_LIMIT.get() - left, 0)
+    if _size(kept) <= most:
+        return kept
+    return kept.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
 
 
 def _size(text: str) -> int:

@@ -4,7 +4,7 @@ Code is parsed in the child process, by `c_symbols`; this module reads, writes a
 """
 
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from aish.packs.framework.pack import (
 )
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE
-from aish.packs.tool_results import Answer, room
+from aish.packs.tool_results import Answer, count_that_fits
 from aish.packs.workspace.confined_path import not_found
 from aish.packs.workspace.file_change import Draft, finish, in_thread, read
 from aish.packs.workspace.file_text import check_fits, decoded, in_lines_of, plain_text
@@ -38,8 +38,6 @@ Language = Literal["auto", "c", "cpp"]
 
 _SYMBOLS = "aish.packs.c.c_symbols"
 _READS = (*PATH_CODES, *PARSE_CODES)
-_NOTE = 400
-"""Characters of a result that are left for a note on how to go on."""
 
 
 @frozen
@@ -81,7 +79,7 @@ async def c_get_skeleton(state: CState, path: str, language: Language = "auto") 
     """
     found = await _parsed(state, path, language, "skeleton")
     lines = str(found["skeleton"]).split("\n")
-    count = _count_that_fits(lines)
+    count = count_that_fits(lines)
     text = "\n".join(lines[:count])
     note = ""
     if count < len(lines):
@@ -134,7 +132,7 @@ async def c_get_code_outline(state: CState, path: str, language: Language = "aut
         f"{item['kind']} {for_line(item['name'])}"
         for item in items
     ]
-    count = _count_that_fits(rows)
+    count = count_that_fits(rows)
     note = ""
     if count < len(rows):
         note = (
@@ -317,17 +315,6 @@ def _grammar(path: str, language: Language) -> str:
 def _broken(found: dict[str, Any]) -> str:
     lines = [str(line) for line in found["broken"]]
     return f"\n[does not parse at line {', '.join(lines[:10])}]" if lines else ""
-
-
-def _count_that_fits(rows: Sequence[str]) -> int:
-    """How many rows a result has room for."""
-    size = 0
-    most = max(room() - _NOTE, 0)
-    for count, row in enumerate(rows):
-        size += len(row.encode("utf-8", "replace")) + 1
-        if size > most:
-            return count
-    return len(rows)
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ from aish.packs.parse_worker import LARGEST_SOURCE
 from aish.packs.py.code_path import py_derive_code_path
 from aish.packs.py.hierarchy import py_get_hierarchy
 from aish.packs.py.usages import py_find_usages
-from aish.packs.tool_results import Answer, room
+from aish.packs.tool_results import Answer, count_that_fits, head_that_fits, room
 from aish.packs.workspace.atomic_write import Original
 from aish.packs.workspace.confined_path import not_found, segments_of
 from aish.packs.workspace.file_change import (
@@ -49,8 +49,6 @@ _MISSING = (
     "tree-sitter is not installed, so broken and newer code is not read: "
     "pip install 'aish-pipelines[py]'"
 )
-_NOTES = 600
-"""Characters that are left for notes below a text."""
 
 
 @tool(
@@ -75,9 +73,9 @@ async def py_get_skeleton(place: Workspace, path: str) -> Answer:
     data = await _read(place, path, "skeleton")
     text = str(data["skeleton"])
     notes: list[str] = []
-    if len(text) > room() - _NOTES:
-        text = text[: max(room() - _NOTES, 0)]
-        text = text[: text.rfind("\n") + 1] or text
+    head = head_that_fits(text)
+    if len(head) < len(text):
+        text = head[: head.rfind("\n") + 1] or head
         data |= {"skeleton": text, "truncated": True}
         notes.append(
             "truncated: true; py_get_code_outline lists the rest, py_get_signature and "
@@ -119,7 +117,7 @@ async def py_get_code_outline(place: Workspace, path: str) -> Answer:
         f"{item['start_line']}-{item['end_line']}"
         for item in items
     ]
-    count = _count_that_fits(rows)
+    count = count_that_fits(rows)
     notes: list[str] = []
     if count < len(rows):
         data |= {"items": items[:count], "truncated": True}
@@ -665,8 +663,9 @@ def _sources(data: dict[str, Any], rows: str, key: str) -> Answer:
     else:
         text = "\n".join(f"# line {each['start_line']}\n{each[key]}" for each in several)
     notes = []
-    if len(text) > room() - _NOTES:
-        text = text[: max(room() - _NOTES, 0)]
+    head = head_that_fits(text)
+    if len(head) < len(text):
+        text = head
         left = room()
         for each in several:
             each[key] = each[key][:left]
@@ -675,15 +674,6 @@ def _sources(data: dict[str, Any], rows: str, key: str) -> Answer:
         first = several[0]["start_line"]
         notes.append(f"truncated: true; file_read shows all of it, with start_line={first}")
     return _answer(text, data, notes)
-
-
-def _count_that_fits(rows: list[str]) -> int:
-    left = room() - _NOTES
-    for count, row in enumerate(rows):
-        left -= len(row) + 1
-        if left < 0:
-            return count
-    return len(rows)
 
 
 PACK = Pack(

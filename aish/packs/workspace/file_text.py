@@ -12,14 +12,12 @@ from typing import BinaryIO
 from aish.core.frozen import frozen, slotted
 from aish.core.patterns import lazy_pattern
 from aish.packs.pack_error import PackError
-from aish.packs.tool_results import TEXT_LIMIT
+from aish.packs.tool_results import TEXT_LIMIT, head_that_fits
 
 SCAN_LIMIT = 64 * 1024 * 1024
 """Bytes of the largest file that is read or described."""
 WHOLE_LIMIT = 8 * 1024 * 1024
 """Bytes of a file that is read as a whole: hashed, and converted if it is not in UTF-8."""
-ROOM = TEXT_LIMIT - 400
-"""Characters of content; the rest is for a note on how to go on."""
 
 _PIECE = 64 * 1024
 _SNIFFED = 8192
@@ -216,7 +214,7 @@ def _kept(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, int]:
     size = ends = 0
     tail = b""
     # A character has at most four bytes.
-    while size <= 4 * ROOM and (last is None or ends < last) and stream.tell() < SCAN_LIMIT:
+    while size <= 4 * TEXT_LIMIT and (last is None or ends < last) and stream.tell() < SCAN_LIMIT:
         piece = stream.readline(_PIECE)
         if not piece:
             break
@@ -225,7 +223,7 @@ def _kept(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, int]:
             size += len(piece)
         ends += piece.endswith(b"\n")
         tail = piece[-1:]
-    return _Kept(b"".join(pieces), size > 4 * ROOM, tail), ends
+    return _Kept(b"".join(pieces), size > 4 * TEXT_LIMIT, tail), ends
 
 
 def _rest(stream: BinaryIO, tail: bytes) -> int:
@@ -249,10 +247,11 @@ def _decoded(content: bytes) -> tuple[str, bool]:
 
 def _fitting(text: str, *, cut: bool) -> tuple[str, bool, bool]:
     """As much as fits, to a line end if possible; whether it was cut, and inside a line."""
-    if len(text) <= ROOM:
+    head = head_that_fits(text)
+    if len(head) == len(text):
         return text, cut, cut and not text.endswith("\n")
-    whole = text.rfind("\n", 0, ROOM) + 1
-    return (text[:whole], True, False) if whole else (text[:ROOM], True, True)
+    whole = head.rfind("\n") + 1
+    return (head[:whole], True, False) if whole else (head, True, True)
 
 
 _CODECS_BY_BOM = (

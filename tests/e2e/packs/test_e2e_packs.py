@@ -134,3 +134,26 @@ def test_older_names_are_listed_only_when_they_are_asked_for(project: Project) -
     listed = json.loads(project.aish("tools", "p.yaml", "--format", "json").stdout)
     assert listed == json.loads(project.aish("tools", "p.yaml", "--json").stdout)
     assert all(row["output_schema"]["type"] == "object" for row in listed)
+
+
+@pytest.mark.requirement("K7", "L18")
+def test_a_result_is_cut_once_and_says_truly_how_to_go_on(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    lines = "".join(f"line {number} of a long file\n" for number in range(1, 3001))
+    project.write("work/notes.txt", lines)
+    calls = [("c1", "box__file_read", '{"path": "notes.txt"}')]
+    endpoint = model_endpoint([tool_reply(calls), text_reply("done")])
+    project.uses(endpoint)
+    project.pipeline(RULES + "result_limit: 4KiB\nprompt: Use your tools\n")
+
+    assert project.result()["exit"]["code"] == 0
+
+    (reply,) = replies(endpoint, 1)
+    assert len(reply.encode()) <= 4096
+    assert "bytes left out here" not in reply
+    text, _, note = reply.rpartition("[truncated: true, ")
+    shown = text.rstrip("\n")
+    assert lines.startswith(shown)
+    following = shown.count("\n") + 2
+    assert note.endswith(f"go on with start_line={following}]")
