@@ -97,6 +97,8 @@ mcp:
     repo: {pack: [fs, edit], root: .}
     box: {pack: shell, root: .}
     quiet: {pack: shell, root: ., options: {shell: {network: false}}}
+    work: {pack: proc, root: .}
+    web: {pack: web}
     far: {url: "http://127.0.0.1:1/mcp"}
     ours: {url: "http://127.0.0.1:2/mcp", trust: true}
 """
@@ -148,6 +150,10 @@ def test_a_model_that_may_read_and_send_without_approval_is_warned_of(project: P
         approving("{tool: box__shell_run, command: [cat, x]}", "far__get"),
         approving("quiet__shell_run", "far__get"),
         approving("repo__read_file", "far__get"),
+        approving("repo__file_read", "web__web_fetch"),
+        approving("repo__file_read", "web__fetch_url"),
+        approving("work__process_start"),
+        approving("{tool: work__process_start, command: [cat, x]}", "web__web_search"),
     ],
 )
 def test_what_leaks(project: Project, mcp: str) -> None:
@@ -164,6 +170,9 @@ def test_what_leaks(project: Project, mcp: str) -> None:
         approving("repo__file_edit", "far__get"),
         approving("{tool: box__shell_run, command: [pytest]}", "repo__file_read"),
         approving("quiet__shell_run"),
+        approving("repo__file_read", "web__web_search"),
+        approving('"web__*"'),
+        approving('"repo__*"', '"work__*"'),
         approving('"repo__*"', "far__get", more='  ask: ["far__*"]'),
         approving('"repo__*"', "far__get", more="  deny: [far__get]"),
         approving("repo__file_read", "far__get", more='  stage: ["repo__file_*"]'),

@@ -279,7 +279,7 @@ policy_tests:
     assert "deny" in done.stderr
 
 
-@pytest.mark.requirement("K2", "P4", "P7", "X1")
+@pytest.mark.requirement("K2", "K10", "P4", "P7", "X1")
 def test_an_older_name_is_judged_alike_wherever_it_is_asked_about(project: Project) -> None:
     project.pipeline(
         """
@@ -287,7 +287,7 @@ def test_an_older_name_is_judged_alike_wherever_it_is_asked_about(project: Proje
           servers: {r: {pack: [fs, shell], root: .}}
           auto_approve: ["r__*", {tool: r__run_command, when: {command: "echo *"}}]
         policy_tests:
-          - {tool: r__read_file, expect: ask}
+          - {tool: r__read_file, expect: auto}
           - {tool: r__run_command, arguments: {command: "echo a; touch b"}, expect: ask}
         steps:
           - {id: safe, call: r__run_command, with: {command: echo a}}
@@ -295,7 +295,8 @@ def test_an_older_name_is_judged_alike_wherever_it_is_asked_about(project: Proje
         """
     )
     explained = project.aish("policy", "explain", "p.yaml", "--tool", "r__read_file")
-    assert "  ask: no rule approves r__read_file" in explained.stdout
+    # The tool's own name decides, so that a wildcard over it holds for its older names too.
+    assert explained.stdout.startswith("r__file_read {}\n  auto: auto_approve rule r__* ")
     assert project.aish("validate", "p.yaml").code == 0
     planned = project.aish("plan", "p.yaml", "--strict", "--format", "json")
     assert planned.code == 0, planned.stderr

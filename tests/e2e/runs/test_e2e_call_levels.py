@@ -142,3 +142,17 @@ def test_a_level_is_one_of_two(project: Project) -> None:
     done = project.aish("runs", "show", "latest", "--level", "loud")
     assert done.code == 2
     assert "security" in done.stderr
+
+
+@pytest.mark.requirement("K18", "C6")
+def test_a_replay_has_the_same_levels(project: Project, model_endpoint: ModelEndpoints) -> None:
+    project.uses(model_endpoint([tool_reply(CALLS), text_reply("done")]))
+    project.write("a.txt", "text\n")
+    project.pipeline(PIPELINE)
+    recorded = project.result("--record", "c.yaml", "--ephemeral")
+    assert recorded["exit"]["code"] == 0
+
+    project.run("--replay", "c.yaml")
+
+    decided = of_type(project.journal, "tool.decided")
+    assert {one["tool"]: one["level"] for one in decided} == LEVELS
