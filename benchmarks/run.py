@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import batches
+import c_code
 import cassettes
 import clusters
 import context
@@ -60,6 +61,7 @@ MEASURES = (
     reports.html_report,
     reports.junit_report,
     python_names.python_names,
+    c_code.c_skeleton,
     prompts.prompt_ready,
     prompts.key_echo,
     talk.talk_deltas,
@@ -75,7 +77,7 @@ def install() -> None:
     if not VENV.exists():
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     pip = [PYTHON, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, f"{ROOT}[web]"], check=True)
+    subprocess.run([*pip, f"{ROOT}[web,c]"], check=True)
     subprocess.run([*pip, "--force-reinstall", "--no-deps", str(ROOT)], check=True)
     subprocess.run([PYTHON, "-m", "compileall", "-q", str(VENV / "lib")], check=False)
 
