@@ -283,6 +283,19 @@ async def test_allow_names_one_host_and_one_port() -> None:
 
 
 @pytest.mark.requirement("K43")
+async def test_an_address_of_ipv6_may_be_named() -> None:
+    try:
+        server = WebServer({"/": answer("hi")}, host="::1")
+    except OSError:
+        pytest.skip("there is no IPv6 here")
+    with server:
+        async with opened(server.destination) as client:
+            assert (await get(client, f"{server.url}/")).body == b"hi"
+            assert (await refused(client, f"http://localhost:{server.port}/"))[0] == "blocked"
+        assert server.heads[0].startswith(b"GET / HTTP/1.1\r\nHost: [::1]:")
+
+
+@pytest.mark.requirement("K43")
 async def test_hosts_and_allow_both_have_to_permit_a_request() -> None:
     with WebServer({"/": answer("hi")}) as server:
         there = answers(**{key: ["127.0.0.1"] for key in ("a_test", "b_a_test", "a_test_evil")})
