@@ -18,6 +18,7 @@ import batches
 import c_code
 import cassettes
 import clusters
+import commands
 import context
 import journal
 import pages
@@ -56,6 +57,8 @@ MEASURES = (
     batches.batch_memory,
     batches.batch_keys,
     clusters.cluster_of_workers,
+    commands.command_time,
+    commands.command_ring,
     context.refresh,
     pages.page_markdown,
     reports.html_report,

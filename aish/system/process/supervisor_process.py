@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL where nobody says otherwise: the run has ended."""
 _GIVE_UP = 5.0
-_POLL_MS = 10
+_POLL_SECONDS = 0.01
 _PASSES = 50
 _SUBREAPER = 36
 _NO_NEW_PRIVILEGES = 38
@@ -57,7 +57,7 @@ def main() -> None:
         ready = {descriptor for descriptor, _ in poll.poll()}
         if wakeup in ready:
             _drain(wakeup)
-            _adopt(guards)
+            _adopt(guards, wakeup)
         if 0 not in ready:
             continue
         message, descriptors, _, _ = socket.recv_fds(requests, 1, _DESCRIPTORS)
@@ -72,14 +72,14 @@ def main() -> None:
             os.close(descriptor)
     deadline = time.monotonic() + GRACE + _GIVE_UP
     while guards and time.monotonic() < deadline:
-        _adopt(guards)
+        _adopt(guards, wakeup)
         if guards:
             select.select([wakeup], [], [], 0.1)
             _drain(wakeup)
-    _adopt(guards)
+    _adopt(guards, wakeup)
 
 
-def _adopt(guards: set[int]) -> None:
+def _adopt(guards: set[int], wakeup: int) -> None:
     """Reap what has ended; if a guard was killed, end what it guarded."""
     orphaned = False
     for pid, status in _reaped():
@@ -89,7 +89,7 @@ def _adopt(guards: set[int]) -> None:
         else:
             orphaned = True
     if orphaned:
-        _end_all(guards)
+        _end_all(guards, wakeup)
 
 
 def _guarded(descriptors: list[int], library: ctypes.CDLL) -> "NoReturn":
@@ -150,7 +150,7 @@ def _watch(control: socket.socket, command: int, wakeup: int, wrapper: set[int])
             _terminate(wrapper)
             _wait_for_all(GRACE, wakeup)
         if told in {b"", b"k"}:
-            _end_all(set(), lambda: _report(control, command))
+            _end_all(set(), wakeup, lambda: _report(control, command))
             return
         _terminate(wrapper)
 
@@ -177,7 +177,7 @@ def _terminate(spared: set[int]) -> None:
         _send(pid, signal.SIGCONT)
 
 
-def _end_all(spared: set[int], reap: "Callable[[], object] | None" = None) -> None:
+def _end_all(spared: set[int], wakeup: int, reap: "Callable[[], object] | None" = None) -> None:
     """Kill all descendants but `spared` and what is below them.
 
     They are stopped first, until no new one appears: nothing forks away meanwhile.
@@ -202,7 +202,8 @@ def _end_all(spared: set[int], reap: "Callable[[], object] | None" = None) -> No
             _send(pid, signal.SIGKILL)
         report()
         if _has_children() or spared:
-            select.select([], [], [], _POLL_MS / 1000)
+            select.select([wakeup], [], [], _POLL_SECONDS)
+            _drain(wakeup)
 
 
 def _descendants(spared: "set[int] | frozenset[int]" = frozenset()) -> set[int]:

@@ -1,0 +1,44 @@
+"""Commands of packs: what the supervisor, the sandbox and the ring of a process cost."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from statistics import median
+
+from commands_load import SIZE
+from figures import PYTHON, ROOT, Bench, Row, at_most, ms
+
+LOAD = str(ROOT / "benchmarks" / "commands_load.py")
+MEGABYTE = 1_000_000
+
+
+def _figures(bench: Bench, measure: str, rounds: int) -> list[list[float]]:
+    argv = [PYTHON, LOAD, measure, str(rounds)]
+    done = subprocess.run(argv, cwd=bench.folder, env=bench.env, stdout=subprocess.PIPE, check=True)
+    return [list(column) for column in zip(*json.loads(done.stdout), strict=True)]
+
+
+def command_time(bench: Bench) -> Iterator[Row]:
+    kinds = {"shell": ("`shell_run true`", 0.010)}
+    if shutil.which("bwrap") is not None:
+        kinds["bubblewrap"] = ("`shell_run true` in bubblewrap", 0.030)
+    for measure, (name, most) in kinds.items():
+        mine, floor = map(median, _figures(bench, measure, 8 * bench.rounds))
+        row = at_most(f"{name}: wall, more than `sh -c true`", mine - floor, most)
+        yield Row(row.measure, ms(mine), ms(floor), mine / floor, f"+ {ms(most)}", row.met)
+
+
+def command_ring(bench: Bench) -> Iterator[Row]:
+    seconds, floor, taken = _figures(bench, "ring", bench.rounds)
+    speed, alone = SIZE / MEGABYTE / median(seconds), SIZE / MEGABYTE / median(floor)
+    name, least = "100 MB through the ring of a process", 200
+    yield Row(
+        f"{name}: wall, and an `os.read` loop",
+        f"{speed:,.0f} MB/s",
+        f"{alone:,.0f} MB/s",
+        None,
+        f">= {least} MB/s",
+        speed >= least,
+    )
+    yield at_most(f"{name}: memory more", max(taken), 4 * 2**20, lambda n: f"{n / 2**20:.1f} MiB")
