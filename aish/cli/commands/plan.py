@@ -264,7 +264,10 @@ def _server(row: JsonObject) -> str:
     if row["error"] is not None:
         state = f"{state}: {row['error']}"
     optional = "" if row["required"] else "  (optional)"
-    return f"{row['alias']}  {row['where']}  {state}{optional}"
+    sandbox = f"  sandbox: {row['sandbox']}" if "sandbox" in row else ""
+    options = row.get("options")
+    given = f"  ({', '.join(map(str, options))})" if isinstance(options, Sequence) else ""
+    return f"{row['alias']}  {row['where']}{given}  {state}{sandbox}{optional}"
 
 
 def _missing(row: JsonObject) -> str:

@@ -1,6 +1,6 @@
 """The resolved pipeline, as `aish plan` prints it: a JSON object of a plan and its tools."""
 
-import os.path
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -12,6 +12,7 @@ from aish.config.model import (
     Prompt,
     PromptStep,
     RunStep,
+    ServerEntry,
     ServerPrompt,
     Step,
 )
@@ -19,6 +20,7 @@ from aish.config.model import Context as Settings
 from aish.core.errors import AishError
 from aish.core.events import KeySurvey
 from aish.core.json import JsonObject, JsonValue
+from aish.core.pack_options import option_words
 from aish.core.tools import Tool, ToolName
 from aish.engine.execution.run import bounds_of, limits_of, model_name, origin
 from aish.engine.plan.builtin_tools import presumed_tool
@@ -295,6 +297,11 @@ def _servers(plan: Plan, found: Look | None) -> list[JsonValue]:
     for server in plan.servers:
         entry = server.entry
         info = states.get(entry.alias)
+        more: Row = {}
+        if options := option_words(entry.options):
+            more["options"] = options
+        if info is not None and info.state == "ready" and (sandbox := _sandboxes(entry)):
+            more["sandbox"] = sandbox
         rows.append(
             {
                 "alias": entry.alias,
@@ -303,6 +310,20 @@ def _servers(plan: Plan, found: Look | None) -> list[JsonValue]:
                 "state": "not asked" if info is None else info.state,
                 "tools": None if info is None else info.tools,
                 "error": None if info is None else info.error,
+                **more,
             }
         )
     return rows
+
+
+def _sandboxes(entry: ServerEntry) -> str:
+    """What commands of a server's packs are confined by on this machine, tried (K53)."""
+    shell, proc = entry.options.shell, entry.options.proc
+    given = [(shell.sandbox, shell.network)] if "shell" in entry.pack else []
+    given += [(proc.sandbox, proc.network)] if "proc" in entry.pack else []
+    if not given:
+        return ""
+    from aish.system.process.sandbox import choose_sandbox
+
+    found = {choose_sandbox(sandbox, os.environ, network=network) for sandbox, network in given}
+    return ", ".join(sorted(found))

@@ -157,6 +157,22 @@ def test_a_sandbox_that_does_not_work_is_an_error_before_a_command_runs(project:
     assert not (project.folder / "started").exists()
 
 
+@pytest.mark.requirement("K12", "K53")
+def test_a_plan_shows_options_and_sandbox(project: Project) -> None:
+    project.pipeline("""
+        models: {}
+        mcp:
+          servers:
+            box: {pack: [shell], root: ., options: {shell: {sandbox: "off", keep_scripts: true}}}
+            other: {pack: [fs], root: .}
+        run: [echo]
+        """)
+    shown = project.aish("plan", "p.yaml").stdout
+    options = "(shell.sandbox=off, shell.keep_scripts=true)"
+    assert f"box  pack shell  {options}  ready, 1 tools  sandbox: none\n" in shown
+    assert "other  pack fs  ready, 11 tools\n" in shown
+
+
 @pytest.mark.real_process
 @pytest.mark.requirement("K21", "K52", "K54")
 @pytest.mark.parametrize("sandbox", ["auto", "off"])
