@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from anyio import CancelScope
+
 from aish.agent.conversation import Buffer
 from aish.agent.runtime import AgentRuntime
 from aish.agent.turn_recorder import TurnRecorder
@@ -166,7 +168,12 @@ async def _opened(
             services.earlier.carry_into(session)
         if session.model is not None:
             session.choose(session.model)
-        yield session
+        try:
+            yield session
+        finally:
+            if session.files is not None:
+                with CancelScope(shield=True):
+                    await session.files.close()
 
 
 def _begin(session: Session) -> None:
@@ -179,9 +186,6 @@ def _begin(session: Session) -> None:
     if session.model is None and session.open.plan.pipeline.models:
         text = "no model is chosen: `:model` lists them"
         session.emit(Notice(NOWHERE, "info", "no_model", text))
-    if session.open.plan.pipeline.context.files:
-        text = "a session does not use `context.files`: `:attach PATH` adds a file to a question"
-        session.emit(Notice(NOWHERE, "info", "context_files", text))
 
 
 def _runtime(runtime: AgentRuntime, plan: Plan) -> AgentRuntime:

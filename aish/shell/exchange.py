@@ -83,6 +83,7 @@ class _Question:
         _require(session)
         model = await opened.models.get(session.model_alias())
         bound = await session.bounded()
+        await session.attach_files(place)
         self._add()
         ask = Ask(
             history=session.history,
@@ -91,6 +92,7 @@ class _Question:
             place=place,
             bound=bound,
             heard=session.heard,
+            files=None if session.files is None else session.files.current,
         )
         with anyio.move_on_after(_time_left(session)) as scope:
             return await converse(ask, opened.box.runtime)

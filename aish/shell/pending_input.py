@@ -97,6 +97,10 @@ class Attached:
         """Attach again what was sent before, in front of everything else."""
         self._now((*gone, *self._waiting))
 
+    def drop(self, name: str) -> None:
+        """Remove the attachments of this name."""
+        self._now(tuple(one for one in self._waiting if one.name != name))
+
     def clear(self) -> None:
         """Remove all attachments."""
         self._now(())

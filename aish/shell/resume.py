@@ -28,7 +28,7 @@ from aish.features.history.run_store import (
     open_store,
 )
 from aish.features.history.summary import began
-from aish.features.resume.scan import Spending
+from aish.features.resume.scan import CONTEXT_FILES, Spending
 from aish.journal.reader import JournalReading, event_of, read_journal, torn_tail
 from aish.journal.writer import HeldJournal, hold_journal
 from aish.output.event_log import Sink
@@ -275,6 +275,7 @@ class _Scan:
         self._lines = self._ran = self._seq = 0
         self._seconds = 0.0
         self._lost: list[str] = []
+        self._context_tag: str | None = None
         self._takes: Mapping[str, Callable[[Any], None]] = {
             "run.started": self._started,
             "step.started": self._step,
@@ -286,6 +287,7 @@ class _Scan:
             "rule.added": self._ruled,
             "server.connected": self._connected_to,
             "pipeline.spent": self._ran_elsewhere,
+            CONTEXT_FILES: self._showed_files,
         }
 
     def take(self, record: Any) -> None:
@@ -298,6 +300,9 @@ class _Scan:
         self._asking.take(record)
         self._recalling.take(record)
 
+    def _showed_files(self, record: Any) -> None:
+        self._context_tag = str(record.get("tag"))
+
     def lost(self, said: str) -> None:
         """Record what could not be restored; `said` is a sentence."""
         self._lost.append(said)
@@ -308,7 +313,12 @@ class _Scan:
         lost = dict.fromkeys((*self._lost, *recalled.lost))
         attached = asking.attached(self._read, lost.setdefault)
         turns = tuple(recalled.history.turns)
-        resume_state = ResumeState(id, spent=self._spending.spent(), denials=tuple(self._denials))
+        resume_state = ResumeState(
+            id,
+            spent=self._spending.spent(),
+            denials=tuple(self._denials),
+            context_tag=self._context_tag,
+        )
         return Earlier(
             folder=self._folder,
             resume_state=resume_state,

@@ -38,7 +38,7 @@ from aish.shell.autonomous import AutonomousMode
 from aish.shell.cancellation import Interrupts
 from aish.shell.input.lines import Lines
 from aish.shell.local.shell import LocalShell
-from aish.shell.pending_input import Asked, Attached, SessionBuffer
+from aish.shell.pending_input import Asked, Attached, Enclosure, SessionBuffer
 from aish.shell.resource_group import ResourceGroup
 from aish.shell.stats import Following
 
@@ -137,6 +137,7 @@ if TYPE_CHECKING:
     from aish.agent.compaction import Window
     from aish.engine.resume_state import ResumeState
     from aish.mcp.client.registry import Registry
+    from aish.shell.session_files import SessionFiles
 
 OutletsFor = Callable[[Plan, RunFolder, Clock], AbstractContextManager[Emit]]
 """Shows another run here, with a journal of its own."""
@@ -249,6 +250,8 @@ class Session:
         self.seconds = 0.0
         """How long answers took; a session's `limits.time` counts nothing else."""
         self.bound: Window | None = None
+        self.files: SessionFiles | None = None
+        """Those of `context.files`, once a question was asked."""
         self.lines = 0
 
     def begin(
@@ -256,7 +259,7 @@ class Session:
     ) -> None:
         """Begin a conversation, or continue `turns` as they were journaled."""
         self.history = History(list(turns))
-        self.bound = None
+        self._forget()
         self.questions = list(questions)
         self.look_back()
 
@@ -284,7 +287,7 @@ class Session:
         self.conversation().rewrite(turns, reason)
         there = {id(turn) for turn in turns}
         self.questions = [pair for pair in self.questions if id(pair[0]) in there]
-        self.bound = None
+        self._forget()
 
     def put_back(self, turns: list[Turn], reason: str) -> None:
         """Continue with `turns`, without the last question; what was sent with it waits again."""
@@ -373,6 +376,39 @@ class Session:
             told = "a key was pressed: norris is off"
             self.emit(Notice(self.heard.place, "warning", "norris", told))
 
+    def _forget(self) -> None:
+        """Forget what is known of the conversation: it is another one."""
+        self.bound = None
+        if self.files is not None:
+            self.files.forget()
+
+    async def attach_files(self, place: Place) -> None:
+        """Let the files of `context.files` go out with the next question (K82).
+
+        Raises:
+            StepFailedError: a named file cannot be read, or they are too many or too large.
+        """
+        plan, box = self.open.plan, self.open.box
+        if not plan.pipeline.context.files:
+            return
+        from aish.shell.session_files import NAME, SessionFiles
+
+        if self.files is None:
+            self.files = SessionFiles(
+                plan.pipeline.context,
+                plan.pipeline.file.parent,
+                self.open.environment.context_tag,
+                box.runtime,
+                box.reaper,
+                allow_broad_root=plan.allow_broad_root,
+            )
+        if self.files.current is None:
+            # Those of a question that was taken back are not current any more.
+            self.attached.drop(NAME)
+        text = await self.files.with_question(place)
+        if text:
+            self.attached.put_first([Enclosure(NAME, text)])
+
     async def bounded(self) -> "Window | None":
         """The limit on the length of the conversation, if the file sets one."""
         context = self.open.plan.pipeline.context
@@ -381,7 +417,8 @@ class Session:
         from aish.agent.compaction import Window
 
         alias = context.summary_model
-        self.bound = Window(context, await self.open.models.get(alias) if alias else None)
+        summarizer = await self.open.models.get(alias) if alias else None
+        self.bound = Window(context, summarizer, self.open.environment.context_tag)
         return self.bound
 
 

@@ -811,22 +811,6 @@ def test_a_definition_that_is_not_there_fails_the_step(
 
 
 @pytest.mark.requirement("K82")
-def test_a_session_says_that_it_does_not_use_such_files(
-    project: Project, model_endpoint: ModelEndpoints
-) -> None:
-    endpoint = model_endpoint([text_reply("Hello.")])
-    project.uses(endpoint)
-    project.write("a.md", "text\n")
-    project.pipeline("context: {files: a.md}\n")
-
-    done = project.aish("shell", "p.yaml", stdin="Hello?\n")
-
-    assert (done.code, done.stdout) == (0, "Hello.\n")
-    assert "a session does not use `context.files`" in done.stderr
-    assert messages(endpoint)[-1] == ("user", "Hello?")
-
-
-@pytest.mark.requirement("K82")
 @pytest.mark.parametrize(
     ("file", "text", "name", "old", "new"),
     [
