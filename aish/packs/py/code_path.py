@@ -105,7 +105,7 @@ class _Search:
         self._modules = Modules(self._files)
         self._nodes: dict[_Key, _Node] = {}
         self._unresolved: dict[tuple[str, str], _Unresolved] = {}
-        self._truncated = bool(found.stopped)
+        self._truncated = False
 
     async def calls_of(self, target: str, depth: int) -> Answer:
         """The result of the tool."""
@@ -138,7 +138,7 @@ class _Search:
         keys = list(dict.fromkeys(map(self._key, called)))
         if not keys:
             message = f"there is no function `{target}` here"
-            raise PackError("no_match", message, target=target)
+            raise PackError("no_match", self._found.qualified(message), target=target)
         if len(keys) > 1:
             named: list[JsonValue] = [
                 f"{path}:{self._line(key)}: {key[1]}"
@@ -167,9 +167,14 @@ class _Search:
 
     async def _read(self, files: Sequence[PythonFile]) -> None:
         rows = await ask_child(
-            self._place, "aish.packs.py.module_facts:facts", files, self._deadline, calls=True
+            self._place,
+            "aish.packs.py.module_facts:facts",
+            self._found,
+            files,
+            self._deadline,
+            calls=True,
         )
-        self._modules.add((file.path, facts) for file, facts in zip(files, rows, strict=True))
+        self._modules.add(files, rows)
 
     def _key(self, ref: Ref) -> _Key:
         return ref.path, self._modules.scope(ref)["name"]
@@ -236,6 +241,7 @@ class _Search:
         return None
 
     def _answer(self, root: _Key) -> Answer:
+        self._truncated = self._truncated or bool(self._found.stopped)
         rows, lines = self._tree(root)
         unresolved = sorted(self._unresolved.values(), key=lambda one: (one.path, one.line))
         if unresolved:

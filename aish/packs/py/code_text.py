@@ -15,6 +15,8 @@ from aish.packs.py.source_code import encoding_of
 LONGEST_LINE = 300
 """Characters of a line that are shown with a hit."""
 _LONGEST_PREFIX = 2
+_NAMES_ONLY = frozenset({"punycode", "idna"})
+"""Encodings of host names, which take time in proportion to the square of a text."""
 
 _LITERAL = re.compile(
     r"#[^\n]*+"
@@ -40,8 +42,8 @@ def decoded(source: bytes) -> str:
     """The text of a module as Python reads it, with line feeds only."""
     mark, encoding = encoding_of(source)
     try:
-        # Not `rot13` or `zlib`, which are no encodings of text.
-        is_text = codecs.lookup(encoding)._is_text_encoding  # ruff: ignore[private-member-access] - there is no public way to ask
+        # Not `rot13` or `zlib`, which are no encodings of text, nor those that take too long.
+        is_text = encoding not in _NAMES_ONLY and codecs.lookup(encoding)._is_text_encoding  # ruff: ignore[private-member-access] - there is no public way to ask
         text = source[len(mark) :].decode(encoding if is_text else "utf-8")
     except (UnicodeError, LookupError, ValueError):
         # Not what Python accepts; names and lines can still be found.

@@ -99,7 +99,6 @@ class _Search:
         outside = name if not roots and line is None else ""
         levels: list[list[Ref]] = []
         known = set(frontier)
-        truncated = bool(self._found.stopped)
         count = 0
         while len(levels) < depth and (frontier or outside):
             below = await self._derived(frontier, outside)
@@ -109,19 +108,18 @@ class _Search:
                 break
             if count + len(below) > MOST_NODES:
                 below = below[: MOST_NODES - count]
-                truncated = True
             levels.append(below)
             count += len(below)
             known.update(below)
-            if truncated:
+            if count >= MOST_NODES:
                 break
             frontier = set(below)
             if len(levels) < depth:
                 await self._read_with({self._own_name(each) for each in below})
         if not roots and not levels and name not in _BUILTINS:
             message = f"there is no class `{name}` here, and no class is derived from one"
-            raise PackError("no_match", message, name=name)
-        return self._answer(name, roots, levels, truncated=truncated)
+            raise PackError("no_match", self._found.qualified(message), name=name)
+        return self._answer(name, roots, levels)
 
     def _own_name(self, ref: Ref) -> str:
         name: str = self._modules.scope(ref)["name"].rpartition(".")[2]
@@ -167,9 +165,14 @@ class _Search:
 
     async def _read(self, files: list[PythonFile]) -> None:
         rows = await ask_child(
-            self._place, "aish.packs.py.module_facts:facts", files, self._deadline, calls=False
+            self._place,
+            "aish.packs.py.module_facts:facts",
+            self._found,
+            files,
+            self._deadline,
+            calls=False,
         )
-        self._modules.add((file.path, facts) for file, facts in zip(files, rows, strict=True))
+        self._modules.add(files, rows)
 
     async def _derived(self, frontier: set[Ref], outside: str) -> list[Ref]:
         """The classes with a base among these, by path and line."""
@@ -212,9 +215,7 @@ class _Search:
                         found.append(f"{path}:{scope['line']}: {scope['name']}({text})")
         return found
 
-    def _answer(
-        self, name: str, roots: list[Ref], levels: list[list[Ref]], *, truncated: bool
-    ) -> Answer:
+    def _answer(self, name: str, roots: list[Ref], levels: list[list[Ref]]) -> Answer:
         rows: list[JsonValue] = []
         lines = [self._line(root, 0) for root in roots]
         for depth, refs in enumerate(levels, 1):
@@ -230,6 +231,7 @@ class _Search:
                 }
                 rows.append(row)
                 lines.append(self._line(ref, depth))
+        truncated = bool(self._found.stopped)
         shown = fitting(lines)
         if shown < len(lines) or len(rows) >= MOST_NODES:
             lines, rows = lines[:shown], rows[: max(shown - len(roots), 0)]

@@ -19,7 +19,7 @@ from aish.packs.py.code_text import Lines, code_only, decoded, statements
 
 MOST_SCOPES = 20_000
 MOST_CALLS = 2_000
-"""Calls of one function that are kept."""
+"""Calls of one function that are kept, and ten times as many of a module."""
 MOST_BASES = 100
 LONGEST_SHOWN = 80
 LONGEST_PATH = 32
@@ -70,6 +70,7 @@ class _Module:
         self._open: list[tuple[int, int]] = [(0, -1)]
         self._decorators: list[tuple[int, str]] = []
         self._end = 0
+        self._count = 0
 
     def read(self) -> Fact:
         """The facts as JSON."""
@@ -359,8 +360,9 @@ class _Module:
                 place += 2
             elif word in {"(", "["}:
                 done.add(place)
-                if word == "(" and len(calls) < MOST_CALLS:
+                if word == "(" and len(calls) < MOST_CALLS and self._count < 10 * MOST_CALLS:
                     calls.append([path, self._lines.number(offset + at)])
+                    self._count += 1
                 path = [*path, "()" if word == "(" else "[]"]
                 place = match.get(place, len(tokens)) + 1
             else:

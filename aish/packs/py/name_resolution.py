@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from aish.core.frozen import frozen
+from aish.packs.py.python_files import PythonFile
 
 _DEEPEST = 40
 _MOST_BASES = 200
@@ -18,6 +19,7 @@ _SUFFIXES = (".py", ".pyi", ".pyw")
 _BUILTINS = frozenset(dir(builtins))
 
 Facts = dict[str, Any]
+_EMPTY: Facts = {"scopes": [], "stars": []}
 
 
 @frozen
@@ -62,9 +64,13 @@ class Modules:
         self._known: dict[tuple[Any, ...], Ref | None] = {}
         self._orders: dict[tuple[str, int], list[Ref]] = {}
 
-    def add(self, facts: Iterable[tuple[str, Any]]) -> None:
-        """Take the facts of some files; what was found without them is forgotten."""
-        self.facts.update(facts)
+    def add(self, files: Iterable[PythonFile], found: Iterable[tuple[PythonFile, Any]]) -> None:
+        """Take the facts of some files; what was found without them is forgotten.
+
+        A file that could not be read is one with nothing in it.
+        """
+        self.facts.update((file.path, _EMPTY) for file in files)
+        self.facts.update((file.path, facts) for file, facts in found)
         self.missing.clear()
         self._known.clear()
         self._orders.clear()

@@ -54,6 +54,10 @@ class PythonFiles:
         parts += [f"{self.skipped} files left out (too large or no text)"] if self.skipped else []
         return "; ".join(parts)
 
+    def qualified(self, message: str) -> str:
+        """A message that something is not there, where not every file was read."""
+        return f"{message} ({self.note})" if self.note else message
+
 
 def fitting(lines: Sequence[str]) -> int:
     """How many lines a result passes on whole, with a note of ours after them (K7)."""
@@ -140,23 +144,39 @@ def _read(folder: Folder, where: Where) -> bytes | None:
 async def ask_child(
     place: Workspace,
     call: str,
+    found: PythonFiles,
     files: Sequence[PythonFile],
     deadline: float,
     **options: Any,
-) -> list[Any]:
-    """What a function in the child returns for each file, asked in batches.
+) -> list[tuple[PythonFile, Any]]:
+    """What a function in the child returns for these files, asked in batches.
+
+    A file that is too much for the child is left out, and so are those after `deadline`; `found`
+    says so.
 
     Raises:
-        PackError: it took longer than until `deadline`, or too much memory: `too_slow`.
+        PackError: there is no other file, or the child raised it.
     """
-    results: list[Any] = []
-    for batch in batches(files):
+    results: list[tuple[PythonFile, Any]] = []
+    waiting = batches(files)[::-1]
+    while waiting:
         left = deadline - anyio.current_time()
         if left <= 0:
-            raise PackError("too_slow", "the files take too long to read; name a smaller folder")
-        results.extend(
-            await place.worker.run(call, *(file.data for file in batch), seconds=left, **options)
-        )
+            found.stopped = found.stopped or f"after {SECONDS:.0f} seconds"
+            break
+        batch = waiting.pop()
+        data = [file.data for file in batch]
+        try:
+            rows = await place.worker.run(call, *data, seconds=left, **options)
+        except PackError as error:
+            if error.code != "too_slow" or len(found.files) == 1:
+                raise
+            # Which of them it was is found out by halves.
+            half = len(batch) // 2
+            found.skipped += not half
+            waiting += [batch[half:], batch[:half]] if half else []
+        else:
+            results.extend(zip(batch, rows, strict=True))
     return results
 
 

@@ -91,6 +91,7 @@ async def _literal(
         rows = await ask_child(
             place,
             "aish.packs.py.code_text:usages",
+            found,
             batch,
             deadline,
             name=name,
@@ -98,11 +99,12 @@ async def _literal(
             # One more tells whether there are more.
             limit=limit + 1 - len(hits),
         )
-        for file, places in zip(batch, rows, strict=True):
-            assert isinstance(places, list)
+        for file, places in rows:
             hits.extend((file.path, each) for each in places)
         if len(hits) > limit:
             return hits[:limit], True
+        if found.stopped:
+            break
     return hits, bool(found.stopped)
 
 

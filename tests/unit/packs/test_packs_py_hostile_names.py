@@ -1,6 +1,7 @@
 """Following names through a repository that wants to run, leak or never end (K89.5)."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from pack_scenes import PackScene, opened_packs
+from parse_workers import stopped, wait_asked, workers_below
 
 TRAP = "import os\nos.mkdir(os.path.join({folder!r}, 'ran'))\n"
 CALLS: list[tuple[str, dict[str, Any]]] = [
@@ -126,6 +128,8 @@ def test_what_is_denied_or_outside_leaves_no_trace(scene: PackScene, tmp_path: P
 
 HUGE = 200_000
 HOSTILE = {
+    "punycode": "# coding: punycode\ntarget" + "-a" * HUGE,
+    "chains": "".join(f"def f{n}(): target{'()' * 2_000}\n" for n in range(400)),
     "minus": f"target = {'-' * HUGE}1\n",
     "brackets": f"target({'(' * HUGE}\n\n\ndef target(): ...\n",
     "closed brackets": f"target = {'(' * HUGE}1{')' * HUGE}\n",
@@ -208,3 +212,38 @@ def test_circles_of_imports_come_to_an_end(scene: PackScene) -> None:
     names = scene.data("py_derive_code_path", target="c")
     assert [row["name"] for row in names["nodes"]] == ["c"]
     assert {each["name"] for each in names["unresolved"]} == {"target", "c.c.c"}
+
+
+@pytest.mark.requirement("K16", "K37")
+def test_a_child_that_dies_of_some_file_is_asked_for_the_others(scene: PackScene) -> None:
+    for number in range(5):
+        scene.put(f"a{number}.py", "class Target: ...\nclass Sub(Target): ...\ndef target(): ...\n")
+    scene.data("py_find_usages", path=".", name="target")
+    (worker,) = workers_below(os.getpid())
+    with stopped(worker) as given:
+        call = scene.portal.start_task_soon(scene.pack.call, *CALLS[0])
+        wait_asked(given)
+    os.kill(worker, signal.SIGKILL)
+    # It is asked again with fewer files at a time, so that one file does not cost the others.
+    data = call.result(20)["structuredContent"]
+    assert len(data["hits"]) == 5
+    assert data["skipped"] == 0
+
+
+@pytest.mark.slow(reason="waits for the whole time of a call")
+@pytest.mark.requirement("K37")
+def test_after_ten_seconds_there_is_what_was_found_till_then(scene: PackScene) -> None:
+    scene.put("a.py", "class Target: ...\nclass Sub(Target): ...\ndef target(): ...\n")
+    # Too much for one batch.
+    for number in range(3):
+        scene.put(f"b{number}.py", f"target = Target = '{'x' * 2_000_000}'\n")
+    scene.data("py_find_usages", path="a.py", name="target")
+    (worker,) = workers_below(os.getpid())
+    with stopped(worker) as given:
+        call = scene.portal.start_task_soon(scene.pack.call, *CALLS[0])
+        wait_asked(given)
+    data = call.result(20)["structuredContent"]
+    assert data["truncated"] is True
+    # The one that stood still was replaced.
+    assert len(scene.data(CALLS[0][0], **CALLS[0][1])["hits"]) == 4
+    assert workers_below(os.getpid()) != [worker]
