@@ -22,7 +22,10 @@ for name in {missing!r}:
 from aish.cli.main import run_command_line
 sys.exit(run_command_line({arguments!r}))
 """
-STABLE = ("pack `git`", "pack `web`", "pack `c`", "Chromium", "PowerShell", "bd", "embeddings")
+STABLE = (
+    *("pack `git`", "pack `web`", "pack `c`", "pack `py`"),
+    *("Chromium", "PowerShell", "bd", "embeddings"),
+)
 
 
 def without(
@@ -89,7 +92,7 @@ def test_the_doctor_says_what_is_missing_and_how_to_install_it(
     project: Project, snapshot: SnapshotAssertion
 ) -> None:
     project.aish.env["PATH"] = str(project.folder)
-    missing = ["pygit2", "tree_sitter_cpp", "html_to_markdown", "jedi"]
+    missing = ["pygit2", "tree_sitter_cpp", "tree_sitter_python", "html_to_markdown", "jedi"]
 
     done = without(project, missing, "doctor")
 
