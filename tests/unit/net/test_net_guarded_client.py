@@ -5,12 +5,15 @@ import gzip
 import ipaddress
 import socket
 import ssl
+import threading
 import zlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -566,6 +569,26 @@ async def test_one_deadline_is_for_all_of_a_request() -> None:
                     "timeout",
                     f"no complete answer from `{server.url}` within 0.3 seconds",
                 )
+
+
+@pytest.mark.requirement("K21")
+async def test_a_request_that_is_cancelled_leaves_no_connection() -> None:
+    asked, left = threading.Event(), threading.Event()
+
+    def endless(visit: Visit) -> None:
+        visit.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        asked.set()
+        try:
+            visit.send_for_ever(b"x", 0.01)
+        except ConnectionError:
+            left.set()
+
+    with WebServer({"/": endless}) as server:
+        async with opened(server.destination) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(get, client, server.url)
+            assert await anyio.to_thread.run_sync(asked.wait, 20)
+            tasks.cancel_scope.cancel()
+        assert await anyio.to_thread.run_sync(left.wait, 20)
 
 
 async def test_a_failure_quotes_nothing_that_a_server_sends() -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
+from hypothesis import given
+from hypothesis import strategies as st
 from pack_scenes import PackScene, pack_services
 from web_server import Page, Visit, WebServer, answer, redirect
 from work import work_of
@@ -24,6 +26,7 @@ from aish.packs.framework.pack import Pack
 from aish.packs.framework.server import OpenPacks
 from aish.packs.parse_worker import ParseWorker
 from aish.packs.tool_results import Answer
+from aish.packs.web.html_page import duckduckgo, text
 from aish.packs.web.search_backends import ADDRESSES
 from aish.packs.web.tools import PACK, opened, web_fetch
 
@@ -389,6 +392,38 @@ def test_a_hostile_page_ends_in_a_result_or_a_code(name: str) -> None:
                 rest = scene.text("web_fetch", url=server.url, format=form, start=max(end, 0))
                 assert "deep" in rest
         assert "fine" in scene.text("web_fetch", url=f"{server.url}/after")
+
+
+PARTS = st.sampled_from(
+    [
+        *("<", ">", "<!", "<!--", "-->", "<![CDATA[", "</", "<p", "<p>", "</p>", "<pre>", "</pre>"),
+        *("<a class=result__a href=//duckduckgo.com/l/?uddg=http://a>", "</a>", "&", "&#0;", "&lt"),
+        *("<td>", "<li>", "<title>", "<script>", "</script>", "<template>", "</template>", "<br/>"),
+        *("<div class=result--no-result>", "<b class=result__snippet>", "<img alt=", "\0", "\x1b"),
+        *(
+            '"',
+            "=",
+            " ",
+            "\n",
+            "\r",
+            "text",
+            "\u202e",
+            "😀",
+            "<a class=result__a href='http://[x'>",
+        ),
+    ]
+)
+
+
+@given(page=st.lists(PARTS, max_size=30).map("".join))
+def test_any_page_has_a_text_and_is_some_page_of_results(page: str) -> None:
+    source = page.encode()
+    found = text(source)
+    assert set(found) == {"title", "content", "degraded"}
+    assert "\n" not in found["title"]
+    results: Any = duckduckgo(source)
+    assert isinstance(results["is_readable"], bool)
+    assert all(row["url"].startswith("http") for row in results["results"])
 
 
 @pytest.mark.requirement("K16")

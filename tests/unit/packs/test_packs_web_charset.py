@@ -3,6 +3,8 @@
 import codecs
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aish.packs.web.charset import decoded
 
@@ -109,3 +111,16 @@ def test_a_text_says_nothing_of_itself() -> None:
     body = '<meta charset="koi8-r">ä'.encode()
     assert decoded(body, "text/plain", is_markup=False).endswith("ä")
     assert decoded(b"<?xml version='1.0' encoding='koi8-r'?>", "", is_markup=False)
+
+
+@given(
+    body=st.binary(max_size=200),
+    header=st.text(max_size=60)
+    | st.sampled_from(["utf-8", "gbk", "iso-2022-jp", "big5"]).map(
+        lambda label: f"text/html; charset={label}"
+    ),
+    is_markup=st.booleans(),
+)
+def test_any_bytes_are_some_text(body: bytes, header: str, *, is_markup: bool) -> None:
+    text = decoded(body, header, is_markup=is_markup)
+    assert text.encode().decode() == text
