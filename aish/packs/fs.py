@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import anyio.to_thread
 
 from aish.core.json import JsonValue
+from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.core.tools import Media
 from aish.packs.framework.pack import (
@@ -571,8 +572,10 @@ def _found_answer(found: Found, show: str) -> Answer:
     matches = [match for match in found.matches if match.row < count]
     stopped = found.stopped or ("because the result is long" if count < len(found.rows) else "")
     skipped = f", {found.skipped} skipped (not text, or too large)" if found.skipped else ""
-    what = {"lines": "lines in", "files": "matching files of", "counts": "matching files of"}[show]
-    text += f"{len(matches)} {what} {found.files} files searched{skipped}"
+    what = "line" if show == "lines" else "matching file"
+    within = "in" if show == "lines" else "of"
+    searched = counted(found.files, "file")
+    text += f"{counted(len(matches), what)} {within} {searched} searched{skipped}"
     if stopped:
         text += (
             f"\n[truncated: true, stopped {stopped}; narrow it with path, glob or a longer query]"

@@ -305,7 +305,7 @@ def test_text_is_found_as_it_is_written(pack_scene: PackScene) -> None:
     pack_scene.put(".venv/c.py", "y.z(*)")
     assert (
         pack_scene.text("file_search", query="y.z(*)")
-        == "a.py:2: y.z(*)\n1 lines in 2 files searched"
+        == "a.py:2: y.z(*)\n1 line in 2 files searched"
     )
     matches = pack_scene.data("file_search", query="y.z(*)", ignore_case=True)["matches"]
     assert [(match["path"], match["line"]) for match in matches] == [("a.py", 2), ("docs/b.md", 1)]
