@@ -84,17 +84,18 @@ def update_of(
     left = limits.round
     for done, change in enumerate(changes):
         head, body = _piece(change, tag, refresh)
+        has_text = change.after is not None and (refresh != "name" or change.kind == "found")
         size = len(mask(body).encode())
         if body and (size > limits.file or size + len(head.encode()) > left):
-            head, body, size = head_of(tag, change.label, AGAIN), "", 0
-        elif change.after is not None and (refresh != "name" or change.kind == "found"):
-            known.add(change.label)
+            head, body, size, has_text = head_of(tag, change.label, AGAIN), "", 0, False
         left -= size + len(head.encode())
         if left < 0:
             rest = counted(len(changes) - done, "more file")
             rows.append(f"[aish {tag}] {rest} changed, read them again")
             break
         rows += [head, *([body] if body else [])]
+        if has_text:
+            known.add(change.label)
     for pattern, count in more:
         said = f"matches {counted(count, 'more file')}, which are not followed"
         rows.append(head_of(tag, pattern, said))
