@@ -170,7 +170,7 @@ async def open_commands(
 
 def _temporary_folder(workspace: Workspace) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="aish-"))
-    if workspace.reaper is not None:
+    if workspace.reaper is not None and "\n" not in str(folder):  # the reaper reads lines
         workspace.reaper.own_folder(folder)
     return folder
 

@@ -33,6 +33,8 @@ _PIPE_SIZE = 1 << 20
 _READ = 1 << 18
 _LINGER = 0.5
 _GRACE = 1.0
+_FOR_KILLING = 2.0
+"""Seconds of the call's own time-out that are kept for the end of what ignores SIGTERM."""
 # A pipe takes this much whole or not at all, so that what was written is known after a time-out.
 _ATOMIC = 4096
 _LEFT_FOR_WORDS = 1_000
@@ -197,7 +199,8 @@ async def process_stop(state: ProcState, id: str, grace_seconds: int = 5) -> Ans
         grace_seconds: After how many seconds the rest is killed, up to 60.
     """
     process = state.get(id)
-    await _stop(process, min(max(grace_seconds, 0), LONGEST_GRACE))
+    left = anyio.current_effective_deadline() - anyio.current_time() - _FOR_KILLING
+    await _stop(process, min(max(grace_seconds, 0), LONGEST_GRACE, max(left, 0)))
     return _ending(process)
 
 

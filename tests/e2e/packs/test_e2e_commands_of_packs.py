@@ -11,8 +11,11 @@ import pytest
 import stray_processes
 from e2e_project import ModelEndpoints, Project, of_type
 from model_endpoint import json_reply, text_reply, tool_reply
-from stray_processes import STRAYS, Strays, gone
+from stray_processes import STRAYS, Strays, children_of, gone
 
+from aish.system.process.sandbox import sandbox_report
+
+REPORT = sandbox_report(os.environ)
 FAILS = "echo out; echo bad luck >&2; exit 3"
 
 
@@ -157,6 +160,51 @@ def test_a_sandbox_that_does_not_work_is_an_error_before_a_command_runs(project:
     assert not (project.folder / "started").exists()
 
 
+@pytest.mark.requirement("K52", "M9")
+def test_a_command_ends_in_time_for_its_output_to_be_returned(project: Project) -> None:
+    project.pipeline("""
+        models: {}
+        mcp:
+          servers: {box: {pack: [shell], root: ., timeout: {call: 4s}}}
+          auto_approve: [box__shell_run]
+        steps:
+          - id: s
+            call: box__shell_run
+            with: {command: "echo half; exec sleep 600", timeout_seconds: 300}
+        """)
+
+    found = project.result()
+
+    error = found["steps"]["s"]["output"]["error"]
+    assert (error["code"], error["details"]["stdout"]) == ("timeout", "half\n")
+
+
+@pytest.mark.requirement("C1", "K54", "K55")
+def test_processes_are_recorded_and_replayed_without_any_program(project: Project) -> None:
+    project.pipeline("""
+        models: {}
+        mcp:
+          servers: {box: {pack: [proc], root: .}}
+          auto_approve: [box__process_start, box__process_output, box__process_stop]
+        steps:
+          - {id: start, call: box__process_start, with: {command: sh, args: [-c, "echo up; cat"]}}
+          - id: out
+            needs: [start]
+            call: box__process_output
+            with: {id: "{{ steps.start.output.id }}", wait_seconds: 20, wait_for: up}
+          - {id: stop, needs: [out], call: box__process_stop, with: {id: p1}}
+        """)
+    live = project.result("--record", "p.cassette.yaml")
+    assert live["steps"]["out"]["output"]["output"] == "up\n"
+    project.aish.env["PATH"] = ""
+    replayed = project.result("--replay", "p.cassette.yaml")
+    outputs = [
+        [found["steps"][id]["output"] for id in ("start", "out", "stop")]
+        for found in (live, replayed)
+    ]
+    assert outputs[0] == outputs[1]
+
+
 @pytest.mark.requirement("K12", "K53")
 def test_a_plan_shows_options_and_sandbox(project: Project) -> None:
     project.pipeline("""
@@ -175,7 +223,17 @@ def test_a_plan_shows_options_and_sandbox(project: Project) -> None:
 
 @pytest.mark.real_process
 @pytest.mark.requirement("K21", "K52", "K54")
-@pytest.mark.parametrize("sandbox", ["auto", "off"])
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        "auto",
+        "off",
+        pytest.param(
+            "landlock",
+            marks=pytest.mark.skipif(bool(REPORT.landlock), reason=f"Landlock: {REPORT.landlock}"),
+        ),
+    ],
+)
 def test_nothing_is_left_of_six_processes_after_the_kill_of_a_run(
     sandbox: str, project: Project, strays: Strays, model_endpoint: ModelEndpoints
 ) -> None:
@@ -199,14 +257,21 @@ def test_nothing_is_left_of_six_processes_after_the_kill_of_a_run(
         prompt: Go
         """)
 
+    temporary = project.folder / "tmp"
+    temporary.mkdir()
+    project.aish.env["TMPDIR"] = str(temporary)
+
     async def killed() -> None:
         with project.aish.start("run", "p.yaml") as run:
             while len(strays.pids) < len(names):
                 await strays.next()
             left = strays.host_pids()
             assert len(left) >= 2 * len(names)
+            ours = children_of(run.pid)
+            assert len(list(temporary.iterdir())) == (1 if sandbox == "landlock" else 0)
             os.kill(run.pid, signal.SIGKILL)
-            await gone(*left)
+            await gone(*left, *ours)
         assert not strays.host_pids()
+        assert not list(temporary.iterdir())
 
     anyio.run(killed)
