@@ -16,6 +16,7 @@ LIMIT = 1 << 20
 _OVERHEAD = 128
 _PIECE = 1 << 16
 _LONGEST_CHARACTER = 4
+_LONGEST_LINE = 1 << 14
 # Bytes of UTF-8: those within a character, and the first ones of characters of two, three, four.
 _INSIDE, _FIRST_OF_TWO, _LAST_FIRST = 0x80, 0xC0, 0xF7
 _FIRST_OF_MORE = (_FIRST_OF_TWO, 0xE0, 0xF0)
@@ -65,8 +66,18 @@ class OutputRing:
         self._keep(stream, rest)
 
     def text(self, since: int, most: int) -> RingText:
-        """The output from an offset on, at most about `most` bytes of it."""
+        """The output from an offset on, at most about `most` bytes of it.
+
+        What is left out begins and ends with a line where it can: nobody would recognize half of a
+        secret.
+        """
         start = self._within(since)
+        if since < self._oldest:
+            start = self._line_end(start, start + _LONGEST_LINE, last=False) or start
+        if self.total - start > most:
+            most = (
+                self._line_end(start + most // 2, start + most, last=True) or start + most
+            ) - start
         parts: list[str] = []
         place, left, shown = start, most, "stdout"
         for piece in self._from(start):
@@ -81,7 +92,21 @@ class OutputRing:
             parts.append(data.decode("utf-8", "replace"))
             place = first + len(data)
             left = left - len(data) if len(data) == available else 0
-        return RingText("".join(parts), place, max(self._oldest - since, 0))
+        return RingText("".join(parts), place, max(start - since, 0) if since < self._oldest else 0)
+
+    def _line_end(self, start: int, stop: int, *, last: bool) -> int | None:
+        """The offset behind the first or the last end of a line between two offsets."""
+        found = None
+        for piece in self._from(start):
+            if piece.start >= stop:
+                break
+            find = piece.data.rfind if last else piece.data.find
+            place = find(b"\n", max(start - piece.start, 0), stop - piece.start)
+            if place >= 0:
+                found = piece.start + place + 1
+                if not last:
+                    break
+        return found
 
     def line_start(self, lines: int, since: int) -> int:
         """The offset from `since` on at which the last `lines` lines begin."""

@@ -26,12 +26,13 @@ _TRIAL_SECONDS = 10
 _SHOWN = 300
 _SYSTEM_FOLDERS = (
     *("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt", "/nix"),
-    *("/dev", "/proc", "/sys", "/run/systemd/resolve"),
+    *("/dev", "/proc", "/sys", "/run/systemd/resolve", "/run/current-system"),
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts")
 # Owned by root and writable, whatever capabilities a process has: outside they change the machine.
 _READ_ONLY_IN_PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
-_KEPT_IN_RUN = "/run/systemd/resolve"
+_KEPT_IN_RUN = ("/run/systemd/resolve", "/run/current-system")
+_HIDDEN = ("/tmp/", "/run/")  # ruff: ignore[hardcoded-temp-file] - the sandbox has its own
 # As root, without which a folder of another user could not be written; none of these changes a
 # mount.
 _KEPT_CAPABILITIES = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
@@ -106,9 +107,13 @@ def bubblewrap_words(
     """
     program = _bubblewrap_program(environ)
     assert program is not None, "it was tried before"
-    words = [*_common_words(program), "--bind", str(root), str(root)]
-    for path in read_only:
-        words += ["--ro-bind-try", str(path), str(path)]
+    words = _common_words(program)
+    for path in (*_programs(environ), sys.prefix, sys.base_prefix):
+        if path.startswith(_HIDDEN):
+            words += ["--ro-bind-try", path, path]
+    words += ["--bind", str(root), str(root)]
+    for kept in map(str, read_only):
+        words += ["--ro-bind-try", kept, kept]
     if not network:
         words.append("--unshare-net")
     return (*words, "--chdir", folder, "--")
@@ -119,9 +124,14 @@ def landlock_rules(root: Path, temporary: Path, environ: Mapping[str, str]) -> L
 
     The folders of PATH and the Python that runs `aish` are readable too.
     """
-    readable = [*_SYSTEM_FOLDERS, sys.prefix, sys.base_prefix]
-    readable += [path for path in environ.get("PATH", "").split(os.pathsep) if path.startswith("/")]
-    return Landlock(write=(str(root), str(temporary), *_DEVICES), read=tuple(readable))
+    readable = (*_SYSTEM_FOLDERS, sys.prefix, sys.base_prefix, *_programs(environ))
+    return Landlock(write=(str(root), str(temporary), *_DEVICES), read=readable)
+
+
+def _programs(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The folders of PATH."""
+    found = environ.get("PATH", "").split(os.pathsep)
+    return tuple(path for path in found if path.startswith("/"))
 
 
 def _common_words(program: str) -> list[str]:
@@ -129,7 +139,8 @@ def _common_words(program: str) -> list[str]:
     for name in _READ_ONLY_IN_PROC:
         words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     words += ["--tmpfs", "/tmp", "--tmpfs", "/run"]  # ruff: ignore[hardcoded-temp-file] - the sandbox's own
-    words += ["--ro-bind-try", _KEPT_IN_RUN, _KEPT_IN_RUN]
+    for path in _KEPT_IN_RUN:
+        words += ["--ro-bind-try", path, path]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
     words += ["--cap-drop", "ALL"]
     if os.geteuid() == 0:

@@ -268,6 +268,20 @@ def test_bubblewrap_hides_processes_temporary_files_and_sockets(
         }
 
 
+@pytest.mark.requirement("K53")
+@pytest.mark.parametrize("sandbox", CONFINED)
+def test_a_program_of_a_folder_in_path_runs_confined_too(sandbox: str, tmp_path: Path) -> None:
+    root, programs = tmp_path / "root", tmp_path / "programs"
+    for folder in (root, programs):
+        folder.mkdir()
+    (programs / "ours").write_text("#!/bin/sh\necho ours\n")
+    (programs / "ours").chmod(0o755)
+    path = {"PATH": f"{os.environ['PATH']}:{programs}"}
+    with opened_packs(["shell"], root, options(sandbox=sandbox), environ=path) as box:
+        assert box.text("shell_run", command="ours") == "ours"
+        assert box.data("shell_run", command=f"echo x > {programs}/x")["exit_code"] != 0
+
+
 @pytest.mark.requirement("K5", "K19", "K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_bubblewrap_leaves_protected_files_as_they_are(sandbox: str, tmp_path: Path) -> None:

@@ -67,6 +67,20 @@ def test_the_oldest_output_goes_first_and_is_counted() -> None:
     assert ring.text(7996, 100).dropped == 0
 
 
+def test_what_is_left_out_begins_and_ends_with_a_line() -> None:
+    ring = OutputRing(1000)
+    for number in range(1000):
+        ring.add("stdout", b"secret-%07d\n" % number)
+    first = ring.text(0, 100)
+    assert first.text.startswith("secret-")
+    assert first.text.endswith("\n")
+    assert len(first.text) <= 100
+    assert first.next == first.dropped + len(first.text)
+    second = ring.text(first.next, 100)
+    assert second.text.startswith("secret-")
+    assert (second.dropped, second.next) == (0, first.next + len(second.text))
+
+
 def test_the_ring_is_cut_between_characters() -> None:
     ring = OutputRing(1000)
     for _ in range(999):
