@@ -45,6 +45,8 @@ _FIRST_LETTERS = frozenset("acdefimtw@")
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 Fact = dict[str, Any]
+_Open = tuple[int, int, str, int]
+"""The number of a scope, -1 while it is not needed; indentation, name and offset of its header."""
 Token = tuple[str, int]
 """The text of a token, and its offset in the statement."""
 
@@ -65,9 +67,9 @@ class _Module:
         self._lines = Lines(text)
         self._calls = calls
         self._stars: list[str] = []
-        self._scopes: list[Fact] = [_scope("module", "", -1, 1, 1)]
+        self._scopes: list[Fact] = [_scope("module", "", -1, 1)]
         # Indices of the scopes that a line may belong to, and the indentation of their headers.
-        self._open: list[tuple[int, int]] = [(0, -1)]
+        self._open: list[_Open] = [(0, -1, "", 0)]
         self._decorators: list[tuple[int, str]] = []
         self._end = 0
         self._count = 0
@@ -86,14 +88,9 @@ class _Module:
         return {"scopes": self._scopes, "stars": self._stars}
 
     def _close(self) -> None:
-        index, _ = self._open.pop()
-        scope = self._scopes[index]
-        is_last = index == len(self._scopes) - 1
-        if not self._calls and scope["kind"] == "function" and is_last and not scope["binds"]:
-            # A class hierarchy does not go through it.
-            self._scopes.pop()
-            return
-        scope["end"] = self._lines.number(max(self._end - 1, 0))
+        index = self._open.pop()[0]
+        if index >= 0:
+            self._scopes[index]["end"] = self._lines.number(max(self._end - 1, 0))
 
     def _statement(self, offset: int, indent: int, code: str) -> None:
         """One logical line, with what follows a colon or semicolons in it."""
@@ -117,9 +114,25 @@ class _Module:
                 self._simple(offset + body + len(part) - len(bare), bare.rstrip())
             body += len(part) + 1
 
+    def _index(self) -> int:
+        """The number of the innermost scope; what only a function within it needs is made now."""
+        first = len(self._open) - 1
+        while self._open[first][0] < 0:
+            first -= 1
+        for place in range(first + 1, len(self._open)):
+            _, indent, name, offset = self._open[place]
+            self._open[place] = (len(self._scopes), indent, name, offset)
+            self._scopes.append(self._scope("function", name, self._open[place - 1][0], offset))
+        return self._open[-1][0]
+
+    def _scope(self, kind: str, name: str, up: int, offset: int) -> Fact:
+        above = self._scopes[up]["name"]
+        number = self._lines.number(offset)
+        return _scope(kind, f"{above}.{name}" if above else name, up, number)
+
     @property
     def _here(self) -> Fact:
-        return self._scopes[self._open[-1][0]]
+        return self._scopes[self._index()]
 
     def _bind(self, name: str, binding: list[Any], scope: Fact | None = None) -> None:
         _add(self._here["binds"] if scope is None else scope["binds"], name, binding)
@@ -127,17 +140,17 @@ class _Module:
     def _define(self, offset: int, indent: int, code: str, header: re.Match[str]) -> int:
         """Open the scope of a `def` or `class`; returns where its body begins on this line."""
         name, kind = header["name"], "class" if header["kind"] == "class" else "function"
-        index, up = len(self._scopes), self._open[-1][0]
-        above = self._scopes[up]
-        qualified = f"{above['name']}.{name}" if above["name"] else name
-        first = self._decorators[0][0] if self._decorators else offset
-        scope = _scope(kind, qualified, up, self._lines.number(offset), self._lines.number(first))
-        if self._calls or kind == "class":
-            self._bind(name, ["scope", index])
+        if kind == "function" and not self._calls:
+            # Nearly no class hierarchy goes through it.
+            self._open.append((-1, indent, name, offset))
+            return len(code) if code[-1] == ":" else _block_start(code)
+        up = self._index()
+        index = len(self._scopes)
+        scope = self._scope(kind, name, up, offset)
+        if self._decorators:
+            scope["start"] = self._lines.number(self._decorators[0][0])
+        self._bind(name, ["scope", index])
         self._scopes.append(scope)
-        if kind == "function" and not self._calls and code[-1] == ":":
-            self._open.append((index, indent))
-            return len(code)
         tokens = _tokens(code)
         match = _pairs(tokens)
         place = 2 + (header["async"] is not None)
@@ -160,7 +173,7 @@ class _Module:
             scope["marks"] = sorted(marks & _MARKS)
         if self._calls:
             self._expressions(offset, tokens[place:body])
-        self._open.append((index, indent))
+        self._open.append((index, indent, name, offset))
         return tokens[body][1] + 1 if body < len(tokens) else len(code)
 
     def _bases(self, offset: int, tokens: list[Token]) -> list[list[Any]]:
@@ -301,7 +314,7 @@ class _Module:
             scope = self._here
             above = self._scopes[scope["up"]]
             if above["kind"] == "class" and scope["params"][:1] == [words[0]]:
-                _add(above["attributes"], words[2], [*binding, self._open[-1][0]])
+                _add(above["attributes"], words[2], [*binding, self._index()])
         else:
             # Of `a, b = …` and `(a, *b) = …` each name; not of `a.b, c[d] = …`.
             for place, word in enumerate(words):
@@ -390,13 +403,13 @@ def _dotted(names: list[str]) -> list[str]:
     return [names[0], *("." + name for name in names[1:])]
 
 
-def _scope(kind: str, name: str, up: int, line: int, start: int) -> Fact:
+def _scope(kind: str, name: str, up: int, line: int) -> Fact:
     return {
         "kind": kind,
         "name": name,
         "up": up,
         "line": line,
-        "start": start,
+        "start": line,
         "end": line,
         "binds": {},
         "bases": [],

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 from pack_scenes import PackScene, opened_packs
 from parse_workers import stopped, wait_asked, workers_below
 
+needs_jedi = pytest.mark.skipif(
+    find_spec("jedi") is None, reason="the extra `semantic` is not installed"
+)
 TRAP = "import os\nos.mkdir(os.path.join({folder!r}, 'ran'))\n"
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("py_find_usages", {"path": ".", "name": "target"}),
@@ -37,6 +41,7 @@ def results(scene: PackScene) -> str:
     return "\n".join(str(scene.call(tool, **arguments)) for tool, arguments in CALLS)
 
 
+@needs_jedi
 @pytest.mark.requirement("K36")
 def test_nothing_of_the_repository_runs(scene: PackScene, tmp_path: Path) -> None:
     trap = TRAP.format(folder=str(tmp_path))
@@ -179,6 +184,7 @@ def test_no_nesting_and_no_length_ends_a_call(scene: PackScene, kind: str) -> No
         assert error["code"] in {"", "ambiguous"}, (tool, arguments, error)
 
 
+@needs_jedi
 @pytest.mark.slow(reason="jedi needs its whole time for some of them")
 @pytest.mark.requirement("K36")
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -1,6 +1,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from pack_scenes import PackScene, opened_packs
 
 from aish.core.tools import RESULT_LIMIT
 
+needs_jedi = pytest.mark.skipif(
+    find_spec("jedi") is None, reason="the extra `semantic` is not installed"
+)
 SHAPES = """\
 import os.path
 
@@ -86,6 +90,7 @@ def test_an_exact_text_is_found_anywhere(scene: PackScene) -> None:
     ]
 
 
+@needs_jedi
 @pytest.mark.requirement("K36")
 def test_a_semantic_search_follows_imports_types_and_inheritance(scene: PackScene) -> None:
     scene.put("shapes.py", SHAPES)
@@ -109,6 +114,7 @@ def test_a_semantic_search_follows_imports_types_and_inheritance(scene: PackScen
     assert (data["files"], data["skipped"], data["truncated"]) == (2, 0, False)
 
 
+@needs_jedi
 @pytest.mark.requirement("K36")
 def test_the_definition_is_chosen_by_its_line(scene: PackScene) -> None:
     scene.put("a.py", "def go():\n    return 1\n\n\ngo()\n")
@@ -122,6 +128,7 @@ def test_the_definition_is_chosen_by_its_line(scene: PackScene) -> None:
     )
 
 
+@needs_jedi
 @pytest.mark.requirement("K36")
 def test_variables_and_attributes_have_a_meaning_too(scene: PackScene) -> None:
     scene.put("conf.py", "LIMIT = 3\nOTHER = LIMIT\n")
