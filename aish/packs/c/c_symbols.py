@@ -704,14 +704,15 @@ def _left_out(root: Any, source: bytes) -> Iterator[tuple[int, int, bytes]]:
             if field is None:
                 continue
             part = child.child_by_field_name(field) if field else child
-            if part is not None and (kind in _BODIES or _is_left_out(kind, part, source)):
+            if part is not None and _is_left_out(kind, part, source):
                 instead = _LONG if kind in _MACROS else _BODY
                 yield part.start_byte, part.end_byte, instead
 
 
 def _is_left_out(kind: str, part: Any, source: bytes) -> bool:
-    if kind == "function_definition":
-        return True
+    if kind == "function_definition" or kind in _BODIES:
+        # An empty body is shown as one.
+        return bool(part.named_child_count)
     if kind == "init_declarator" and part.type != "initializer_list":
         return False
     return b"\n" in source[part.start_byte : part.end_byte]

@@ -1,15 +1,19 @@
 """The tools of the pack `c`, called as a run calls them (K39 to K42)."""
 
-from collections.abc import Iterator
+import random
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pack_scenes import PackScene, opened_packs, sha256
+from pack_scenes import PackScene, opened_packs, pack_services, sha256
 
+from aish.core.errors import UsageError
 from aish.core.pack_options import COptions, PackOptions
+from aish.packs.framework.server import open_packs
 
 SOURCES = Path(__file__).parents[2] / "data" / "c_sources"
 READERS = ("c_get_skeleton", "c_get_code_outline", "c_get_definition", "c_get_signature")
@@ -269,3 +273,83 @@ def test_any_text_gets_an_answer_and_is_written_back_unchanged(scene: PackScene,
             which["line"] = row["start_line"]
             scene.data("c_update_definition", content=row["source"], **which)
             assert scene.get("any.cpp") == text.encode()
+
+
+MOST = 2 * 1024 * 1024
+
+
+def filled(piece: bytes, head: bytes = b"", tail: bytes = b"") -> bytes:
+    """As many pieces as may be parsed."""
+    return head + piece * ((MOST - len(head) - len(tail)) // len(piece)) + tail
+
+
+HOSTILE = {
+    "balanced parentheses": b"int f(){return " + b"(" * 1_000_000 + b"1" + b")" * 1_000_000 + b";}",
+    "balanced braces": b"int f()" + b"{" * 1_000_000 + b"}" * 1_000_000,
+    "directives": b"#ifdef A\n" * 80_000 + b"int f();\n" + b"#endif\n" * 80_000,
+    "one long name": filled(b"a", b"int ", b";"),
+    "memory": filled(b"a<", b"int x="),
+}
+SLOW = {
+    "semicolons": filled(b";"),
+    "scopes": filled(b"namespace a{"),
+    "open string": filled(b'"'),
+    "declarations": filled(b"int f(int);"),
+    "pointers": filled(b"*", b"int ", b"f();"),
+    "blocks": filled(b"{}"),
+    "templates": filled(b"template<class T> "),
+    "macros": filled(b"X_API int f();\n"),
+    "random bytes": random.Random(2026).randbytes(MOST).replace(b"\0", b" "),
+    "old style": filled(b"f(a) int a; {} "),
+    "open brackets": filled(b"("),
+    "open braces": filled(b"{", b"int f()"),
+    "classes": filled(b"class a "),
+    "quotes": filled(b"'"),
+    "lambdas": filled(b"[](){", b"auto x="),
+    "initializers": filled(b"{1,", b"int a[]="),
+    "typedefs": filled(b"a,", b"typedef int ", b"b;"),
+}
+
+
+def check_hostile(scene: PackScene, source: bytes, tools: Sequence[str]) -> None:
+    scene.put("hostile.h", source)
+    scene.put("plain.c", "int f(void);\n")
+
+    for tool in tools:
+        result = scene.call(tool, path="hostile.h", **named(tool))
+        if result["isError"]:
+            assert result["structuredContent"]["error"]["code"] in {"too_slow", "no_match"}
+    arguments = {"path": "hostile.h", "name": "f", "content": "int f();"}
+    scene.call("c_update_definition", **arguments)
+    # Whatever became of the parser, the next file is parsed.
+    assert len(scene.data("c_get_code_outline", path="plain.c")["items"]) == 1
+
+
+@pytest.mark.requirement("K16")
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_code_ends_in_a_result_or_a_clear_error(scene: PackScene, kind: str) -> None:
+    check_hostile(scene, HOSTILE[kind], READERS[:1])
+
+
+@pytest.mark.slow(reason="each file takes the parser to its limit of 10 s, several times")
+@pytest.mark.parametrize("kind", SLOW)
+def test_code_that_takes_long_ends_in_a_result_or_a_clear_error(
+    scene: PackScene, kind: str
+) -> None:
+    check_hostile(scene, SLOW[kind], READERS)
+
+
+@pytest.mark.requirement("K15")
+@pytest.mark.parametrize("library", ["tree_sitter", "tree_sitter_c", "tree_sitter_cpp"])
+def test_without_its_libraries_the_pack_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+
+    with (
+        pytest.raises(UsageError, match=f"`c` needs `{library}`") as caught,
+        pack_services() as run,
+    ):
+        open_packs(["c"], tmp_path, run)
+
+    assert caught.value.hint == "pip install 'aish-pipelines[c]'"
