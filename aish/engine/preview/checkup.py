@@ -118,6 +118,8 @@ async def _servers(pipeline: Pipeline, plan: Plan) -> list[Finding]:
         found = await look(plan, environment)
     except LockDiffersError as error:
         return [Finding("lock file", "bad", str(error), error.hint)]
+    except AishError as error:
+        return [Finding("tool servers", "bad", str(error), error.hint)]
     locked = [Finding("lock file", "bad", str(error), error.hint) for error in found.locked]
     return locked + [
         Finding(

@@ -157,3 +157,29 @@ def test_a_missing_library_ends_with_the_line_that_installs_it(
     assert done.returncode == 2, done.stderr
     assert f"the tool pack `{pack}` needs `{library}`, which is not installed" in done.stderr
     assert f"hint: pip install 'aish-pipelines[{extra}]'" in done.stderr
+
+
+@pytest.mark.requirement("K88", "K15", "exit-5")
+@pytest.mark.parametrize(
+    ("server", "text", "hint"),
+    [
+        (
+            "{pack: git, root: .}",
+            "the tool pack `git` needs `pygit2`, which is not installed",
+            "pip install 'aish-pipelines[git]'",
+        ),
+        ("{pack: fs, root: nowhere}", "the root folder `<project>/nowhere` does not exist", None),
+    ],
+)
+def test_a_pack_that_cannot_be_opened_is_a_finding_among_others(
+    project: Project, server: str, text: str, hint: str | None
+) -> None:
+    models = "models: {m: {embedded: smollm2}}"
+    project.pipeline(f"{models}\nmcp: {{servers: {{repo: {server}}}}}\nprompt: Go on\n")
+
+    done = without(project, ["pygit2"], "doctor", "p.yaml", "--format", "json")
+
+    assert done.returncode == 5, done.stderr
+    (found,) = [row for row in json.loads(done.stdout) if row["state"] == "bad"]
+    assert found["subject"] == "tool servers"
+    assert (project.tidy(found["text"]), found["hint"]) == (text, hint)
