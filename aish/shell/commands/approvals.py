@@ -9,6 +9,7 @@ from aish.core.phrases import counted
 from aish.core.rules import RuleEntry
 from aish.core.text import for_line
 from aish.core.tools import Tool
+from aish.engine.plan.validation.older_names import own_rule_entries
 from aish.engine.preview.tool_listing import view
 from aish.policy.rules import LOCAL_COMMAND, Rule, split_glob
 from aish.shell.command import Command
@@ -25,12 +26,13 @@ async def _add(session: Session, list_: Literal["auto_approve", "deny"], glob: s
     server, _ = split_glob(glob)
     if list_ == "auto_approve" and server == LOCAL_COMMAND.server:
         raise UsageError("local commands are not approved by a glob", hint=_NO_COMMANDS)
-    rule = session.open.box.runtime.gate.add_rule(list_, RuleEntry(tool=glob))
-    session.emit(RuleAdded(NOWHERE, list_, glob))
-    session.open.out.show(for_line(f"{list_} {rule.text}, for this session"))
-    tools = await known_tools(session)
-    for line in _effect(session, rule, tools):
-        session.open.out.show(for_line(line))
+    servers = session.open.plan.pipeline.servers
+    for entry in own_rule_entries(list_, RuleEntry(tool=glob), servers):
+        rule = session.open.box.runtime.gate.add_rule(list_, entry)
+        session.emit(RuleAdded(NOWHERE, list_, entry.tool))
+        session.open.out.show(for_line(f"{list_} {rule.text}, for this session"))
+        for line in _effect(session, rule, await known_tools(session)):
+            session.open.out.show(for_line(line))
 
 
 def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str]:

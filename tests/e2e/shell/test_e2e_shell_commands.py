@@ -147,7 +147,7 @@ def test_a_tool_is_told_with_its_schema_and_the_rules_about_it(scene: Project) -
 def test_a_tool_is_found_by_a_name_that_it_had_before(scene: Project) -> None:
     done = piped(scene, ":mcp tool repo__read_file")
 
-    assert done.stdout.splitlines()[1] == "(an older name, which models are not shown)"
+    assert done.stdout.startswith("repo__file_read  ")
     assert "repo__read_file" not in piped(scene, ":mcp tools").stdout
 
 
@@ -529,6 +529,23 @@ def test_a_glob_says_what_it_does_not_approve(project: Project, model: ModelEndp
 
     assert "repo__file_delete: ask all the same (only its exact name approves it)" in done.stdout
     assert done.stdout.endswith("matches 1 of 11 tools\n")
+
+
+@pytest.mark.requirement("K10", "X1")
+def test_a_rule_by_an_older_name_is_one_about_the_tool(
+    project: Project, model: ModelEndpoint
+) -> None:
+    project.pipeline("mcp: {servers: {repo: {pack: fs, root: data}}}")
+    project.write("data/note.txt", "hello\n")
+    read = 'CALL repo__file_read {"path": "note.txt"}'
+
+    done = piped(project, ":approve repo__read_file", read, ":deny *__read_file", read)
+
+    assert done.stdout.startswith("auto_approve repo__file_read, for this session\n")
+    assert "deny *__file_read, for this session\nmatches 1 of 11 tools\n" in done.stdout
+    assert "hello" in done.stdout
+    denied = sent_messages(model.requests[-1].json)[-1]
+    assert denied == ("tool", "[aish] tool call denied by rule *__file_read (this session)")
 
 
 def test_a_rule_that_matches_nothing_says_so(scene: Project) -> None:

@@ -6,7 +6,7 @@ it is, but what forbids an older name on any server forbids the tool too.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from aish.config.model import CallStep, Pipeline, PromptStep, ServerEntry, Step
 from aish.core.json import JsonObject, JsonValue
@@ -165,6 +165,15 @@ def _own_when(when: Mapping[str, JsonValue], called: str, own: str) -> Mapping[s
     older = older_names().get(called)
     added = older.set if older else {}
     return {key: value for key, value in translated.items() if key not in added}
+
+
+def own_rule_entries(
+    name: Literal["auto_approve", "deny"], entry: RuleEntry, servers: Servers
+) -> tuple[RuleEntry, ...]:
+    """A rule that a person gives in a session, with own names only."""
+    if not has_packs(servers):
+        return (entry,)
+    return tuple(_own_entries(entry, servers, forbids=name == "deny"))
 
 
 def policy_of(pipeline: Pipeline, *, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> Policy:
