@@ -258,5 +258,4 @@ def test_a_wildcard_over_readers_approves_readers_only(project: Project) -> None
 
     approved = {name for name, verdict in found.items() if verdict == "auto"}
     assert approved == {name for name in tool_marks() if name.startswith("py_get_")}
-    assert len(approved) == 8
     assert all(tool_marks()[name].read_only for name in approved)

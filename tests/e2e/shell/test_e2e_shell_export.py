@@ -584,7 +584,7 @@ def test_calls_side_by_side_and_over_many_rounds(project: Project, endpoint: Mod
         window.type(":approve repo__*\r")
         window.wait_for("for this session")
         window.type(question.replace("\n", "\x1b\r") + "\r")
-        window.wait_for("other.txt\n")
+        window.wait_for("other.txt (5 bytes)\n")
         window.wait_for(lambda: window.lines[-1].strip() == "m>")
         window.type(":export x.yaml\r")
         window.wait_for("accepts it")
