@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -36,6 +37,8 @@ COMMAND_CODES = ("bad_path", "outside", "not_found", "not_a_folder", "not_instal
 MOST_LOOKED_AT = 20_000
 """Entries of the root that are looked at for files that stay read-only in bubblewrap."""
 _MOST_READ_ONLY = 1_000
+_OURS = (Path(__file__).resolve().parents[1], Path(sys.prefix).resolve())
+"""What runs outside of the sandbox: the program itself, and its Python."""
 
 
 @slotted
@@ -64,8 +67,9 @@ class Commands:
         """
         if self.kind is None:
             choose = partial(choose_sandbox, network=self.network)
+            root = self.workspace.root
             try:
-                kind = await anyio.to_thread.run_sync(choose, self.choice, self.environment)
+                kind = await anyio.to_thread.run_sync(choose, self.choice, self.environment, root)
             except NoSandboxError as error:
                 hint = "`aish doctor` shows which sandboxes work here"
                 raise UsageError(error.message, hint=hint) from None
@@ -187,8 +191,8 @@ def _protected_paths(workspace: Workspace) -> tuple[list[Path], bool]:
 
     Folders are named without what is in them.
     """
-    found = [path for path in workspace.own_files if path.is_relative_to(workspace.root)]
-    found = [path for path in found if path.exists()]
+    own = (*workspace.own_files, *_OURS)
+    found = [path for path in own if workspace.root in path.parents and path.exists()]
     waiting: list[tuple[str, ...]] = [()]
     looked_at = 0
     while waiting:

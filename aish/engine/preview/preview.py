@@ -325,5 +325,6 @@ def _sandboxes(entry: ServerEntry) -> str:
         return ""
     from aish.system.process.sandbox import choose_sandbox
 
-    found = {choose_sandbox(sandbox, os.environ, network=network) for sandbox, network in given}
+    root = None if entry.root is None else entry.root.resolve()
+    found = {choose_sandbox(one, os.environ, root, network=network) for one, network in given}
     return ", ".join(sorted(found))

@@ -68,9 +68,13 @@ def sandbox_report(environ: Mapping[str, str]) -> SandboxReport:
 
 
 def choose_sandbox(
-    choice: SandboxChoice, environ: Mapping[str, str], *, network: bool = True
+    choice: SandboxChoice,
+    environ: Mapping[str, str],
+    root: Path | None = None,
+    *,
+    network: bool = True,
 ) -> SandboxKind:
-    """The sandbox for commands; tries it, so it takes some milliseconds.
+    """The sandbox for commands below `root`; tries it, so it takes some milliseconds.
 
     Raises:
         NoSandboxError: what was asked for does not work here.
@@ -85,7 +89,7 @@ def choose_sandbox(
         if problem := _landlock_problem():
             raise NoSandboxError(f"Landlock does not work here: {problem}")
         return "landlock"
-    problem = _bubblewrap_problem(_bubblewrap_program(environ))
+    problem = _bubblewrap_problem(_bubblewrap_program(environ, root))
     if not problem:
         return "bubblewrap"
     if choice != "auto" or not network:
@@ -105,7 +109,7 @@ def bubblewrap_words(
 
     `read_only` are paths below the root that exist, `folder` is where the command starts.
     """
-    program = _bubblewrap_program(environ)
+    program = _bubblewrap_program(environ, root)
     assert program is not None, "it was tried before"
     words = _common_words(program)
     for path in (*_programs(environ), sys.prefix, sys.base_prefix):
@@ -149,8 +153,13 @@ def _common_words(program: str) -> list[str]:
     return words
 
 
-def _bubblewrap_program(environ: Mapping[str, str]) -> str | None:
-    return shutil.which("bwrap", path=environ.get("PATH", os.defpath))
+def _bubblewrap_program(environ: Mapping[str, str], root: Path | None = None) -> str | None:
+    """The first in PATH that is not below the root, where a command could have written it."""
+    for folder in _programs(environ):
+        found = shutil.which("bwrap", path=folder)
+        if found is not None and (root is None or not Path(found).resolve().is_relative_to(root)):
+            return found
+    return None
 
 
 @cache

@@ -282,6 +282,17 @@ def test_a_program_of_a_folder_in_path_runs_confined_too(sandbox: str, tmp_path:
         assert box.data("shell_run", command=f"echo x > {programs}/x")["exit_code"] != 0
 
 
+@pytest.mark.requirement("K53")
+@pytest.mark.parametrize("sandbox", CONFINED[1:])
+def test_a_bubblewrap_that_a_command_has_written_is_not_used(sandbox: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    path = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    with opened_packs(["shell"], tmp_path, options(sandbox=sandbox), environ=path) as box:
+        plant = "printf '#!/bin/sh\\necho planted\\n' > bin/bwrap; chmod +x bin/bwrap; bin/bwrap"
+        assert box.text("shell_run", command=plant) == "planted"
+        assert box.text("shell_run", command="echo confined") == "confined"
+
+
 @pytest.mark.requirement("K5", "K19", "K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_bubblewrap_leaves_protected_files_as_they_are(sandbox: str, tmp_path: Path) -> None:
