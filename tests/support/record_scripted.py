@@ -64,14 +64,14 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served(folder: Path) -> Generator[None]:
-    """A web server on the address that the pipeline allows."""
+def served(folder: Path, port: int = 0) -> Generator[int]:
+    """A web server for the files of a folder; yields its port."""
     handler = functools.partial(_Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", PAGE_PORT), handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield
+            yield server.server_address[1]
         finally:
             server.shutdown()
             thread.join()
@@ -90,7 +90,7 @@ def record(name: str) -> int:
     with ExitStack() as stack:
         model = stack.enter_context(ModelEndpoint(reply))
         top = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stack.enter_context(served(TOP / "pipelines" / "data"))
+        stack.enter_context(served(TOP / "pipelines" / "data", PAGE_PORT))
         shutil.copytree(TOP / "pipelines", top / "pipelines")
         recorded = top / "recorded.yaml"
         done = subprocess.run(

@@ -1,10 +1,12 @@
 """Packs from the command line to the wire: older names, limits of results, marks, replay."""
 
 import json
+import shutil
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type
 from model_endpoint import ModelEndpoint, text_reply, tool_reply
+from record_scripted import served
 
 RULES = """
 mcp:
@@ -157,3 +159,75 @@ def test_a_result_is_cut_once_and_says_truly_how_to_go_on(
     assert lines.startswith(shown)
     following = shown.count("\n") + 2
     assert note.endswith(f"go on with start_line={following}]")
+
+
+EVERY_PACK = """
+mcp:
+  servers:
+    box: {{pack: [fs, edit, lang, git, py, c, shell, proc], root: work}}
+    net: {{pack: web, options: {{web: {{allow: ["127.0.0.1:{port}"]}}}}}}
+  auto_approve:
+    - "net__*"
+    - "box__*"
+    - box__file_edit
+    - box__py_add_def
+    - box__shell_run
+    - box__process_start
+    - box__process_stop
+    - {{tool: shell__run, command: [git, init, -q, -b, main, work]}}
+steps:
+  - {{id: init, run: [git, init, -q, -b, main, work]}}
+  - {{id: fs, needs: [init], call: box__file_read, with: {{path: a.py}}}}
+  - id: edit
+    needs: [fs]
+    call: box__file_edit
+    with: {{path: a.py, old_text: "1", new_text: "2"}}
+  - {{id: lang, needs: [edit], call: box__lang_detect, with: {{path: a.py}}}}
+  - {{id: git, needs: [lang], call: box__git_status}}
+  - id: py
+    needs: [git]
+    call: box__py_add_def
+    with: {{path: a.py, name: f, content: "def f():\\n    return a\\n"}}
+  - {{id: c, needs: [py], call: box__c_get_signature, with: {{path: a.c, name: main}}}}
+  - {{id: shell, needs: [c], call: box__shell_run, with: {{command: cat a.py}}}}
+  - id: proc
+    needs: [shell]
+    call: box__process_start
+    with: {{command: sh, args: [-c, "echo ready; exec sleep 600"]}}
+  - id: output
+    needs: [proc]
+    call: box__process_output
+    with: {{id: p1, wait_for: ready, wait_seconds: 20}}
+  - {{id: stop, needs: [output], call: box__process_stop, with: {{id: p1}}}}
+  - id: web
+    needs: [stop]
+    call: net__web_fetch
+    with: {{url: "http://127.0.0.1:{port}/page.html"}}
+"""
+
+
+@pytest.mark.requirement("K1", "K9", "K89", "C6")
+def test_every_pack_is_recorded_and_replays_the_same_with_nothing_in_reach(
+    project: Project,
+) -> None:
+    page = project.write("site/page.html", "<h1>Title</h1>")
+    project.write("work/a.py", "a = 1\n")
+    project.write("work/a.c", "int main(void) { return 0; }\n")
+    with served(page.parent) as port:
+        project.pipeline(EVERY_PACK.format(port=port))
+        live = project.result("--record", "every.yaml")
+
+    assert live["exit"]["code"] == 0, live["exit"]
+    texts = {name: step["text"] for name, step in live["steps"].items()}
+    assert texts["shell"] == "a = 2\n\n\ndef f():\n    return a"
+    assert texts["c"] == "line 1: int main(void)"
+    assert "# Title" in texts["web"]
+    assert "ready" in texts["output"]
+    shutil.rmtree(project.folder / "work")
+    (project.folder / "work").mkdir()
+
+    played = project.result("--replay", "every.yaml", env={"PATH": ""})
+
+    assert played["exit"]["code"] == 0, played["exit"]
+    assert {name: step["text"] for name, step in played["steps"].items()} == texts
+    assert list((project.folder / "work").iterdir()) == []
