@@ -878,3 +878,28 @@ def test_a_definition_in_a_broken_file_is_found_as_lines(
     assert done.code == 0, done.stderr
     assert not block(messages(endpoint, 1)[-1][1])
     assert block(messages(endpoint, 2)[-1][1]).startswith("# a.c main: changed, now lines 7-9\n")
+
+
+@pytest.mark.requirement("K85")
+def test_what_another_step_has_shown_of_a_file_is_not_taken_as_deleted(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    def later() -> None:
+        (project.folder / "a.md").unlink()
+
+    endpoint = model_endpoint([then(text_reply("One."), later), text_reply("Two.")])
+    project.uses(endpoint)
+    project.write("a.md", "text\n")
+    project.write("b.md", "1\n2\n3\n")
+    project.pipeline("""
+        steps:
+          - {id: one, prompt: One, context: {files: [a.md, {path: b.md, lines: [1, 2]}]}}
+          - {id: two, continues: one, prompt: Two, context: {files: ["**"]}}
+        """)
+
+    done = project.run("--ephemeral")
+
+    assert done.code == 0, done.stderr
+    said = prompt(messages(endpoint)[-1][1])
+    head = "[aish files updated TAG]\n[aish TAG] a.md: deleted\n[end TAG]\n\n"
+    assert said.startswith(f"{head}[attached: b.md (text/markdown)]\n1\n2\n3\n")

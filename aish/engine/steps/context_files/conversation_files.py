@@ -5,7 +5,7 @@ takes what was found from its cassette, and reads no file.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -54,6 +54,7 @@ class _PartState:
     told: bool = True
     state: Kind = "changed"
     digest: str = ""
+    whole: bool = True
 
 
 @frozen
@@ -138,6 +139,7 @@ class ConversationFiles:
                 "lines": [one.span.first, one.span.after],
                 "told": one.told,
                 "state": one.state,
+                "whole": one.whole,
                 "sha256": one.digest or _digest(one.text),
             }
             for label, one in self._known.items()
@@ -196,15 +198,16 @@ class ConversationFiles:
                 changes += [] if change is None else [change]
                 continue
             if content.text is None:
-                self._add(part.label, "", Span(1, 1), told=False)
+                self._add(part, "", Span(1, 1), told=False)
                 pieces.append(named_only(part.label, content.why, content.size))
             else:
                 text, span = _first_text(one, content.text)
-                self._add(part.label, text, span)
+                self._add(part, text, span)
                 pieces.append(shown(part.label, part.source.path, text))
                 sizes.append((part.label, len(text.encode("utf-8", "replace"))))
             files.append(FileShown(part.label, "shown"))
         check_size(sizes)
+        changes += self._gone({one.part.label for one in found})
         if pieces and self._settings.refresh != "off":
             pieces.append(announcement(self._run.tag))
         if changes and self._settings.refresh != "off":
@@ -212,6 +215,15 @@ class ConversationFiles:
             pieces.insert(0, update.block)
             files += [FileShown(one.label, one.kind) for one in changes]
         return _Found("\n\n".join(pieces), tuple(files))
+
+    def _gone(self, there: Collection[str]) -> Iterator[Change]:
+        """Files of the conversation that this step would show, and that are deleted since."""
+        assert self._watch is not None, "the files were read"
+        for label, known in self._known.items():
+            is_there = label in there or known.state == "deleted" or not known.whole
+            if not is_there and self._watch.would_show(label):
+                known.state = "deleted"
+                yield Change(label, "deleted")
 
     async def _check(self) -> _Found | None:
         assert self._watch is not None, "`opening` comes first"
@@ -271,7 +283,7 @@ class ConversationFiles:
             return self._sliced(label, content.text, known, part.entry.lines)
         if (one.code is not None or one.problem) and known is not None:
             return self._code(one, content.text, known)
-        return self._whole(label, content.text, known)
+        return self._whole(part, content.text, known)
 
     def _code(self, one: _Parsed, text: str, known: _PartState) -> Change | None:
         """A definition or a skeleton; a definition that is not found by name is sought as lines."""
@@ -297,11 +309,12 @@ class ConversationFiles:
             new_line=code.span.first,
         )
 
-    def _whole(self, label: str, after: str, known: _PartState | None) -> Change | None:
+    def _whole(self, part: Part, after: str, known: _PartState | None) -> Change | None:
         """A whole file: its texts are compared."""
+        label = part.label
         if known is None or known.state == "deleted":
             if known is None:
-                self._add(label, after, Span(1, 1))
+                self._add(part, after, Span(1, 1))
             else:
                 self._replace(known, after, known.span)
             return Change(label, "added", None, after)
@@ -314,7 +327,7 @@ class ConversationFiles:
     def _unreadable(self, part: Part, content: Content, known: _PartState | None) -> Change | None:
         kind: Kind = "added" if known is None or known.state == "deleted" else "changed"
         if known is None:
-            self._add(part.label, "", Span(1, 1), told=False)
+            self._add(part, "", Span(1, 1), told=False)
         elif part.entry.lines is None:
             self._replace(known, "", known.span)
         else:
@@ -349,15 +362,15 @@ class ConversationFiles:
             new_line=span.first,
         )
 
-    def _add(self, label: str, text: str, span: Span, *, told: bool = True) -> None:
-        self._known[label] = known = _PartState("", span, told)
+    def _add(self, part: Part, text: str, span: Span, *, told: bool = True) -> None:
+        self._known[part.label] = known = _PartState("", span, told, whole=part.is_whole)
         self._replace(known, text, span)
 
     def _replace(self, known: _PartState, text: str, span: Span) -> None:
         """The text of a part now; not kept where there is too much of all of them."""
         self._kept += len(text) - len(known.text)
         known.text, known.span, known.state, known.digest = text, span, "changed", ""
-        if self._kept > MOST_KEPT and span.first == span.after:
+        if self._kept > MOST_KEPT and known.whole:
             # All of a file: its hash is enough. Lines are found again by their text.
             known.digest = _digest(text)
             self._kept -= len(text)
@@ -439,11 +452,11 @@ def _part_state(one: JsonValue) -> _PartState:
             "lines": [int(first), int(after)],
             "told": bool(told),
             "state": "changed" | "deleted" | "lost" as state,
+            "whole": bool(whole),
             "sha256": str(digest),
         }:
             same = _digest(text) == digest
             # A text whose secrets are masked is nothing to compare with.
-            return _PartState(
-                text, Span(first, after), told and same, state, "" if same else digest
-            )
+            span, told = Span(first, after), told and same
+            return _PartState(text, span, told, state, "" if same else digest, whole)
     raise ValueError("another form")

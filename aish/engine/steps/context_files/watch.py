@@ -90,6 +90,13 @@ class GlobListing:
             self._found = tuple(sorted(found))
         return self._found
 
+    def matches(self, path: str) -> bool:
+        """Whether a file with this path would be found, if no folder is left out."""
+        states = self._reached({0})
+        for name in path.split("/"):
+            states = self._reached(self._after(name, states))
+        return len(self._parts) in states
+
     def _is_same(self) -> bool:
         return all(
             one.settled and stamp_at(self._folder, one.path) == one.stamp for one in self._visited
@@ -327,6 +334,15 @@ class Watch:
                 left -= content.size
                 found.append((part, content if left >= 0 else _not_held(content)))
         return found
+
+    def would_show(self, label: str) -> bool:
+        """Whether a glob would show a whole file of this name, if there were one."""
+        for index, listing in self._globs.items():
+            above = self._above[self.entries[index].folder]
+            path = label if above == "." else os.path.relpath(label, above)
+            if listing.matches(path):
+                return True
+        return False
 
     def newly_left_out(self) -> Iterator[tuple[str, int]]:
         """Globs that match more files than are followed, and how many; each number once."""
