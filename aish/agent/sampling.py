@@ -76,7 +76,10 @@ class Sampling:
             StepFailedError: the request cannot be answered.
             UnavailableError: the model's endpoint is unreachable.
         """
-        model = self._models.get(_alias(params), self._model)
+        alias = _alias(params)
+        model = self._models.get(alias) if alias else self._model
+        if model is None:
+            raise _refusal(f"model `{alias}` is not open")
         conversation = _read_params(params, sees_images=model.sees_images)
         self._requests += 1
         if self._requests > MAX_REQUESTS:

@@ -1,11 +1,13 @@
 """One question and its answer, with all tool rounds that it needs (L15), then its proposals."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 import anyio
 
 from aish.agent.converse import Ask, Outcome, converse
+from aish.agent.runtime import AgentRuntime
 from aish.agent.wording import INTERRUPTED as CALL_INTERRUPTED
 from aish.agent.wording import NOT_RUN_INTERRUPTED
 from aish.core.errors import AishError, BudgetError, UnavailableError
@@ -14,6 +16,7 @@ from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.core.phrases import first_of
 from aish.engine.final import failure_of
+from aish.engine.plan.order import explaining_models
 from aish.engine.resources.resources import missing_server, require_lock
 from aish.engine.steps.context import EXIT_OF_STATUS
 from aish.shell.pending_input import Asked
@@ -95,7 +98,7 @@ class _Question:
             files=None if session.files is None else session.files.current,
         )
         with anyio.move_on_after(_time_left(session)) as scope:
-            return await converse(ask, opened.box.runtime)
+            return await converse(ask, await _runtime(session))
         assert scope.cancelled_caught, "nothing else ends it"
         raise BudgetError(
             f"the time limit of {opened.plan.time_limit:g} s is exceeded",
@@ -123,6 +126,14 @@ class _Question:
             text = f"{said}\n\n{why}" if said else why
             session.conversation().add(AssistantTurn(text))
         return True
+
+
+async def _runtime(session: Session) -> AgentRuntime:
+    """What the tool loop needs, with the models that packs may ask."""
+    opened = session.open
+    aliases = explaining_models(opened.plan.pipeline.servers.values())
+    models = {alias: await opened.models.get(alias) for alias in aliases}
+    return replace(opened.box.runtime, models=models)
 
 
 async def _settled(session: Session, place: Place) -> None:

@@ -76,7 +76,8 @@ class Models:
             plan = self._plan_for(alias)
             self._meter.know(plan)
             opened = await self._resources.enter(lambda: self._opened(plan))
-            self._open[alias] = opened[alias]
+            # With those that packs ask; one that is open already stays as it is.
+            self._open = {**opened, **self._open}
         return self._open[alias]
 
     @asynccontextmanager

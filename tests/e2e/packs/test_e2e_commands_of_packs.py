@@ -89,6 +89,25 @@ def test_a_call_step_is_explained_too_and_its_tokens_count(
 
 
 @pytest.mark.requirement("K51")
+def test_a_failure_in_a_session_is_explained_by_that_model_too(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    calls = [("c1", "box__shell_run", json.dumps({"command": FAILS}))]
+    asking = model_endpoint([tool_reply(calls), text_reply("done")])
+    helper = model_endpoint([text_reply("Bad luck.")])
+    project.uses(asking)
+    project.aish.env["HELPER_URL"] = helper.base_url
+    project.pipeline(explaining(""))
+
+    done = project.aish("shell", "p.yaml", "-m", "m", stdin="Go\n:quit\n")
+
+    assert done.code == 0, done.stderr
+    assert len(helper.asked) == 1
+    (reply,) = (m["content"] for m in asking.asked[1]["messages"] if m["role"] == "tool")
+    assert reply.endswith("[explained by helper]\nBad luck.")
+
+
+@pytest.mark.requirement("K51")
 def test_a_model_that_cannot_explain_is_a_notice_and_the_result_stays(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
