@@ -23,6 +23,8 @@ _MOST_UNENDED = 20
 # A directive is left as it is: without the name that it defines or tests it would not parse.
 _DIRECTIVE = rb"^[ \t]*#(?:[^\\\n]|\\[\s\S])*"
 _WORDS = rb"(?<!\w)(?:[A-Z0-9_]*_(?:API|EXPORT)|Q_OBJECT)(?!\w|[ \t]*\()"
+# Export macros of other names: an upper-case word between `class` and a name.
+_BEFORE_NAME = rb"(?<=\bclass )[A-Z][A-Z0-9_]{2,}(?=[ \t]+[A-Za-z_]\w*\s*(?:final\b\s*)?[:{])"
 # The halves of `extern "C" { }` that only a C++ compiler sees: each is an unmatched bracket.
 _GUARD = (
     rb"^[ \t]*#[ \t]*if(?:def|[ \t]+defined)[ \t]*\(?[ \t]*__cplusplus[ \t]*\)?[^\n]*\n"
@@ -34,14 +36,15 @@ _ONLY_CPP = re.compile(
     rb"|(?:public|private|protected)[ \t]*:)",
     re.MULTILINE,
 )
+_KIND = re.compile(rb"[ \t]*#[ \t]*(?P<name>if(?:n?def)?|el\w+|endif)\b(?P<zero>[ \t]+0(?!\w))?")
 _BRACKET = re.compile(rb"""[()]|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""")
 
 
 class Parse:
     """A tree of some code, the grammar it was made with, and the number of its errors.
 
-    `blanked` are the ranges of the macros that were left out for it, in order, and empty if
-    nothing had to be; offsets are those of `source` all the same.
+    `blanked` are the ranges of the macros and of the dead code that were left out for it, in order,
+    and empty if nothing had to be; offsets are those of `source` all the same.
     """
 
     __slots__ = ("blanked", "errors", "language", "root", "source")
@@ -139,19 +142,23 @@ def broken_lines(parse: Parse, most: int = 100) -> list[int]:
 
 
 def blanked(source: bytes, macros: Sequence[str]) -> tuple[bytes, tuple[tuple[int, int], ...]]:
-    """The code with macros as spaces, at equal length, and where they were."""
+    """The code with macros and dead code as spaces, at equal length, and where they were."""
     ranges: list[tuple[int, int]] = []
     unended = 0
+    dead = _DeadCode()
     pattern, with_arguments = _pattern(tuple(macros))
     for match in pattern.finditer(source):
+        found: tuple[int, int] | None = match.span()
         if match.lastgroup == "directive":
-            continue
-        start, end = match.span()
-        if unended < _MOST_UNENDED and match[0] in with_arguments:
-            end = _end_of_arguments(source, end)
+            found = dead.directive(match)
+        elif dead.since is not None:
+            found = None
+        elif unended < _MOST_UNENDED and match[0] in with_arguments:
+            end = _end_of_arguments(source, match.end())
             unended += end == match.end()
-        if not ranges or start >= ranges[-1][1]:
-            ranges.append((start, end))
+            found = (match.start(), end)
+        if found is not None and (not ranges or found[0] >= ranges[-1][1]):
+            ranges.append(found)
     if not ranges:
         return source, ()
     text = bytearray(source)
@@ -161,10 +168,39 @@ def blanked(source: bytes, macros: Sequence[str]) -> tuple[bytes, tuple[tuple[in
     return bytes(text), tuple(ranges)
 
 
+class _DeadCode:
+    """What is between `#if 0` and its end, which need not be C at all."""
+
+    __slots__ = ("_depth", "since")
+
+    def __init__(self) -> None:
+        self.since: int | None = None
+        self._depth = 0
+
+    def directive(self, match: re.Match[bytes]) -> tuple[int, int] | None:
+        """Take the next directive; the range that ends with it, if one does."""
+        kind = _KIND.match(match[0])
+        if kind is None:
+            return None
+        if self.since is None:
+            if kind["zero"] is not None:
+                self.since, self._depth = match.end(), 0
+            return None
+        if kind["name"].startswith(b"if"):
+            self._depth += 1
+        elif self._depth and kind["name"] == b"endif":
+            self._depth -= 1
+        elif not self._depth:
+            found = (self.since, match.start())
+            self.since = None
+            return found if found[0] < found[1] else None
+        return None
+
+
 @cache
 def _pattern(macros: tuple[str, ...]) -> tuple[re.Pattern[bytes], frozenset[bytes]]:
     """What matches a directive or a word to blank, and the words that have arguments."""
-    words = [_WORDS]
+    words = [_BEFORE_NAME, _WORDS]
     with_arguments: set[bytes] = set()
     for macro in macros:
         name = macro.strip().removesuffix("()").rstrip()

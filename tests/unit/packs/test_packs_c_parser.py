@@ -110,6 +110,51 @@ def test_macros_of_the_options_are_blanked_too(
     )
 
 
+DEAD = b"""int a;
+#if 0  /* not C */
+it's prose( {
+#ifdef X
+X_API
+#else
+#endif
+#else
+int X_API b;
+#endif
+#if 0
+#endif
+#if 01
+int c;
+#endif
+#if 0
+the rest is open
+"""
+
+
+@pytest.mark.requirement("K41")
+def test_code_that_is_never_compiled_is_blanked_too(parser: ModuleType) -> None:
+    text, ranges = parser.blanked(DEAD, ())
+
+    assert [DEAD[start:end] for start, end in ranges] == [
+        b"\nit's prose( {\n#ifdef X\nX_API\n#else\n#endif\n",
+        b"X_API",
+        b"\n",
+    ]
+    assert len(text) == len(DEAD)
+    closed = DEAD[: DEAD.rindex(b"#if 0")]
+    assert parser.count_errors(closed, language="c") == 0
+
+
+@pytest.mark.requirement("K41")
+def test_a_macro_before_the_name_of_a_class_is_blanked_whatever_its_name(
+    parser: ModuleType,
+) -> None:
+    source = b"class CORE_EXPORTS A : public B {\npublic:\n  int f() const;\n};\nclass UPPER {};\n"
+    found = parser.parse(source, "cpp")
+
+    assert found.errors == 0
+    assert [source[start:end] for start, end in found.blanked] == [b"CORE_EXPORTS"]
+
+
 def test_arguments_without_an_end_are_left_as_they_are(parser: ModuleType) -> None:
     source = b"OLD(" * 30_000
 
@@ -151,6 +196,7 @@ _PIECES = st.sampled_from(
     [
         *(b"int ", b"class ", b"A_API ", b"Q_OBJECT", b"#define ", b"\\\n", b"\n", b"{", b"}"),
         *(b"(", b")", b";", b"#ifdef __cplusplus\n", b'extern "C" {\n', b"#endif\n", b'"', b"/*"),
+        *(b"#if 0\n", b"#else\n", b"#ifdef A\n"),
         *(b"*/", b"template<", b">", b"\xff", b"f", b"OLD(", b"'"),
     ]
 )
