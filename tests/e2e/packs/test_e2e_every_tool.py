@@ -1,0 +1,369 @@
+"""Every tool of the packs by each of its names, from the command line, with and without extras."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project
+from model_endpoint import text_reply, tool_reply
+from web_server import WebServer, answer
+
+from aish.packs.catalogue import PACKS, older_names, older_parameters, tool_marks
+
+Call = tuple[str, dict[str, Any], str]
+"""A tool, its arguments, and what its answer contains."""
+
+PYTHON = '''"""What there is to buy."""
+
+import os
+
+LIMIT = 10
+
+
+class Base:
+    """All have a price."""
+
+    tax = 1
+
+    def price(self, count: int) -> int:
+        """Of so many."""
+        return count * self.tax
+
+
+class Book(Base):
+    pass
+
+
+def total(book: Book) -> int:
+    return book.price(LIMIT)
+'''
+C_CODE = "int LIMIT = 1;\n\nint total(int count) {\n    return count + 1;\n}\n"
+DIGITS = "one\ntwo\nthree\n"
+PAGE = "<title>Manual</title><h1>Answer</h1><p>It is <a href='/why'>42</a>.</p>"
+SEARCHED = {"results": [{"title": "Manual", "url": "https://manual.test/", "content": "All"}]}
+POWERSHELL = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
+
+READERS: list[Call] = [
+    ("file_read", {"path": "a.txt", "start_line": 2, "end_line": 2}, "two\n"),
+    ("file_exists", {"path": "a.txt"}, "it is a file"),
+    ("file_find", {"glob": "**/*.py"}, "code.py"),
+    ("file_search", {"query": "two", "glob": "*.txt"}, "a.txt:2"),
+    ("file_summary", {"path": "code.py"}, "class Book"),
+    ("dir_list", {"path": "folder"}, "inner.txt"),
+    ("dir_tree", {"path": ".", "depth": 2}, "  inner.txt"),
+    ("lang_detect", {"path": "code.py"}, "is python"),
+    ("lang_list", {}, "typescript: "),
+    ("py_get_skeleton", {"path": "code.py"}, "def price(self, count: int) -> int:"),
+    ("py_get_code_outline", {"path": "code.py"}, "class Book"),
+    ("py_get_definition", {"path": "code.py", "name": "total"}, "return book.price(LIMIT)"),
+    ("py_get_signature", {"path": "code.py", "name": "Base.price"}, "-> int"),
+    ("py_get_docstring", {"path": "code.py"}, "What there is to buy."),
+    ("py_get_class_summary", {"path": "code.py", "name": "Base"}, "methods:"),
+    ("py_get_var_declaration", {"path": "code.py", "name": "LIMIT"}, "LIMIT = 10"),
+    ("py_get_imports", {"path": "code.py"}, "import os"),
+    ("py_check_syntax", {"path": "code.py"}, "no syntax errors"),
+    ("py_find_usages", {"path": "code.py", "name": "LIMIT"}, "code.py:"),
+    ("py_get_hierarchy", {"path": ".", "name": "Base"}, "Book"),
+    ("py_derive_code_path", {"path": "code.py", "target": "total"}, "price"),
+    ("git_status", {}, "branch: main"),
+    ("git_diff", {"path": "a.txt"}, "+three"),
+    ("git_log", {"count": 1}, "Ada: First"),
+    ("git_show", {"path": "a.txt"}, "two\n"),
+    ("web_search", {"query": "the answer"}, "[from searxng]\n1. Manual"),
+    ("web_fetch", {"url": "URL", "format": "text"}, "It is 42."),
+    ("process_list", {}, "p1  running"),
+]
+SEMANTIC: Call = (
+    "py_find_usages",
+    {"path": "code.py", "name": "LIMIT", "mode": "semantic"},
+    "code.py:",
+)
+C_READERS: list[Call] = [
+    ("c_get_skeleton", {"path": "code.c"}, "int total(int count)"),
+    ("c_get_code_outline", {"path": "code.c"}, "function total"),
+    ("c_get_definition", {"path": "code.c", "name": "total"}, "return count + 1;"),
+    ("c_get_signature", {"path": "code.c", "name": "total"}, "int total(int count)"),
+]
+NEW = "def total(book: Book) -> int:\n    return 0\n"
+WRITERS: list[Call] = [
+    ("file_write", {"path": "new/w.txt", "content": "x\n"}, "created `new/w.txt`"),
+    ("file_delete", {"path": "gone.txt"}, "deleted `gone.txt`"),
+    ("file_rename", {"path": "old.txt", "new_path": "renamed.txt"}, "renamed `old.txt`"),
+    ("dir_create", {"path": "made/here"}, "made the folder"),
+    ("file_edit", {"path": "e.txt", "old_text": "two", "new_text": "2"}, "-two\n+2\n"),
+    (
+        "file_set_lines",
+        {"path": "s.txt", "start_line": 1, "end_line": 1, "content": "1\n"},
+        "-one\n+1\n",
+    ),
+    ("py_update_definition", {"path": "1.py", "name": "total", "content": NEW}, "+    return 0"),
+    (
+        "py_set_signature",
+        {"path": "2.py", "name": "total", "signature": "def total() -> int"},
+        "+def total() -> int:",
+    ),
+    (
+        "py_set_var_declaration",
+        {"path": "3.py", "name": "LIMIT", "declaration": "LIMIT = 20"},
+        "+LIMIT = 20",
+    ),
+    (
+        "py_add_def",
+        {"path": "4.py", "name": "more", "content": "def more(): ...\n"},
+        "+def more(): ...",
+    ),
+    ("py_remove_def", {"path": "5.py", "name": "total"}, "-def total(book: Book) -> int:"),
+    (
+        "py_move_def",
+        {"path": "6.py", "new_path": "7.py", "name": "total", "new_name": "all_of_it"},
+        "moved `total` from `6.py` to `7.py`",
+    ),
+    (
+        "py_region_wrap",
+        {"path": "8.py", "start_line": 5, "end_line": 5, "region_name": "limits"},
+        "limits",
+    ),
+    ("shell_run", {"command": "cat a.txt"}, "one\ntwo"),
+    ("process_start", {"command": "cat", "env": ["A=1"]}, "started p"),
+]
+C_WRITER: Call = (
+    "c_update_definition",
+    {"path": "1.c", "name": "total", "content": "int total(int count) {\n    return 0;\n}\n"},
+    "+    return 0;",
+)
+# A process in bubblewrap that a signal ends has an exit code, as in a shell.
+PROCESSES: list[Call] = [
+    ("process_input", {"id": "p1", "input": "hello\n"}, "wrote 6 bytes"),
+    ("process_output", {"id": "p1", "wait_seconds": 30, "wait_for": "hello"}, "hello\n[p1: run"),
+    ("process_stop", {"id": "p1"}, "p1: e"),
+    ("process_kill", {"id": "p1"}, "p1: e"),
+]
+ALL = [*READERS, SEMANTIC, *C_READERS, *WRITERS, C_WRITER, *PROCESSES]
+BASE = {call[0]: call[1:] for call in ALL if call is not SEMANTIC}
+
+
+def by_older_names(tools: list[str]) -> Iterator[Call]:
+    """Calls of the tools by each older name, with arguments under each older name of theirs."""
+    for called, older in older_names().items():
+        if older.tool not in tools:
+            continue
+        arguments, found = BASE[older.tool]
+        back = {own: old for old, own in older.rename.items()}
+        given = {back.get(own, own): value for own, value in arguments.items()}
+        yield called, given, found
+    for tool in tools:
+        for old, own in older_parameters().get(tool, {}).items():
+            arguments, found = BASE[tool]
+            value = arguments.get(own, {"cwd": "folder"}.get(own))
+            yield tool, {**{k: v for k, v in arguments.items() if k != own}, old: value}, found
+
+
+class Box:
+    """A root with files, a web page and the packs on it."""
+
+    def __init__(self, project: Project, server: WebServer) -> None:
+        self.project, self.server = project, server
+        self.packs = [name for name in PACKS if name != "c"]
+        self.root = project.folder / "work"
+        self.put()
+        for words in (
+            ("init", "-q", "-b", "main"),
+            ("add", "a.txt", "code.py"),
+            ("commit", "-q", "-m", "First"),
+        ):
+            subprocess.run(
+                ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *words],
+                cwd=self.root,
+                check=True,
+            )
+        project.write("work/a.txt", DIGITS)
+        shell = project.write("bin/pwsh", POWERSHELL)
+        shell.chmod(0o755)
+        project.aish.env["PATH"] = f"{shell.parent}:{project.aish.env['PATH']}"
+
+    def put(self) -> None:
+        """What writers change."""
+        project = self.project
+        for name in ("a", "gone", "old", "e", "s"):
+            project.write(f"work/{name}.txt", DIGITS if name != "a" else "one\ntwo\n")
+        project.write("work/folder/inner.txt", "x\n")
+        for name in ("code", *"12345678"):
+            project.write(f"work/{name}.py", PYTHON.encode())
+        for name in ("code", "1"):
+            project.write(f"work/{name}.c", C_CODE.encode())
+        (project.folder / "work" / "renamed.txt").unlink(missing_ok=True)
+
+    def pipeline(self, packs: list[str]) -> None:
+        options = {
+            "search": [{"searxng": self.server.url}],
+            "allow": [self.server.destination],
+        }
+        tools = [f"box__{name}" for name, marks in tool_marks().items() if marks.pack in packs]
+        box = {"pack": packs, "root": "work", "options": {"web": options}}
+        self.project.pipeline(
+            "mcp:\n"
+            f"  servers: {{box: {json.dumps(box)}}}\n"
+            f"  auto_approve: {json.dumps(tools)}\n"
+            "prompt: Use your tools\nmax_calls_per_turn: 64\n"
+        )
+
+    def answers(
+        self, model_endpoint: ModelEndpoints, turns: list[list[Call]], *options: str
+    ) -> list[str]:
+        """What a model is told that makes these calls, each turn after the other."""
+        replies: list[Any] = []
+        for number, calls in enumerate(turns):
+            wire = [
+                (
+                    f"c{number}_{index}",
+                    f"box__{name}",
+                    json.dumps(arguments).replace('"URL"', json.dumps(f"{self.server.url}/")),
+                )
+                for index, (name, arguments, _) in enumerate(calls)
+            ]
+            replies.append(tool_reply(wire))
+        endpoint = model_endpoint([*replies, text_reply("done")])
+        self.project.uses(endpoint)
+        done = self.project.run(*options, timeout=120)
+        assert done.code == 0, done.stderr
+        told = [one for one in endpoint.asked[-1]["messages"] if one["role"] == "tool"]
+        return [one["content"] for one in told]
+
+
+@pytest.fixture
+def box(project: Project) -> Iterator[Box]:
+    found = answer(json.dumps(SEARCHED), "application/json")
+    with WebServer({"/": answer(PAGE), "/search": found}) as server:
+        yield Box(project, server)
+
+
+def unexpected(turns: list[list[Call]], told: list[str]) -> dict[str, str]:
+    """The calls whose answer is not as the table says."""
+    calls = [call for turn in turns for call in turn]
+    assert len(told) == len(calls)
+    return {
+        f"{name} {json.dumps(arguments)}": text
+        for (name, arguments, found), text in zip(calls, told, strict=True)
+        if found not in text or (text.startswith("ERROR") and not found.startswith("ERROR"))
+    }
+
+
+START: list[Call] = [("process_start", {"command": "cat"}, "started p1")]
+
+
+@pytest.mark.requirement("K2", "K9", "K89")
+def test_the_tables_have_every_tool_and_every_older_name() -> None:
+    assert {name for name, *_ in ALL} == set(tool_marks())
+    named = {name for name, *_ in by_older_names(list(tool_marks()))}
+    assert named >= set(older_names()) | set(older_parameters())
+
+
+@pytest.mark.requirement("K2", "K89", "C6")
+def test_every_tool_answers_by_its_own_name_and_is_replayed(
+    box: Box, model_endpoint: ModelEndpoints
+) -> None:
+    box.pipeline(list(PACKS))
+    turns = [START, [*READERS, SEMANTIC, *C_READERS], [*WRITERS, C_WRITER], PROCESSES]
+
+    told = box.answers(model_endpoint, turns, "--record", "c.yaml")
+
+    assert not unexpected(turns, told)
+    assert "degraded" not in "".join(told)
+    # A replay tells the model the same; nothing that it had is there any more.
+    box.project.uses(model_endpoint())
+    asked = len(box.server.heads)
+    shutil.rmtree(box.root)
+    box.root.mkdir()
+    replayed = box.project.result("--replay", "c.yaml", env={"PATH": ""})
+    assert [one["content"] for one in replayed["steps"]["main"]["tool_calls"]] == told
+    assert len(box.server.heads) == asked
+    assert not list(box.root.iterdir())
+
+
+@pytest.mark.requirement("K2", "K10", "K89")
+def test_every_tool_answers_by_its_older_names(box: Box, model_endpoint: ModelEndpoints) -> None:
+    box.pipeline(list(PACKS))
+    calls = list(by_older_names(list(tool_marks())))
+    readers = [call for call in calls if is_reader(call[0])]
+    writers = [call for call in calls if not is_reader(call[0])]
+    told = box.answers(model_endpoint, [START, readers])
+    assert not unexpected([START, readers], told)
+    # Each writer once more on files as they were.
+    turns: list[list[Call]] = []
+    for call in writers:
+        free = next((turn for turn in turns if not files(call) & files(*turn)), None)
+        turns.append([call]) if free is None else free.append(call)
+    for turn in turns:
+        box.put()
+        assert not unexpected([turn], box.answers(model_endpoint, [turn]))
+
+
+def is_reader(name: str) -> bool:
+    own = older_names()[name].tool if name in older_names() else name
+    return tool_marks()[own].read_only
+
+
+def files(*calls: Call) -> set[str]:
+    return {str(one) for _, arguments, _ in calls for one in arguments.values()}
+
+
+EXTRAS = ("tree_sitter", "jedi", "parso", "html_to_markdown", "pygit2")
+
+
+def venv_without_extras(folder: Path) -> tuple[str, ...]:
+    """The interpreter of a virtual environment that has all but the libraries of the extras.
+
+    Its processes of every kind, those started with `-I` too, see no others.
+    """
+    packages = Path(sysconfig.get_paths()["purelib"])
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    there = folder / "lib" / version / "site-packages"
+    there.mkdir(parents=True)
+    for one in packages.iterdir():
+        if not one.name.startswith(EXTRAS):
+            (there / one.name).symlink_to(one)
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "python"
+    base = Path(os.path.realpath(sys.executable))
+    program.symlink_to(base)
+    (folder / "pyvenv.cfg").write_text(
+        f"home = {base.parent}\ninclude-system-site-packages = false\n"
+    )
+    return (str(program),)
+
+
+@pytest.mark.real_process
+@pytest.mark.requirement("K15", "K28", "K45", "K87", "K89")
+def test_without_extras_tools_answer_with_less_and_say_so(
+    box: Box, model_endpoint: ModelEndpoints, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    box.project.aish.python = venv_without_extras(tmp_path_factory.mktemp("venv"))
+    box.project.uses(model_endpoint())
+    for pack, missing, extra in (("c", "tree_sitter", "c"), ("git", "pygit2", "git")):
+        box.pipeline([pack])
+        done = box.project.run()
+        assert done.code == 2
+        assert f"the tool pack `{pack}` needs `{missing}`, which is not installed" in (done.stderr)
+        assert f"pip install 'aish-pipelines[{extra}]'" in done.stderr
+    box.pipeline([name for name in PACKS if name not in {"c", "git"}])
+    readers = [call for call in READERS if not call[0].startswith("git_")]
+    markdown: Call = ("web_fetch", {"url": "URL"}, "It is 42")
+    semantic: Call = (*SEMANTIC[:2], "pip install 'aish-pipelines[semantic]'")
+    turns = [START, readers, [markdown, semantic], WRITERS, PROCESSES]
+
+    told = box.answers(model_endpoint, turns)
+
+    wrong = unexpected(turns, told)
+    (failed,) = wrong.values()
+    assert failed.startswith("ERROR: ")
+    assert "jedi" in failed
+    by_tool = dict(zip([name for turn in turns for name, *_ in turn], told, strict=True))
+    for name in ("py_get_skeleton", "py_get_definition", "web_fetch"):
+        assert "[degraded: " in by_tool[name], by_tool[name]
