@@ -58,7 +58,7 @@ def complete(project: Project, line: str, shell: str = "bash") -> list[str]:
         ("aish shell --resume 2026", [SESSION]),
         ("aish run p.yaml -m ", ["fast", "strong"]),
         ("aish plan p.yaml --model s", ["strong"]),
-        ("aish call p.yaml repo__dir", ["repo__dir_list", "repo__dir_tree", "repo__dir_create"]),
+        ("aish call p.yaml repo__dir", ["repo__dir_list", "repo__dir_create", "repo__dir_tree"]),
         ("aish call p.yaml w", ["web__"]),
         ("aish run p.yaml --allow repo__file_d", []),
         ("aish run p.yaml --allow web", ["web__", "web__*"]),
