@@ -18,13 +18,20 @@ from aish.system.process.child import child_environment, run_command
 
 SECONDS = 20.0
 MOST_COMMITS = 200
+MOST_CONTEXT = 100
 _CHILD = Path(__file__).with_name("git_child.py")
 _OUTPUT_LIMIT = 8 << 20
 
 
 @tool(
     READS,
-    result={"branch": "string", "staged": "array", "unstaged": "array", "truncated": "boolean"},
+    result={
+        "text": "string",
+        "branch": "string",
+        "staged": "array",
+        "unstaged": "array",
+        "truncated": "boolean",
+    },
     rows={
         "staged": {"status": "string", "path": "string"},
         "unstaged": {"status": "string", "path": "string"},
@@ -45,28 +52,46 @@ async def git_status(place: Workspace) -> Answer:
 
 @tool(
     READS,
-    result={"truncated": "boolean"},
+    result={"text": "string", "truncated": "boolean"},
     codes=("refused", "too_slow", "not_found", "bad_path", "outside"),
     older={"get_git_diff": Older(rename={"base_rev": "revision", "head_rev": "to"})},
 )
 async def git_diff(
-    place: Workspace, path: str = "", revision: str = "", *, staged: bool = False
+    place: Workspace,
+    path: str = "",
+    revision: str = "",
+    to: str = "",
+    *,
+    staged: bool = False,
+    context: int = 3,
 ) -> Answer:
-    """Shows changes of working files that are not staged yet, as a unified diff.
+    """Shows changes as a unified diff: of working files that are not staged yet, by default.
 
     Args:
         place: The root, which no caller names.
         path: Only this file or folder, relative to the root folder.
-        revision: Compare with this commit instead of with what is staged.
-        staged: Show what is staged, and not what is in the working files.
+        revision: The commit to compare from, instead of what is staged.
+        to: The commit to compare with, instead of the working files; from HEAD without `revision`.
+        staged: Compare with what is staged, and not with the working files.
+        context: How many unchanged lines are shown around a change.
     """
-    found = await _asked(place, ask="diff", path=_path(path), revision=revision, staged=staged)
+    if to and staged:
+        raise PackError("bad_arguments", "`to` and `staged` exclude each other")
+    found = await _asked(
+        place,
+        ask="diff",
+        path=_path(path),
+        revision=revision,
+        to=to,
+        staged=staged,
+        context=min(max(context, 0), MOST_CONTEXT),
+    )
     return _fitting(_patches(found) or ["no changes"], {}, "name one file with path")
 
 
 @tool(
     READS,
-    result={"commits": "array", "truncated": "boolean"},
+    result={"text": "string", "commits": "array", "truncated": "boolean"},
     rows={"commits": {"id": "string", "time": "integer"}},
     codes=("refused", "too_slow", "not_found", "bad_path", "outside"),
 )
@@ -94,7 +119,7 @@ async def git_log(
 
 @tool(
     READS,
-    result={"id": "string", "path": "string", "truncated": "boolean"},
+    result={"text": "string", "id": "string", "path": "string", "truncated": "boolean"},
     codes=("refused", "too_slow", "not_found", "bad_path", "outside"),
 )
 async def git_show(place: Workspace, revision: str = "HEAD", path: str = "") -> Answer:
@@ -177,7 +202,7 @@ def _fitting(
         text = f"{head}\n[truncated: true; {how}]"
         # Lists may be as long as the text would have been.
         data = {name: value for name, value in data.items() if not isinstance(value, list)}
-    return Answer(text, {**data, "truncated": truncated or more})
+    return Answer(text, {"text": text, **data, "truncated": truncated or more})
 
 
 PACK = Pack(tools=(git_status, git_diff, git_log, git_show))

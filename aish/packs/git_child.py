@@ -24,6 +24,7 @@ MOST_NAMES = 100_000
 MOST_FILES = 2000
 MOST_WALKED = 20_000
 Answer = dict[str, Any]
+_FLAGS = DiffOption.IGNORE_SUBMODULES
 _LEADS_AWAY = ("commondir", "objects/info/alternates", "gitdir")
 
 
@@ -107,22 +108,27 @@ def _size(repository: pygit2.Repository, file: pygit2.DiffFile) -> int:
 
 def diff(repository: pygit2.Repository, question: Answer) -> Answer:
     """`git diff`, with submodules left out."""
-    flags = DiffOption.IGNORE_SUBMODULES
-    revision = question["revision"]
-    if revision or not question["staged"]:
-        base = commit_of(repository, revision) if revision else None
-        found = repository.diff(base, cached=question["staged"], flags=flags)
+    lines = question["context"]
+    revision, to = question["revision"], question["to"]
+    if to:
+        base = commit_of(repository, revision or "HEAD")
+        found = base.tree.diff_to_tree(commit_of(repository, to).tree, _FLAGS, lines)
+    elif question["staged"]:
+        found = staged(repository, revision or "HEAD", lines)
+    elif revision:
+        base = commit_of(repository, revision)
+        found = base.tree.diff_to_workdir(_FLAGS, lines)
     else:
-        found = staged(repository, flags)
+        found = repository.index.diff_to_workdir(_FLAGS, lines)
     return {"files": bounded(patches(repository, found, question["path"]))}
 
 
-def staged(repository: pygit2.Repository, flags: DiffOption) -> pygit2.Diff:
-    """The changes of the next commit."""
-    if repository.head_is_unborn:
+def staged(repository: pygit2.Repository, revision: str = "HEAD", lines: int = 3) -> pygit2.Diff:
+    """The difference between a commit and what is staged."""
+    if revision == "HEAD" and repository.head_is_unborn:
         empty = repository[repository.TreeBuilder().write()].peel(pygit2.Tree)
-        return empty.diff_to_index(repository.index, flags)
-    return commit_of(repository, "HEAD").tree.diff_to_index(repository.index, flags)
+        return empty.diff_to_index(repository.index, _FLAGS, lines)
+    return commit_of(repository, revision).tree.diff_to_index(repository.index, _FLAGS, lines)
 
 
 def bounded(rows: Iterator[list[str]]) -> list[list[str]]:
@@ -146,7 +152,7 @@ def status(repository: pygit2.Repository, _: Answer) -> Answer:
         name = target.decode(errors="replace") if isinstance(target, bytes) else ""
         found["branch"] = name.removeprefix("refs/heads/")
     for kind, delta_list in (
-        ("staged", staged(repository, DiffOption.IGNORE_SUBMODULES)),
+        ("staged", staged(repository)),
         ("unstaged", unstaged),
     ):
         for delta in islice(delta_list.deltas, MOST_FILES):
@@ -193,11 +199,10 @@ def show(repository: pygit2.Repository, question: Answer) -> Answer:
     commit = commit_of(repository, question["revision"])
     if question["path"]:
         return {"content": _content(repository, commit, question["path"])}
-    flags = DiffOption.IGNORE_SUBMODULES
     if commit.parents:
-        found = commit.parents[0].tree.diff_to_tree(commit.tree, flags)
+        found = commit.parents[0].tree.diff_to_tree(commit.tree, _FLAGS)
     else:
-        found = commit.tree.diff_to_tree(flags=flags, swap=True)
+        found = commit.tree.diff_to_tree(flags=_FLAGS, swap=True)
     return {"commit": described(commit), "files": bounded(patches(repository, found, ""))}
 
 

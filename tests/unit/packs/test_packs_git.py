@@ -3,12 +3,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pack_scenes import PackScene, opened_packs, pack_services
 
 from aish.core.errors import UsageError
 from aish.packs.framework.server import open_packs
+
+_HEADS = ("+++", "---")
 
 
 def git(root: Path, *words: str | bytes) -> str:
@@ -45,6 +48,7 @@ def test_a_repository_is_described(pack_scene: PackScene) -> None:
     pack_scene.put("c.txt", "new\n")
     git(pack_scene.root, "add", "c.txt")
     assert pack_scene.data("git_status") == {
+        "text": "branch: main\nstaged: A c.txt\nunstaged: M a.txt\nunstaged: ? b.txt",
         "branch": "main",
         "staged": [{"status": "A", "path": "c.txt"}],
         "unstaged": [{"status": "M", "path": "a.txt"}, {"status": "?", "path": "b.txt"}],
@@ -180,3 +184,48 @@ def test_without_its_library_the_pack_says_how_to_get_it(
     with pack_services() as services, missing as caught:
         open_packs(["git"], tmp_path, services)
     assert caught.value.hint == "pip install 'aish-pipelines[git]'"
+
+
+@pytest.mark.requirement("K27", "K5")
+def test_a_diff_is_between_a_revision_and_another_the_index_or_the_files(
+    pack_scene: PackScene,
+) -> None:
+    root = pack_scene.root
+    pack_scene.put("a.txt", "two\n")
+    pack_scene.put(".env", "SECRET=2\n")
+    git(root, "commit", "-q", "-a", "-m", "Second")
+    pack_scene.put("a.txt", "three\n")
+    git(root, "add", "a.txt")
+    pack_scene.put("a.txt", "four\n")
+    pack_scene.put(".env", "SECRET=4\n")
+
+    def changed(**arguments: Any) -> list[str]:
+        text = pack_scene.text("git_diff", **arguments)
+        assert text == pack_scene.data("git_diff", **arguments)["text"]
+        assert "SECRET" not in text
+        return [line for line in text.splitlines() if line[:1] in "+-" and line[:3] not in _HEADS]
+
+    assert changed() == ["-three", "+four"]
+    assert changed(staged=True) == ["-two", "+three"]
+    assert changed(revision="HEAD~1") == ["-one", "+four"]
+    assert changed(revision="HEAD~1", staged=True) == ["-one", "+three"]
+    assert changed(revision="HEAD~1", to="HEAD") == ["-one", "+two"]
+    assert changed(revision="HEAD", to="HEAD~1") == ["-two", "+one"]
+    assert changed(to="HEAD~1") == ["-two", "+one"]
+    assert pack_scene.code("git_diff", to="HEAD", staged=True) == "bad_arguments"
+    assert pack_scene.code("git_diff", to="nothing") == "refused"
+
+
+@pytest.mark.requirement("K27")
+@pytest.mark.parametrize(("context", "shown"), [(0, 2), (1, 4), (-5, 2), (1_000_000, 21)])
+def test_a_diff_shows_as_many_lines_around_as_are_asked_for(
+    pack_scene: PackScene, context: int, shown: int
+) -> None:
+    lines = [f"line {number}\n" for number in range(20)]
+    pack_scene.put("a.txt", "".join(lines))
+    git(pack_scene.root, "commit", "-q", "-a", "-m", "Many")
+    pack_scene.put("a.txt", "".join(["other\n" if line == "line 9\n" else line for line in lines]))
+    text = pack_scene.text("git_diff", context=context)
+    rows = text.splitlines()
+    (hunk,) = [number for number, row in enumerate(rows) if row.startswith("@@ ")]
+    assert len(rows[hunk + 1 :]) == shown
