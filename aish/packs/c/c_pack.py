@@ -26,7 +26,7 @@ from aish.packs.framework.pack import (
 )
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE
-from aish.packs.tool_results import Answer, count_that_fits
+from aish.packs.tool_results import Answer, count_that_fits, head_that_fits, room
 from aish.packs.workspace.confined_path import not_found
 from aish.packs.workspace.file_change import Draft, finish, in_thread, read
 from aish.packs.workspace.file_text import check_fits, decoded, in_lines_of, plain_text
@@ -174,9 +174,20 @@ async def c_get_definition(
     """
     found = await _parsed(state, path, language, "definitions", name=name, line=line)
     rows: list[Any] = found["definitions"]
-    shown = [f"lines {row['start_line']}-{row['end_line']}:\n{row['source']}" for row in rows]
     data = {"path": path, "language": found["language"], "definitions": rows}
-    return Answer("\n\n".join(shown), data)
+    shown = [f"// lines {row['start_line']}-{row['end_line']}\n{row['source']}" for row in rows]
+    # One alone is shown as it is, so that it can be written back as it is.
+    text = rows[0]["source"] if len(rows) == 1 else "\n\n".join(shown)
+    head = head_that_fits(text)
+    if head == text:
+        return Answer(text, data)
+    left = room()
+    for row in rows:
+        row["source"] = row["source"][:left]
+        left -= len(row["source"])
+    first = rows[0]["start_line"]
+    note = f"[truncated: true; file_read shows all of it, with start_line={first}]"
+    return Answer(f"{head.rstrip()}\n{note}", {**data, "truncated": True})
 
 
 @tool(
@@ -201,9 +212,9 @@ async def c_get_signature(
     """
     found = await _parsed(state, path, language, "signatures", name=name, line=line)
     rows: list[Any] = found["signatures"]
-    shown = [f"line {row['start_line']}: {row['signature']}" for row in rows]
     data = {"path": path, "language": found["language"], "signatures": rows}
-    return Answer("\n".join(shown), data)
+    shown = [f"// line {row['start_line']}\n{row['signature']}" for row in rows]
+    return Answer(rows[0]["signature"] if len(rows) == 1 else "\n\n".join(shown), data)
 
 
 @tool(

@@ -77,8 +77,10 @@ def test_twins_are_all_returned(scene: PackScene) -> None:
 
     assert [(row["start_line"], row["end_line"]) for row in rows] == [(4, 7), (9, 12)]
     text = scene.text("c_get_definition", path="twins.c", name="open_port")
-    assert text.startswith("lines 4-7:\nstatic int open_port(const char *name)\n{\n")
-    assert "\n\nlines 9-12:\n" in text
+    assert text.startswith("// lines 4-7\nstatic int open_port(const char *name)\n{\n")
+    assert "\n\n// lines 9-12\n" in text
+    one = scene.call("c_get_definition", path="twins.c", name="open_port", line=9)
+    assert one["content"][0]["text"] == one["structuredContent"]["definitions"][0]["source"]
     signatures = scene.data("c_get_signature", path="twins.c", name="open_port", line=14)
     assert signatures["signatures"] == [
         {"signature": "static int open_port(const char *name)", "start_line": 14}
@@ -240,6 +242,18 @@ def test_a_long_result_is_cut_and_says_so(scene: PackScene, tool: str) -> None:
     if tool == "c_get_code_outline":
         last = data["items"][-1]["start_line"]
         assert text.endswith(f"file_read shows the file from line {last + 1} on]")
+
+
+@pytest.mark.requirement("K7")
+def test_a_long_definition_is_cut_and_says_how_to_read_the_rest(scene: PackScene) -> None:
+    scene.put("wide.c", "int a;\nint f(void)\n{\n" + "    a = 1;\n" * 20_000 + "}\n")
+
+    data = scene.data("c_get_definition", path="wide.c", name="f")
+    text = scene.text("c_get_definition", path="wide.c", name="f")
+
+    assert text.endswith("\n[truncated: true; file_read shows all of it, with start_line=2]")
+    assert len(data["definitions"][0]["source"]) <= 50_000
+    assert data["truncated"] is True
 
 
 def test_definitions_that_are_too_long_together_are_not_returned(scene: PackScene) -> None:
