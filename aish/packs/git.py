@@ -130,8 +130,9 @@ async def git_show(place: Workspace, revision: str = "HEAD", path: str = "") -> 
         revision: The commit, by its id, branch, tag or as in `HEAD~1`.
         path: The file to show as it was, relative to the root folder.
     """
-    found = await _asked(place, ask="show", revision=revision, path=_path(path))
-    if path:
+    file = _path(path)
+    found = await _asked(place, ask="show", revision=revision, path=file)
+    if file:
         return _fitting([found["content"]], {"path": path}, "file_read reads parts of files")
     commit = found["commit"]
     rows = [_commit_row(commit), commit["message"], *_patches(found)]

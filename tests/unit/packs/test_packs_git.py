@@ -65,6 +65,8 @@ def test_a_repository_is_described(pack_scene: PackScene) -> None:
     assert "-one\n+two\n" in pack_scene.text("git_show")
     assert "+one\n" in pack_scene.text("git_show", revision="HEAD~1")
     assert pack_scene.text("git_show", revision="HEAD~1", path="a.txt") == "one\n"
+    # The root folder is no file: it is the commit.
+    assert pack_scene.text("git_show", path=".") == pack_scene.text("git_show")
     assert "-one\n+two\n" in pack_scene.text("git_diff", revision="HEAD~1")
 
 
