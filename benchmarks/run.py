@@ -23,6 +23,7 @@ import context
 import journal
 import pages
 import prompts
+import python_code
 import python_names
 import reports
 import talk
@@ -63,6 +64,7 @@ MEASURES = (
     pages.page_markdown,
     reports.html_report,
     reports.junit_report,
+    python_code.python_outline,
     python_names.python_names,
     c_code.c_skeleton,
     prompts.prompt_ready,
@@ -80,7 +82,7 @@ def install() -> None:
     if not VENV.exists():
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     pip = [PYTHON, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, f"{ROOT}[web,c]"], check=True)
+    subprocess.run([*pip, f"{ROOT}[web,py,c]"], check=True)
     subprocess.run([*pip, "--force-reinstall", "--no-deps", str(ROOT)], check=True)
     subprocess.run([PYTHON, "-m", "compileall", "-q", str(VENV / "lib")], check=False)
 
