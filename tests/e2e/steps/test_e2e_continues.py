@@ -266,7 +266,9 @@ def test_a_conversation_that_was_shortened_goes_on_short(
     project.write("data/note.txt", "milk and bread\n" * 200)
     project.pipeline(
         """
-        mcp: {servers: {repo: {pack: fs, root: data}}, auto_approve: ["repo__*"]}
+        mcp:
+          servers: {repo: {pack: fs, root: data, exclude: ["*_find", "*_search", dir_tree]}}
+          auto_approve: ["repo__*"]
         context: {max_tokens: 3000, keep: 1}
         steps:
           - {id: look, prompt: Read the note}

@@ -13,7 +13,9 @@ models:
   cheap: {{base_url: "${{CHEAP_URL}}", model: y, retry: {{attempts: 1}}}}
   spare: {{base_url: "${{SPARE_URL}}", model: z}}
 model: m
-mcp: {{servers: {{repo: {{pack: [fs], root: docs}}}}, auto_approve: [repo__file_read]}}
+mcp:
+  servers: {{repo: {{pack: [fs], root: docs, exclude: [file_find, dir_tree]}}}}
+  auto_approve: [repo__file_read]
 context: {context}
 steps:
   - {{id: one, prompt: Read it all, max_tool_depth: 50{more}}}
