@@ -622,7 +622,8 @@ def _place(module: Module, anchor_type: str, anchor_symbol: str | None) -> _Plac
         return _top(module) if anchor_type == "top" else _bottom(module)
     if not anchor_symbol:
         raise PackError("bad_arguments", f"`{anchor_type}` needs an `anchor_symbol`", path=path)
-    anchor = single(module, _anchors(module, anchor_symbol, anchor_type), anchor_symbol)
+    anchors = _anchors(module, anchor_symbol, anchor_type)
+    anchor = single(module, anchors, anchor_symbol, "name another anchor")
     if anchor_type in {"before", "after"}:
         return _beside(module, anchor, anchor_type)
     return _within(module, anchor, anchor_type)

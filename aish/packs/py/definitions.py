@@ -677,7 +677,9 @@ def found(
     raise _no_match(module, every, wanted, line)
 
 
-def single(module: Module, several: list[Statement], name: str) -> Statement:
+def single(
+    module: Module, several: list[Statement], name: str, hint: str = "give `line`"
+) -> Statement:
     """The only statement of a name.
 
     Raises:
@@ -687,7 +689,7 @@ def single(module: Module, several: list[Statement], name: str) -> Statement:
         return several[0]
     lines = [module.source.line_of(each.start) for each in several[:_MOST_LISTED]]
     shown = ", ".join(map(str, lines)) + (" and more" if len(several) > _MOST_LISTED else "")
-    message = f"`{module.source.path}` has several `{name}`, at lines {shown}; give `line`"
+    message = f"`{module.source.path}` has several `{name}`, at lines {shown}; {hint}"
     raise PackError("ambiguous", message, path=module.source.path, lines=lines)
 
 

@@ -396,6 +396,11 @@ def test_what_cannot_be_added_is_refused(
     assert refused(lambda: add(CLASS, name, content, anchor_type, symbol)).code == code
 
 
+def test_an_anchor_that_is_there_twice_is_told_without_a_line_to_give() -> None:
+    error = refused(lambda: add(CLASS, "new", DEF, "after", "Box.width"))
+    assert error.message.endswith("at lines 6, 11; name another anchor")
+
+
 def test_a_twin_may_be_added_to_what_is_there() -> None:
     code = "class A:\n    @property\n    def x(self): return 1\n"
     content = "@x.setter\ndef x(self, value): pass"
