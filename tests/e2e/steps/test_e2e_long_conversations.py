@@ -226,7 +226,7 @@ def test_a_session_is_summarised_by_another_model_too(
     reading.aish.env["CHEAP_URL"] = cheap.base_url
     # A session has the file's own bounds, and no steps.
     head = HEAD.format(context=CHEAP, more="").partition("steps:")[0]
-    reading.pipeline(head.replace("auto_approve", "max_tool_depth: 50, auto_approve"))
+    reading.pipeline(head.replace("  auto_approve", "  max_tool_depth: 50\n  auto_approve"))
 
     done = reading.aish("shell", "p.yaml", stdin="Read it all\n")
 
