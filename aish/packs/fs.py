@@ -38,7 +38,7 @@ from aish.packs.workspace.atomic_write import (
     told_of_write,
 )
 from aish.packs.workspace.confined_path import not_found, writable
-from aish.packs.workspace.file_change import finish, in_thread, replaced
+from aish.packs.workspace.file_change import change_of, in_thread, replace_file, replaced
 from aish.packs.workspace.file_summary import summary_of
 from aish.packs.workspace.file_text import (
     IMAGE_LIMIT,
@@ -99,7 +99,7 @@ async def file_write(
     try:
         async with writing(place, path):
             draft = await in_thread(lambda: replaced(place, path, expect_sha256, content))
-            return await finish(place, path, draft)
+            return await replace_file(place, change_of(path, draft))
     except BaseException:
         place.folder.remove_folders(made)
         raise

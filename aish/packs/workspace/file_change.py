@@ -231,10 +231,9 @@ async def finish(place: Workspace, path: str, draft: Draft) -> Answer:
     Raises:
         PackError: it is too large, breaks code, or cannot be written.
     """
-    data = draft.data
-    if draft.old is not None and len(data) <= LARGEST:
-        await check_parses(place, path, draft.old.content, data)
-    change = Change(path, draft.old, data, draft.before, draft.after, draft.spelling.name)
+    change = change_of(path, draft)
+    if change.old is not None and len(change.data) <= LARGEST:
+        await check_parses(place, path, change.old.content, change.data)
     return await replace_file(place, change)
 
 
@@ -260,8 +259,13 @@ class Change:
         return diff_of(self.before, self.after, self.path)
 
 
+def change_of(path: str, draft: Draft) -> Change:
+    """A draft in the bytes of its encoding."""
+    return Change(path, draft.old, draft.data, draft.before, draft.after, draft.spelling.name)
+
+
 async def replace_file(place: Workspace, change: Change) -> Answer:
-    """Write a change, whose code was checked, and report it; within one `writing`.
+    """Write a change as it is, code too, and report it; within one `writing`.
 
     Raises:
         PackError: it is too large, or cannot be written.

@@ -352,6 +352,13 @@ with opened_packs(["fs"], Path(root)) as scene:
 
 
 @pytest.mark.requirement("K6")
+def test_a_whole_new_content_may_be_code_that_does_not_parse(pack_scene: PackScene) -> None:
+    pack_scene.put("a.py", "x = 1\n")
+    pack_scene.text("file_write", path="a.py", content="x = (\n")
+    assert pack_scene.get("a.py") == b"x = (\n"
+
+
+@pytest.mark.requirement("K6")
 @pytest.mark.parametrize(
     ("mode", "why"), [("full", "file too large"), ("shut", "permission denied")]
 )

@@ -1,0 +1,394 @@
+"""Each failure that a tool declares: a call that ends so, or the reason why none is here (K89)."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pack_scenes import PackScene, opened_packs
+from web_server import WebServer, answer
+
+from aish.core.pack_options import PackOptions, ProcOptions, SearchBackend, WebOptions
+from aish.packs.catalogue import PACKS, tool_marks
+from aish.packs.framework.pack import PackTool
+
+Call = tuple[str, dict[str, Any]]
+
+CODE = b"""x = 1
+y = 1
+y = 2
+
+
+def f(a):
+    return a
+
+
+def g():
+    return f(x)
+
+
+def twice():
+    return 1
+
+
+def twice():
+    return 2
+
+
+class C:
+    def f(self):
+        return f(1)
+
+
+class D:
+    pass
+
+
+class D:
+    pass
+"""
+C_CODE = b"""int f(int a) {
+    return a;
+}
+#ifdef X
+int twice(void) { return 1; }
+#else
+int twice(void) { return 2; }
+#endif
+"""
+NEW = "def f(a):\n    return 2\n"
+CHANGED = {"expect_sha256": "0" * 64}
+
+GOOD: dict[str, dict[str, Any]] = {
+    "file_read": {},
+    "file_write": {"content": "x = 2\n"},
+    "file_delete": {},
+    "file_rename": {"new_path": "new.py"},
+    "file_exists": {},
+    "file_find": {"glob": "*"},
+    "file_search": {"query": "x"},
+    "file_summary": {},
+    "dir_list": {},
+    "dir_create": {},
+    "dir_tree": {},
+    "file_edit": {"old_text": "x = 1", "new_text": "x = 2"},
+    "file_set_lines": {"start_line": 1, "end_line": 1, "content": "x = 2\n"},
+    "lang_detect": {},
+    "py_get_skeleton": {},
+    "py_get_code_outline": {},
+    "py_get_definition": {"name": "f"},
+    "py_get_signature": {"name": "f"},
+    "py_get_docstring": {"name": "f"},
+    "py_get_class_summary": {"name": "C"},
+    "py_get_var_declaration": {"name": "x"},
+    "py_get_imports": {},
+    "py_check_syntax": {},
+    "py_find_usages": {"name": "x"},
+    "py_get_hierarchy": {"name": "C"},
+    "py_derive_code_path": {"target": "g"},
+    "py_update_definition": {"name": "f", "content": NEW},
+    "py_set_signature": {"name": "f", "signature": "def f()"},
+    "py_set_var_declaration": {"name": "x", "declaration": "x = 2"},
+    "py_add_def": {"name": "h", "content": "def h(): ...\n"},
+    "py_remove_def": {"name": "f"},
+    "py_move_def": {"name": "f", "new_path": "other.py"},
+    "py_region_wrap": {"start_line": 1, "end_line": 1, "region_name": "r"},
+    "c_get_skeleton": {},
+    "c_get_code_outline": {},
+    "c_get_definition": {"name": "f"},
+    "c_get_signature": {"name": "f"},
+    "c_update_definition": {"name": "f", "content": "int f(int a) {\n    return 0;\n}\n"},
+    "git_diff": {},
+    "git_log": {},
+    "git_show": {},
+}
+"""A good call of each tool that has a `path`, without it."""
+
+PATHS = (
+    *("line\nbreak", "../x", "missing", "folder", "a.EXT/x", "socket", "binary", "big", "larger"),
+    *(".git/x", "latin", "read-only", "broken", "out", "cookie", "huge", ".env.x", "a"),
+)
+"""What is given as `path`, with `.py` or `.c` at its end."""
+
+
+def files(end: str) -> Mapping[str, bytes]:
+    code = C_CODE if end == ".c" else CODE
+    cookie = b"/* \xe9 */\n" if end == ".c" else b"# coding: latin-1\n# \xe9\n"
+    return {
+        "a": code,
+        "other": b"k = 1\n",
+        "binary": b"\0\1" + code,
+        "cookie": b"# coding: rot13\n" + code,
+        "latin": cookie + code,
+        "read-only": code,
+        "broken": b"def f(:\n" + code if end == ".py" else b"int f( {{{\n" + code,
+    }
+
+
+def prepare(root: Path) -> None:
+    """The files as they are before each call that may change some."""
+    for end in (".py", ".c"):
+        for name, data in files(end).items():
+            path = root / f"{name}{end}"
+            path.unlink(missing_ok=True)
+            path.write_bytes(data)
+        for name, size in (("big", 3 << 20), ("larger", 9 << 20), ("huge", 65 << 20)):
+            with (root / f"{name}{end}").open("wb") as sparse:
+                sparse.write(b"\x89PNG\r\n\x1a\n" if name == "larger" else CODE)
+                sparse.truncate(size)
+        (root / f"read-only{end}").chmod(0o444)
+        (root / f"folder{end}").mkdir(exist_ok=True)
+        (root / f"folder{end}" / "inner.txt").write_text("x", "utf-8")
+        if not (root / f"socket{end}").exists():
+            os.mknod(root / f"socket{end}", stat.S_IFSOCK | 0o600)
+        if not (root / f"out{end}").is_symlink():
+            (root / f"out{end}").symlink_to("/etc/hostname")
+        if (made := root / f"missing{end}").is_dir():
+            made.rmdir()
+        made.unlink(missing_ok=True)
+    (root / "new.py").unlink(missing_ok=True)
+
+
+def of_paths() -> Iterator[Call]:
+    """Every tool with every odd path."""
+    for name, good in GOOD.items():
+        end = ".c" if name.startswith("c_") else ".py"
+        # A process for each call: three of them answer before it starts.
+        for path in PATHS if not name.startswith("git_") else ("line\nbreak", "../x", ".env.x"):
+            yield name, {"path": path.replace(".EXT", end) + end, **good}
+        if not tool_marks()[name].read_only and name != "dir_create":
+            yield name, {"path": f"a{end}", **good, **CHANGED}
+        yield name, {"path": f"a{end}", **good, "odd": 1}
+        if "name" in good:
+            for symbol in ("missing", "twice", "f..g"):
+                changed = {
+                    key: value.replace("f(", f"{symbol}(") if isinstance(value, str) else value
+                    for key, value in good.items()
+                }
+                yield name, {"path": f"a{end}", **changed, "name": symbol}
+
+
+FOLDERS = ("a\nb", "../x", "missing.py", "a.py", "out.py")
+EURO = "x = '\u20ac'\n"
+SPECIAL: list[Call] = [
+    ("file_read", {"path": "a.py", "start_line": 9, "end_line": 3}),
+    ("file_write", {"path": "latin.py", "content": EURO}),
+    ("file_write", {"path": "a.py", "content": "x" * (9 << 20)}),
+    ("file_write", {"path": "missing/x", "content": "x", "create_folders": False}),
+    ("file_rename", {"path": "a.py", "new_path": "other.py"}),
+    ("file_search", {"path": "a.py", "query": "(x|xx)+$", "regex": True}),
+    ("file_edit", {"path": "latin.py", "old_text": "x = 1\n", "new_text": EURO}),
+    ("file_edit", {"path": "a.py", "old_text": "nothing", "new_text": ""}),
+    ("file_edit", {"path": "a.py", "old_text": "y", "new_text": ""}),
+    ("file_edit", {"path": "a.py", "old_text": "x = 1", "new_text": "x = ("}),
+    ("file_set_lines", {"path": "latin.py", "start_line": 2, "end_line": 2, "content": EURO}),
+    ("file_set_lines", {"path": "a.py", "start_line": 1, "end_line": 1, "content": "x = ("}),
+    ("file_set_lines", {"path": "a.py", "start_line": 99, "end_line": 99, "content": ""}),
+    ("py_find_usages", {"path": "missing.py", "name": "x", "mode": "text"}),
+    ("py_derive_code_path", {"path": "a.py", "target": "missing"}),
+    ("py_derive_code_path", {"path": "a.py", "target": "twice"}),
+    ("py_derive_code_path", {"path": ".", "target": "g"}),
+    ("py_get_class_summary", {"path": "a.py", "name": "D"}),
+    ("py_get_hierarchy", {"path": "a.py", "name": "D"}),
+    ("py_update_definition", {"path": "a.py", "name": "f", "content": "def g(): ...\n"}),
+    ("py_update_definition", {"path": "latin.py", "name": "f", "content": f"def f():\n    {EURO}"}),
+    ("py_set_signature", {"path": "a.py", "name": "f", "signature": "def g()"}),
+    ("py_set_signature", {"path": "latin.py", "name": "f", "signature": "def f(a='\u20ac')"}),
+    ("py_set_var_declaration", {"path": "a.py", "name": "x", "declaration": "z = 1"}),
+    ("py_set_var_declaration", {"path": "a.py", "name": "y", "declaration": "y = 3"}),
+    ("py_set_var_declaration", {"path": "latin.py", "name": "x", "declaration": EURO}),
+    ("py_add_def", {"path": "a.py", "name": "f", "content": NEW}),
+    ("py_add_def", {"path": "a.py", "name": "h", "content": "x = 1\n"}),
+    ("py_add_def", {"path": "latin.py", "name": "h", "content": f"def h():\n    {EURO}"}),
+    *(
+        (
+            "py_add_def",
+            {
+                "path": "a.py",
+                "name": "h",
+                "content": "def h(): ...\n",
+                "anchor_type": "before",
+                "anchor_symbol": symbol,
+            },
+        )
+        for symbol in ("missing", "twice")
+    ),
+    ("py_move_def", {"path": "a.py", "new_path": "broken.py", "name": "f"}),
+    ("py_move_def", {"path": "a.py", "new_path": "a.py", "name": "f", "new_name": "g"}),
+    ("py_region_wrap", {"path": "a.py", "start_line": 99, "end_line": 99, "region_name": "r"}),
+    (
+        "py_region_wrap",
+        {"path": "latin.py", "start_line": 3, "end_line": 3, "region_name": "\u20ac"},
+    ),
+    ("c_update_definition", {"path": "a.c", "name": "f", "content": "int g(void) { return 0; }"}),
+    ("c_update_definition", {"path": "a.c", "name": "f", "content": "int f(int a) { return (; }"}),
+    ("c_get_skeleton", {"path": "other.py"}),
+    ("c_update_definition", {"path": "a.py", **GOOD["c_update_definition"]}),
+    ("git_status", {"odd": 1}),
+    ("git_status", {}),
+    *((f"git_{name}", {"revision": "missing"}) for name in ("diff", "log", "show")),
+    ("lang_list", {"odd": 1}),
+    *(("shell_run", {"command": "true", "cwd": cwd}) for cwd in FOLDERS),
+    *(("process_start", {"command": "true", "cwd": cwd}) for cwd in FOLDERS),
+    ("shell_run", {"command": ""}),
+    ("shell_run", {"command": "sleep 100", "timeout_seconds": 1}),
+    ("shell_run", {"command": "true", "shell": "pwsh"}),
+    ("process_start", {"command": ""}),
+    ("process_start", {"command": "no-such-program"}),
+    ("process_start", {"command": "./a.py"}),
+    ("process_start", {"command": "sleep", "args": ["100"]}),
+    ("process_start", {"command": "sleep", "args": ["100"]}),
+    ("process_list", {"odd": 1}),
+    *((f"process_{name}", {"id": 1}) for name in ("stop", "kill", "output", "input")),
+    *((f"process_{name}", {"id": "p9"}) for name in ("stop", "kill", "output", "input")),
+    (
+        "c_update_definition",
+        {
+            "path": "latin.c",
+            **GOOD["c_update_definition"],
+            "content": "int f(int a) {\n    return '\u20ac';\n}\n",
+        },
+    ),
+    ("web_fetch", {"odd": 1}),
+    ("web_fetch", {"url": "http://127.0.0.1:1/"}),
+    ("web_fetch", {"url": "URL/missing"}),
+    ("web_fetch", {"url": "URL/binary"}),
+    ("web_fetch", {"url": "URL/large"}),
+    ("web_fetch", {"url": "URL/gone"}),
+    ("web_search", {"query": ""}),
+    ("web_search", {"query": "x"}),
+    ("web_search", {"query": "x", "backend": "brave"}),
+]
+
+
+MACHINE = {"failed", "system"}
+"""What no call is to provoke."""
+READ_PY = {
+    f"py_get_{name}"
+    for name in (
+        *("skeleton", "code_outline", "definition", "signature", "docstring", "class_summary"),
+        *("var_declaration", "imports", "hierarchy"),
+    )
+} | {"py_find_usages", "py_derive_code_path"}
+EDIT_PY = {
+    "py_update_definition",
+    "py_set_signature",
+    "py_set_var_declaration",
+    "py_add_def",
+    "py_remove_def",
+    "py_move_def",
+}
+READ_C = {"c_get_skeleton", "c_get_code_outline", "c_get_definition", "c_get_signature"}
+READ_FILE = {"file_read", "file_exists", "file_search", "file_summary"}
+GIT = {"git_status", "git_diff", "git_log", "git_show"}
+
+NOT_HERE: Mapping[str, tuple[str, set[str]]] = {
+    "ambiguous": (
+        "readers return all of several definitions (K30); the catalogue gives the group of codes",
+        READ_C | READ_PY - {"py_get_docstring", "py_get_class_summary", "py_derive_code_path"},
+    ),
+    "no_match": (
+        "these name nothing, or find nothing, which is no failure",
+        {
+            *("c_get_skeleton", "c_get_code_outline", "py_find_usages"),
+            *("py_get_skeleton", "py_get_code_outline", "py_get_imports"),
+        },
+    ),
+    "not_a_file": (
+        "these take folders",
+        {
+            *("dir_create", "dir_list", "dir_tree", "file_exists", "file_find", "file_search"),
+            *("py_find_usages", "py_get_hierarchy", "py_derive_code_path"),
+        },
+    ),
+    "not_a_folder": (
+        "what is below a file is not there, for one that reads",
+        READ_FILE | READ_C | READ_PY | {"py_check_syntax"},
+    ),
+    "not_found": ("what is missing is their answer, or made", {"dir_create", "file_exists"}),
+    "not_installed": ("only without jedi: test_e2e_every_tool", {"py_find_usages"}),
+    "syntax": (
+        "broken code is read; `file_write` writes it; only `ast`, without tree-sitter, fails",
+        READ_C | READ_PY | {"file_write"},
+    ),
+    "timeout": (
+        "takes its whole time: test_packs_proc, test_packs_web",
+        {"web_fetch", "web_search", "process_input"},
+    ),
+    "too_slow": (
+        "takes its whole time, or a killed process: test_packs_parse_worker, test_packs_find",
+        READ_C
+        | READ_PY
+        | EDIT_PY
+        | GIT
+        | {"c_update_definition", "file_search", "file_summary", "py_check_syntax", "web_fetch"},
+    ),
+    "unavailable": ("a shell that cannot be started", {"shell_run"}),
+    "unreadable": (
+        "a folder without rights, which root has; writers say `not_a_file` of a socket",
+        EDIT_PY
+        | {"py_region_wrap", "c_update_definition", "file_write", "file_edit", "file_set_lines"}
+        | {"file_delete", "file_rename", "file_exists", "file_find"}
+        | {"dir_create", "dir_list", "dir_tree"},
+    ),
+    "unsupported": (
+        "writers say `binary` or `encoding`; a check of the syntax tells it as an error of it",
+        EDIT_PY | {"py_check_syntax"},
+    ),
+    "unwritable": (
+        "a folder without rights, or a full disk: test_packs_writing",
+        {"dir_create", "file_delete", "file_rename"},
+    ),
+}
+"""Codes that no call here ends with: why, and of which tools."""
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[tuple[PackScene, str]]:
+    root = tmp_path / "root"
+    root.mkdir()
+    prepare(root)
+    pages = {
+        "/binary": answer(b"\0", "application/octet-stream"),
+        "/large": answer(b"x" * (6 << 20)),
+        "/gone": b"",
+    }
+    with WebServer(pages) as server:
+        web = WebOptions(
+            search=(SearchBackend("searxng", server.url),), allow=(server.destination,)
+        )
+        options = PackOptions(proc=ProcOptions(sandbox="off", most=1), web=web)
+        with opened_packs(list(PACKS), root, options, environ=dict(os.environ)) as scene:
+            yield scene, server.url
+
+
+def declared() -> dict[str, PackTool]:
+    return {
+        tool.name: tool for pack in PACKS.values() for tool in import_module(pack.module).PACK.tools
+    }
+
+
+@pytest.mark.requirement("K3", "K15", "K89")
+def test_every_failure_that_a_tool_declares_occurs(box: tuple[PackScene, str]) -> None:
+    scene, url = box
+    seen: set[tuple[str, str]] = set()
+    for name, arguments in [*of_paths(), *SPECIAL]:
+        given = {
+            key: value.replace("URL", url) if isinstance(value, str) else value
+            for key, value in arguments.items()
+        }
+        result = scene.call(name, **given)
+        if result["isError"]:
+            seen.add((name, result["structuredContent"]["error"]["code"]))
+        elif not tool_marks()[name].read_only:
+            prepare(scene.root)
+    missing: dict[str, set[str]] = {}
+    for name, tool in declared().items():
+        for code in set(tool.codes) - {code for one, code in seen if one == name} - MACHINE:
+            missing.setdefault(code, set()).add(name)
+    assert missing == {code: tools for code, (_, tools) in NOT_HERE.items()}
+    # None of these calls meets a defect or a fault of the machine.
+    assert not {one for one in seen if one[1] in MACHINE}
