@@ -20,6 +20,7 @@ import cassettes
 import clusters
 import commands
 import context
+import files
 import journal
 import pages
 import prompts
@@ -66,6 +67,8 @@ MEASURES = (
     reports.junit_report,
     python_code.python_outline,
     python_names.python_names,
+    files.file_tools,
+    files.git_difference,
     c_code.c_skeleton,
     prompts.prompt_ready,
     prompts.key_echo,
@@ -82,7 +85,7 @@ def install() -> None:
     if not VENV.exists():
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     pip = [PYTHON, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, f"{ROOT}[web,py,c]"], check=True)
+    subprocess.run([*pip, f"{ROOT}[web,py,c,git]"], check=True)
     subprocess.run([*pip, "--force-reinstall", "--no-deps", str(ROOT)], check=True)
     subprocess.run([PYTHON, "-m", "compileall", "-q", str(VENV / "lib")], check=False)
 
