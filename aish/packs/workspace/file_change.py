@@ -54,13 +54,54 @@ def diff_of(before: str, after: str, path: str) -> Diff:
         return Diff("", truncated=False)
     rows: list[str] = []
     size = 0
-    for row in _rows(_lines(before), _lines(after), for_line(path)):
+    skipped, begin, end = _alike(before, after)
+    old, new = before[begin : len(before) - end], after[begin : len(after) - end]
+    for row in _rows(_lines(old), _lines(new), for_line(path), skipped):
         cut = row if len(row) <= _LONGEST else row[:_LONGEST] + "…\n"
         size += len(cut)
         if size > ROOM:
             return Diff("".join(rows), truncated=True)
         rows.append(cut)
     return Diff("".join(rows), truncated=False)
+
+
+def _alike(before: str, after: str) -> tuple[int, int, int]:
+    """How many equal lines two texts begin with, and how many characters those and the last have.
+
+    Lines of context are not counted. Most of a long text is skipped so, without a step for each
+    line.
+    """
+    begin = _cut_to_lines(before, _shared(before, after, min(len(before), len(after))))
+    most = min(len(before), len(after)) - begin
+    end = _shared(before[::-1], after[::-1], most)
+    place = len(before) - end
+    for _ in range(_CONTEXT + 1):
+        # After a line end, so that neither text seems to end without one.
+        place = before.find("\n", place) + 1
+        if not place:
+            return before.count("\n", 0, begin), begin, 0
+    return before.count("\n", 0, begin), begin, len(before) - place
+
+
+def _shared(one: str, other: str, most: int) -> int:
+    """With how many of the same characters, at most `most`, two texts begin."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one.startswith(other[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _cut_to_lines(text: str, place: int) -> int:
+    """The begin of the line some lines of context above a place; 0 if there are not as many."""
+    for _ in range(_CONTEXT + 1):
+        place = text.rfind("\n", 0, place)
+        if place < 0:
+            return 0
+    return place + 1
 
 
 def _lines(text: str) -> list[str]:
@@ -71,12 +112,12 @@ def _lines(text: str) -> list[str]:
     return [*ended, f"{last}\n\\ No newline at end of file\n"] if last else ended
 
 
-def _rows(before: list[str], after: list[str], path: str) -> Iterator[str]:
+def _rows(before: list[str], after: list[str], path: str, skipped: int) -> Iterator[str]:
     yield f"--- a/{path}\n"
     yield f"+++ b/{path}\n"
     for hunk in hunks(before, after, _CONTEXT, _COMPARED):
-        old = _range(hunk.old, sum(row[0] != "+" for row in hunk.rows))
-        new = _range(hunk.new, sum(row[0] != "-" for row in hunk.rows))
+        old = _range(skipped + hunk.old, sum(row[0] != "+" for row in hunk.rows))
+        new = _range(skipped + hunk.new, sum(row[0] != "-" for row in hunk.rows))
         yield f"@@ -{old} +{new} @@\n"
         yield from hunk.rows
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pack_scenes import PackScene, opened_packs, sha256
 
 from aish.core.json import JsonObject
+from aish.core.text_diff import hunks
 from aish.packs.workspace.deny_list import is_protected
 from aish.packs.workspace.file_change import diff_of
 from aish.packs.workspace.file_text import decoded, encoded
@@ -520,6 +521,36 @@ def test_a_difference_leads_from_one_text_to_the_other(before: str, after: str) 
         kept = [row for row in rows if row[0] in {" ", sign, "\\"}]
         shown = [row[1:] for row in kept if not row.startswith("\\")]
         assert "".join(shown).rstrip("\n") in text + "\n"
+
+
+@pytest.mark.requirement("K6")
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=30),
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["x", "a", "\n", ""])), max_size=3),
+)
+def test_a_difference_is_that_of_all_lines(lines: list[str], edits: list[tuple[int, str]]) -> None:
+    """What two texts have in common is skipped before they are compared by line."""
+    before = after = "\n".join(lines)
+    for place, text in edits:
+        after = after[:place] + text + after[place + 1 :]
+    old, new = ([f"{line}\n" for line in each.split("\n")] for each in (before, after))
+    for each in (old, new):
+        last = each.pop()
+        each.extend([f"{last}\\ No newline at end of file\n"] if last != "\n" else [])
+    expected: list[str] = []
+    for hunk in hunks(old, new, 3, 1000):
+        counts = [sum(row[0] != sign for row in hunk.rows) for sign in "+-"]
+        starts = [
+            start + (1 if count else 0)
+            for start, count in zip((hunk.old, hunk.new), counts, strict=True)
+        ]
+        ranges = [
+            f"{start}" if count == 1 else f"{start},{count}"
+            for start, count in zip(starts, counts, strict=True)
+        ]
+        expected += [f"@@ -{ranges[0]} +{ranges[1]} @@\n", *hunk.rows]
+    shown = diff_of(before, after, "a").text
+    assert shown == ("--- a/a\n+++ b/a\n" + "".join(expected) if before != after else "")
 
 
 @pytest.mark.requirement("K6", "X6")
