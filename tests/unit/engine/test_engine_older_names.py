@@ -3,10 +3,13 @@ from pathlib import Path
 import pytest
 
 from aish.core.errors import UsageError
+from aish.core.json import JsonObject
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import ToolName
 from aish.engine.plan.validation.older_names import own_call, own_rules, policy_of
 from aish.engine.plan.validation.validate import check_file
+from aish.policy.decide import explain
+from aish.policy.rules import compile_policy
 
 FILE = """
 aish: 1
@@ -114,3 +117,36 @@ def test_a_call_is_translated_and_both_spellings_are_refused(tmp_path: Path) -> 
         own_call(ToolName("box", "run_powershell"), {"shell": "sh"}, servers)
     other = ToolName("other", "read_file")
     assert own_call(other, {"p": 1}, servers) == (other, {"p": 1})
+
+
+@pytest.mark.requirement("K10")
+def test_the_schema_of_a_rule_is_about_own_parameters(tmp_path: Path) -> None:
+    pipeline, _ = check_file(write(tmp_path, FILE))
+    assert pipeline is not None
+    inside: JsonObject = {"properties": {"source": {"type": "string", "pattern": "^docs/"}}}
+    keys: JsonObject = {"required": ["script"], "additionalProperties": False}
+    rules = own_rules(
+        RuleLists(
+            auto_approve=(RuleEntry("box__move_file", schema=inside),),
+            deny=(
+                RuleEntry("*__file_edit", when={"old_string": "a"}),
+                RuleEntry("box__edit_file", schema={"anyOf": [{"required": ["old_string"]}]}),
+                RuleEntry("box__run_powershell", schema={"properties": {"script": {}}, **keys}),
+            ),
+        ),
+        pipeline.servers,
+    )
+    policy = compile_policy(rules)
+
+    def verdict(name: str, arguments: JsonObject) -> str:
+        return explain(policy, ToolName("box", name), arguments).ruling.verdict
+
+    assert verdict("file_rename", {"path": "docs/a", "new_path": "b"}) == "auto"
+    assert verdict("file_rename", {"path": "src/a", "new_path": "b"}) == "ask"
+    assert [rule.rule for rule in policy.infos() if rule.rule.startswith("*")] == [
+        '*__file_edit when {"old_string": "a"}',
+        '*__file_edit when {"old_text": "a"}',
+    ]
+    assert verdict("file_edit", {"path": "x", "old_text": "z", "new_text": "b"}) == "deny"
+    assert verdict("shell_run", {"command": "ls", "shell": "pwsh"}) == "deny"
+    assert verdict("shell_run", {"command": "ls"}) == "ask"

@@ -13,7 +13,14 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import ToolName
 from aish.engine.plan.validation.issue import Issue, step_path, within
-from aish.packs.catalogue import PACKS, older_names, own_arguments, own_name, tool_marks
+from aish.packs.catalogue import (
+    PACKS,
+    older_names,
+    older_parameters,
+    own_arguments,
+    own_name,
+    tool_marks,
+)
 from aish.policy.rules import Policy, compile_policy, is_exact
 from aish.system.globs import matches_word
 
@@ -147,15 +154,67 @@ def _own_entries(entry: RuleEntry, servers: Servers, *, forbids: bool) -> Iterat
         yield entry
         return
     if tool in owns or not is_exact(server):
-        yield replace(entry, when=_own_when(entry.when, tool, tool)) if is_exact(server) else entry
+        same = _with_own_parameters(entry, tool, tool)
+        if not is_exact(server):
+            yield entry
+        if is_exact(server) or (tool in owns and same != entry):
+            yield same
     for own in sorted(owns - {tool}):
-        older = older_names()[tool]
-        when = {**_own_when(entry.when, tool, own), **older.set}
-        yield replace(entry, tool=f"{server}__{own}", when=when)
+        translated = _with_own_parameters(entry, tool, own)
+        when = {**translated.when, **older_names()[tool].set}
+        yield replace(translated, tool=f"{server}__{own}", when=when)
+
+
+def _with_own_parameters(entry: RuleEntry, called: str, own: str) -> RuleEntry:
+    """A rule about the tool `own` by the name `called`, with its conditions under own names."""
+    if own not in tool_marks():
+        return entry
+    when = _own_when(entry.when, called, own)
+    schema = entry.schema
+    if schema is not None:
+        older = older_names().get(called)
+        names = {**older_parameters().get(own, {}), **(older.rename if older else {})}
+        schema = _own_schema(schema, names, older.set if older else {})
+    return replace(entry, when=when, schema=schema)
+
+
+_SAME_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+_NAMED = ("$defs", "definitions")
+
+
+def _own_schema(
+    schema: JsonObject, names: Mapping[str, str], added: Mapping[str, JsonValue]
+) -> JsonObject:
+    """A schema of arguments with own names; what an older name adds is no additional property."""
+
+    def again(value: JsonValue) -> JsonValue:
+        if isinstance(value, Mapping):
+            return _own_schema(value, names, added)
+        return [again(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+    found: dict[str, JsonValue] = dict(schema)
+    properties, required = schema.get("properties"), schema.get("required")
+    if isinstance(properties, Mapping):
+        own: dict[str, JsonValue] = {}
+        for name, condition in properties.items():
+            key = names.get(name, name)
+            own[key] = {"allOf": [own[key], condition]} if key in own else condition
+        found["properties"] = {**dict.fromkeys(added, True), **own}
+    if isinstance(required, (list, tuple)):
+        found["required"] = [
+            names.get(one, one) if isinstance(one, str) else one for one in required
+        ]
+    for key in _SAME_PLACE:
+        if key in found:
+            found[key] = again(found[key])
+    for key in _NAMED:
+        if isinstance(named := found.get(key), Mapping):
+            found[key] = {name: again(one) for name, one in named.items()}
+    return found
 
 
 def _own_when(when: Mapping[str, JsonValue], called: str, own: str) -> Mapping[str, JsonValue]:
-    if not when or own not in tool_marks():
+    if not when:
         return when
     try:
         translated = own_arguments(called, own, when)
