@@ -73,7 +73,7 @@ READERS: list[Call] = [
     ("py_get_hierarchy", {"path": ".", "name": "Base"}, "Book"),
     ("py_derive_code_path", {"path": "code.py", "target": "total"}, "price"),
     ("git_status", {}, "branch: main"),
-    ("git_diff", {"path": "a.txt"}, "+three"),
+    ("git_diff", {"path": "a.txt", "revision": "HEAD"}, "+three"),
     ("git_log", {"count": 1}, "Ada: First"),
     ("git_show", {"path": "a.txt"}, "two\n"),
     ("web_search", {"query": "the answer"}, "[from searxng]\n1. Manual"),
@@ -293,6 +293,7 @@ def test_every_tool_answers_by_its_older_names(box: Box, model_endpoint: ModelEn
     calls = list(by_older_names(list(tool_marks())))
     readers = [call for call in calls if is_reader(call[0])]
     writers = [call for call in calls if not is_reader(call[0])]
+    readers.append(("get_git_diff", {"base_rev": "HEAD", "head_rev": "HEAD"}, "no changes"))
     told = box.answers(model_endpoint, [START, readers])
     assert not unexpected([START, readers], told)
     # Each writer once more on files as they were.
