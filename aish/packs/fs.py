@@ -408,6 +408,7 @@ async def file_search(  # ruff: ignore[too-many-arguments] - the parameters of t
     """
     if not query:
         raise PackError("bad_arguments", "`query` is empty")
+    plain_text(query, "query")
     around = min(max(context, 0), MOST_CONTEXT)
     search = Search(query, path, glob, ignore_case, around, show, ignored)
     if regex:

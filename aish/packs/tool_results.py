@@ -93,7 +93,7 @@ def failure(error: PackError) -> dict[str, JsonValue]:
     described: JsonObject = {
         "code": error.code,
         "message": safe_utf8(error.message),
-        "details": error.details,
+        "details": {key: _encodable(value) for key, value in error.details.items()},
     }
     text = without_markers(safe_utf8(f"ERROR: {error.message}"))
     if error.trailer:
@@ -103,6 +103,11 @@ def failure(error: PackError) -> dict[str, JsonValue]:
         "structuredContent": {"error": described},
         "isError": True,
     }
+
+
+def _encodable(value: JsonValue) -> JsonValue:
+    """What an argument gives back may be no text that can be sent."""
+    return safe_utf8(value) if isinstance(value, str) else value
 
 
 def _cut(text: str, note: str) -> str:

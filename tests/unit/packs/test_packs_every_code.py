@@ -1,5 +1,6 @@
 """Each failure that a tool declares: a call that ends so, or the reason why none is here (K89)."""
 
+import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -392,3 +393,34 @@ def test_every_failure_that_a_tool_declares_occurs(box: tuple[PackScene, str]) -
     assert missing == {code: tools for code, (_, tools) in NOT_HERE.items()}
     # None of these calls meets a defect or a fault of the machine.
     assert not {one for one in seen if one[1] in MACHINE}
+
+
+ODD_TEXTS = ("\ud800", "\udcff\0", "", "\u2028\n", "x" * 5_000)
+
+
+def of_odd_texts() -> Iterator[Call]:
+    """Every tool with texts in each of its parameters that are none, or no names."""
+    others: dict[str, dict[str, Any]] = {"git_status": {}, "lang_list": {}, "process_list": {}}
+    for name, tool in declared().items():
+        good = {**GOOD.get(name, others.get(name, {"command": "true", "id": "p1"}))}
+        properties: Any = tool.input_schema["properties"]
+        good = {key: value for key, value in {"path": "a.py", **good}.items() if key in properties}
+        for key, schema in properties.items():
+            if schema.get("type") != "string" or "enum" in schema:
+                continue
+            # Of git, which starts a process for each call, only some.
+            for odd in ODD_TEXTS if not name.startswith("git_") else ODD_TEXTS[:2]:
+                yield name, {**good, key: odd}
+
+
+@pytest.mark.requirement("K3", "K89")
+def test_odd_texts_are_failures_that_can_be_sent(box: tuple[PackScene, str]) -> None:
+    scene, _ = box
+    for name, arguments in of_odd_texts():
+        result = scene.call(name, **arguments)
+        json.dumps(result, ensure_ascii=False).encode()
+        code = result["structuredContent"].get("error", {}).get("code")
+        # The process has ended, so its input is closed.
+        assert code not in MACHINE or name == "process_input", (name, arguments, result)
+        if code is None and not tool_marks()[name].read_only:
+            prepare(scene.root)
