@@ -127,6 +127,7 @@ class Commands:
             protected,
             os.readlink(f"/proc/self/fd/{folder}"),  # ruff: ignore[os-readlink] - no file of a disk is touched
             network=self.network,
+            in_place=_folders_in_place(self.workspace),
         )
         return Command((*words, *argv), env, wrapped=True)
 
@@ -186,13 +187,28 @@ def _not_started(program: str, error: OSError) -> PackError:
     return PackError("unavailable", f"`{program}` cannot be started: {why}")
 
 
+def _own_paths(workspace: Workspace) -> list[Path]:
+    """The paths in the root that the run, and the program itself, are made of."""
+    own = (*workspace.own_files, *_OURS)
+    return [path for path in own if workspace.root in path.parents and path.exists()]
+
+
+def _folders_in_place(workspace: Workspace) -> list[Path]:
+    """The folders between the root and those paths, from above.
+
+    Moved away with what is in them, they could be made anew with other files (K19).
+    """
+    root = workspace.root
+    found = {above for path in _own_paths(workspace) for above in path.parents}
+    return sorted(above for above in found if root in above.parents)
+
+
 def _protected_paths(workspace: Workspace) -> tuple[list[Path], bool]:
     """The paths in the root that stay read-only in bubblewrap, and whether all were looked at.
 
     Folders are named without what is in them.
     """
-    own = (*workspace.own_files, *_OURS)
-    found = [path for path in own if workspace.root in path.parents and path.exists()]
+    found = _own_paths(workspace)
     waiting: list[tuple[str, ...]] = [()]
     looked_at = 0
     while waiting:

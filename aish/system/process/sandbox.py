@@ -104,10 +104,12 @@ def bubblewrap_words(
     folder: str,
     *,
     network: bool,
+    in_place: Sequence[Path] = (),
 ) -> tuple[str, ...]:
     """The words before a command that confine it; only below `root` it can write.
 
-    `read_only` are paths below the root that exist, `folder` is where the command starts.
+    `read_only` are paths below the root that exist, `folder` is where the command starts. Folders
+    `in_place`, from above, cannot be moved or removed, and files are not renamed across them.
     """
     program = _bubblewrap_program(environ, root)
     assert program is not None, "it was tried before"
@@ -116,6 +118,8 @@ def bubblewrap_words(
         if path.startswith(_HIDDEN):
             words += ["--ro-bind-try", path, path]
     words += ["--bind", str(root), str(root)]
+    for above in map(str, in_place):
+        words += ["--bind-try", above, above]
     for kept in map(str, read_only):
         words += ["--ro-bind-try", kept, kept]
     if not network:

@@ -312,6 +312,24 @@ def test_bubblewrap_leaves_protected_files_as_they_are(sandbox: str, tmp_path: P
     assert {(tmp_path / name).read_text() for name in kept} == {"before"}
 
 
+@pytest.mark.requirement("K19", "K53")
+@pytest.mark.parametrize("sandbox", CONFINED[1:])
+def test_folders_of_files_of_the_run_are_not_moved_in_bubblewrap(
+    sandbox: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "ci" / "deep" / "own.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("before")
+    services = {"environ": environ(), "own_files": frozenset({own.resolve()})}
+    with opened_packs(["shell"], tmp_path, options(sandbox=sandbox), **services) as box:
+        for folder in ("ci", "ci/deep"):
+            command = f"mv {folder} moved && mkdir -p ci/deep && echo x > ci/deep/own.yaml"
+            assert box.data("shell_run", command=command)["exit_code"] != 0, command
+        assert box.text("shell_run", command="echo x > ci/deep/new; cat ci/deep/new") == "x"
+        assert box.data("shell_run", command="mv ci/deep/new ./new && cat new")["exit_code"] == 0
+    assert own.read_text() == "before"
+
+
 @pytest.mark.requirement("K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_without_network_nothing_is_reached(sandbox: str, tmp_path: Path) -> None:
