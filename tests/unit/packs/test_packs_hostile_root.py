@@ -290,7 +290,7 @@ def problem_of(scene: PackScene, name: str, arguments: dict[str, Any]) -> str:
         return f"{code}: {told[:300]}"
     if SECRET in told and not any(SECRET in one for one in asked):
         return f"leaked: {told[:300]}"
-    if "\x1b" in result["content"][0]["text"]:
+    if "\x1b" in result["content"][0]["text"] and not any("\x1b" in one for one in asked):
         return f"a control sequence: {told[:300]}"
     return ""
 
