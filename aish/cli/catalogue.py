@@ -97,7 +97,8 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "show",
         "aish.cli.commands.runs_show",
-        "Print the log, the result or the messages of a past run, from its journal.",
+        "Print the log, the result, the messages or the tool calls of a past run, from its "
+        "journal.",
         group="runs",
     ),
     Command(
@@ -128,7 +129,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "doctor",
         "aish.cli.commands.doctor",
-        "Check the environment: optional parts, keys, endpoints, servers.",
+        "Check the environment: optional parts, packs, sandbox, keys, endpoints, servers.",
     ),
 )
 

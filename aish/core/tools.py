@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import field
+from math import inf
 from typing import Literal
 
 from aish.core.frozen import frozen
@@ -25,6 +26,13 @@ ResultKind = Literal[
 
 RESULT_LIMIT: ContextVar[int] = ContextVar("RESULT_LIMIT", default=1 << 30)
 """Bytes of a result that the call in progress passes on whole (L18): a pack cuts there itself."""
+
+
+CALL_DEADLINE: ContextVar[float] = ContextVar("CALL_DEADLINE", default=inf)
+"""When the call in progress times out, by the clock of the event loop (M9): a pack answers before.
+
+The time limit of a step is not in it: it ends the call, as it ends any other.
+"""
 
 
 @frozen

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue
 from aish.core.pack_options import ProcOptions
+from aish.core.tools import CALL_DEADLINE
 from aish.packs.commands import COMMAND_CODES, Commands, open_commands
 from aish.packs.environment_file import refusal_of
 from aish.packs.framework.pack import READS, Marks, Pack, PackContext, tool
@@ -199,7 +200,7 @@ async def process_stop(state: ProcState, id: str, grace_seconds: int = 5) -> Ans
         grace_seconds: After how many seconds the rest is killed, up to 60.
     """
     process = state.get(id)
-    left = anyio.current_effective_deadline() - anyio.current_time() - _FOR_KILLING
+    left = CALL_DEADLINE.get() - anyio.current_time() - _FOR_KILLING
     await _stop(process, min(max(grace_seconds, 0), LONGEST_GRACE, max(left, 0)))
     return _ending(process)
 
@@ -285,7 +286,7 @@ async def process_output(
     """
     process = state.get(id)
     since = max(since, 0)
-    left = anyio.current_effective_deadline() - anyio.current_time()
+    left = CALL_DEADLINE.get() - anyio.current_time()
     with anyio.move_on_after(min(max(wait_seconds, 0), LONGEST_WAIT, max(left - 1, 0))):
         while not _is_awaited(process, since, wait_for) and process.ended is None:
             await process.change()

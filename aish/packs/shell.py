@@ -12,7 +12,7 @@ from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import ShellOptions
 from aish.core.text import without_markers
-from aish.core.tools import SAMPLE, SamplingError
+from aish.core.tools import CALL_DEADLINE, SAMPLE, SamplingError
 from aish.packs.commands import COMMAND_CODES, Commands, open_commands
 from aish.packs.framework.pack import Marks, Older, Pack, PackContext, tool
 from aish.packs.pack_error import PackError
@@ -124,7 +124,7 @@ async def shell_run(
 
 def _seconds(state: ShellState, asked: int) -> float:
     """How long a command may take: as asked for, but so that its output is returned in time."""
-    left = anyio.current_effective_deadline() - anyio.current_time()
+    left = CALL_DEADLINE.get() - anyio.current_time()
     spared = _FOR_ENDING if state.options.explain is None else _FOR_ENDING + _FOR_EXPLAINING
     return min(max(asked, 1), LONGEST, max(round(left - min(spared, left / 2), 1), 0.1))
 
@@ -214,7 +214,7 @@ async def _explanation(state: ShellState, command: str, result: CommandResult) -
         "maxTokens": 400,
     }
     answer: JsonObject = {}
-    left = anyio.current_effective_deadline() - anyio.current_time()
+    left = CALL_DEADLINE.get() - anyio.current_time()
     problem = "the time of the call was over"
     try:
         with anyio.move_on_after(max(left - 1, 0)):

@@ -14,7 +14,7 @@ from aish.core.errors import AishError
 from aish.core.events import ServerInfo, ServerState
 from aish.core.json import JsonObject
 from aish.core.protocols import Progress, Sampler
-from aish.core.tools import ToolResult
+from aish.core.tools import CALL_DEADLINE, ToolResult
 from aish.mcp.client.server_requests import Answers, Call, Elicit
 from aish.mcp.client.session import ENDED_AGAIN, Session, Terms
 from aish.mcp.protocol.convert import Definition, denied, differences, lost, read_result, tool_list
@@ -182,6 +182,7 @@ class Server:
 
     async def _result_of(self, name: str, arguments: JsonObject, call: Call) -> ToolResult:
         seconds = self.entry.timeout.tools.get(name, self.entry.timeout.call)
+        CALL_DEADLINE.set(anyio.current_time() + seconds)
         try:
             return read_result(await in_time(seconds, self._call(name, arguments, call)))
         except ToolChangedError as error:

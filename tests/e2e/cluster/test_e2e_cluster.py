@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 from dask_here import needs_dask
-from e2e_project import ModelEndpoints, Project, of_type, processes_in, wait_file, wait_gone
+from e2e_project import (
+    ModelEndpoints,
+    Project,
+    of_type,
+    processes_in,
+    stdio,
+    wait_file,
+    wait_gone,
+)
 from model_endpoint import Gate, Pause, Reply, text_reply, tool_reply
 
 pytestmark = needs_dask
@@ -518,13 +526,13 @@ def test_a_dask_cluster_that_is_there_is_used_over_tls_and_left_as_it_was(
 ) -> None:
     from dask_cluster import dask_cluster
 
-    endpoint = model_endpoint(call_first("desk__file_read", '{"path": "long.txt"}'))
+    endpoint = model_endpoint(call_first("s__big", '{"n": 100000}'))
     project.uses(endpoint)
-    project.write("data/long.txt", "word " * 20_000)
     project.aish.env["A_KEY"] = "a key that nobody is to see"
     rows(project, 12)
     model = 'models: {m: {base_url: "${MODEL_URL}", model: scripted, key_env: A_KEY}}\n'
-    project.pipeline(model + dedent(LEDGER) + dedent(PIPELINE))
+    server = f"mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: [s__big]}}\n"
+    project.pipeline(model + server + dedent(PIPELINE))
     elsewhere = tmp_path_factory.mktemp("cluster")
 
     with dask_cluster(elsewhere, project.aish.env, workers=2) as cluster:
