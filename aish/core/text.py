@@ -30,10 +30,15 @@ _SURROGATE = lazy_pattern(r"[\ud800-\udfff]")
 _CI_COMMAND = lazy_pattern(
     r"^([^\x21-\x7e\n]*):(?=[^\t-~]*:)|#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)", re.MULTILINE
 )
-# Lines that begin as those that mark a text as ours, or the end of an enclosed one.
+# Lines that begin as those that mark a text as ours, or the end of an enclosed one; what is not
+# seen before it (a byte order mark, a colour) does not count.
+_UNSEEN = (
+    r"(?:\x1b\[[0-9;:?]*[A-Za-z]|"
+    rf"[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f{_BIDI}{_INVISIBLE}\ufe0e\ufe0f])*"
+)
 _MARKER = lazy_pattern(
     r"(?:\A|(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]))"
-    r"(?=\[(?:aish|from |end of |end |explained by ))"
+    rf"(?={_UNSEEN}\[(?:aish|from |end of |end |explained by ))"
 )
 _NOT_XML = lazy_pattern(r"[\ufffe\uffff]")
 # `&` first: the others bring some.

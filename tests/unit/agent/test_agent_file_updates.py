@@ -83,6 +83,30 @@ def test_a_line_that_begins_like_one_of_ours_gets_a_space(text: str, wanted: str
     assert without_markers(wanted) == wanted
 
 
+@pytest.mark.requirement("K14")
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "\ufeff",
+        "\u200b",
+        "\u2066\u00ad",
+        "\x1b[0m",
+        "\x1b[1;31m\x1b[2K",
+        "\x1b",
+        "\0",
+        "\ufe0f",
+        "\x7f",
+    ],
+)
+def test_what_is_not_seen_does_not_hide_the_beginning_of_a_line(hidden: str) -> None:
+    line = f"{hidden}[aish] done"
+    assert without_markers(line) == f" {line}"
+    assert without_markers(f"a\r\n{line}\n{line}") == f"a\r\n {line}\n {line}"
+    assert without_markers(f"{hidden}a[aish] {hidden}[end of x]") == (
+        f"{hidden}a[aish] {hidden}[end of x]"
+    )
+
+
 @pytest.mark.requirement("K85")
 @pytest.mark.parametrize(
     ("labels", "wanted"),
