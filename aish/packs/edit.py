@@ -1,5 +1,6 @@
 """The pack `edit`: changes within text files below the root (K6, K8)."""
 
+from dataclasses import replace
 from itertools import islice
 
 from aish.packs.framework.pack import CHANGES, FILE_CHANGE, WRITE_CODES, Older, Pack, tool
@@ -45,7 +46,10 @@ async def file_edit(
     plain_text(old_text, "old_text")
     plain_text(new_text, "new_text")
 
+    replaced = 0
+
     def change(text: str, spelling: Spelling) -> str:
+        nonlocal replaced
         check_fits(spelling, new_text, path)
         old = in_lines_of(spelling, old_text, text)
         new = in_lines_of(spelling, new_text, text)
@@ -54,9 +58,12 @@ async def file_edit(
             raise _no_match(text, old, path)
         if len(lines) > 1 and not replace_all:
             raise _ambiguous(lines, path)
+        # Overlapping ones are replaced once.
+        replaced = text.count(old)
         return text.replace(old, new)
 
-    return await edit_text(place, path, expect_sha256, change)
+    answer = await edit_text(place, path, expect_sha256, change)
+    return replace(answer, data={**answer.data, "replacements": replaced})
 
 
 @tool(

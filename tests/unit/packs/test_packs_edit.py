@@ -19,8 +19,30 @@ def test_the_one_occurrence_of_a_text_is_replaced(pack_scene: PackScene) -> None
     data = pack_scene.data("file_edit", path="a.md", old_text="two\n", new_text="2\n2b\n")
     assert pack_scene.get("a.md") == b"one\n2\n2b\nthree\n"
     assert data["sha256"] == sha256(b"one\n2\n2b\nthree\n")
+    assert data["replacements"] == 1
     assert data["diff"] == (
         "--- a/a.md\n+++ b/a.md\n@@ -1,3 +1,4 @@\n one\n-two\n+2\n+2b\n three\n"
+    )
+
+
+@pytest.mark.requirement("K6")
+def test_a_diff_counts_lines_from_the_begin_of_a_long_file(pack_scene: PackScene) -> None:
+    lines = [f"line {number}\n" for number in range(1, 1001)]
+    pack_scene.put("a.md", "".join(lines))
+    arguments = {"old_text": "line 500\n", "new_text": "line 499\nline 501\n"}
+    data = pack_scene.data("file_edit", path="a.md", **arguments)
+    assert data["diff"] == (
+        "--- a/a.md\n+++ b/a.md\n@@ -497,7 +497,8 @@\n line 497\n line 498\n line 499\n"
+        "-line 500\n+line 499\n+line 501\n line 501\n line 502\n line 503\n"
+    )
+    data = pack_scene.data("file_edit", path="a.md", old_text="line 1000\n", new_text="the end")
+    assert data["diff"] == (
+        "--- a/a.md\n+++ b/a.md\n@@ -998,4 +998,4 @@\n line 997\n line 998\n line 999\n"
+        "-line 1000\n+the end\n\\ No newline at end of file\n"
+    )
+    data = pack_scene.data("file_set_lines", path="a.md", start_line=1, end_line=2, content="")
+    assert data["diff"] == (
+        "--- a/a.md\n+++ b/a.md\n@@ -1,5 +1,3 @@\n-line 1\n-line 2\n line 3\n line 4\n line 5\n"
     )
 
 
@@ -34,8 +56,9 @@ def test_a_text_that_occurs_more_than_once_is_ambiguous_with_its_lines(
     assert error["details"]["lines"] == [1, 3, 4]
     assert "lines 1, 3, 4" in error["message"]
     assert pack_scene.get("a") == b"x = 1\ny\nx = 1\nx = 1\n"
-    pack_scene.text("file_edit", path="a", old_text="x = 1", new_text="z", replace_all=True)
+    data = pack_scene.data("file_edit", path="a", old_text="x = 1", new_text="z", replace_all=True)
     assert pack_scene.get("a") == b"z\ny\nz\nz\n"
+    assert data["replacements"] == 3
     pack_scene.put("b", "aaa")
     assert pack_scene.error("file_edit", path="b", old_text="aa", new_text="b")["details"][
         "lines"
