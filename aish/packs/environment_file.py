@@ -14,7 +14,6 @@ CARGO_HOME = "${HOME}/.cargo"
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -73,6 +72,9 @@ def read_environment(path: Path, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def _tables(path: Path) -> dict[str, object]:
+    # Imported here, because listing the tools of a pack reads no file.
+    import tomllib
+
     where = f"environment file `{path}`"
     try:
         with path.open("rb") as file:

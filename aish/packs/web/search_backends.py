@@ -5,7 +5,6 @@ What cannot be read is `unavailable`: an empty list means that the service has f
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from html import unescape
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -173,6 +172,9 @@ async def _brave(
             raise _unreadable(backend)
         # Without results the key is missing.
         return []
+    # Imported here: its table of entities is large, and most runs do not search.
+    from html import unescape
+
     return [
         {
             "title": unescape(str(row.get("title") or "")),
