@@ -44,7 +44,7 @@ def is_denied(segments: Sequence[str]) -> bool:
 
     Case and Unicode forms are ignored, because file systems differ in them.
     """
-    if any(map(is_denied_name, segments)):
+    if may_have_denied(segments) and any(map(is_denied_name, segments)):
         return True
     return is_git(segments[:-1]) and is_denied_in_git(segments[-1])
 

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import field
+from itertools import chain
 
 from aish.core.frozen import frozen, slotted
 from aish.packs.workspace.confined_path import segments_of
@@ -23,15 +24,14 @@ def find_files(walk: Walk, path: str, glob: str) -> Iterator[str]:
     waiting: list[tuple[Place, States]] = [(walk.begin(path), states)]
     while waiting:
         place, states = waiting.pop()
-        content = walk.read(place)
+        content = walk.read(place, in_order=False)
         if content is None:
             continue
         above = "".join(f"{segment}/" for segment in place.segments)
         test = compiled.file_test(states)
         if test is not None:
-            yield from (above + name for name in content.files if test(name))
             links = (name for name, kind in content.others if kind == "link")
-            yield from (above + name for name in links if test(name))
+            yield from [above + name for name in filter(test, chain(content.files, links))]
         if len(place.segments) < DEEPEST:
             waiting.extend(
                 (content.place.below(name), reached)

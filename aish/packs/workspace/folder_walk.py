@@ -155,8 +155,11 @@ class Walk:
             place = self._with_own_rules(place).below(name)
         return place
 
-    def read(self, place: Place) -> Content | None:
-        """What is in a folder; `None` if it cannot be read, or at a limit."""
+    def read(self, place: Place, *, in_order: bool = True) -> Content | None:
+        """What is in a folder; `None` if it cannot be read, or at a limit.
+
+        Without `in_order` its files come in any order.
+        """
         if self._left <= 0 or time.monotonic() > self._until:
             why = (
                 f"after {MOST_WALKED:,} names" if self._left <= 0 else f"after {SECONDS:g} seconds"
@@ -174,6 +177,8 @@ class Walk:
             files = self._kept(place.rules, files, is_folder=False)
             folders = self._kept(place.rules, folders, is_folder=True)
             others = [row for row in others if not place.rules.excludes(row[0], is_folder=False)]
+        if in_order:
+            files.sort()
         return Content(place, files, folders, others)
 
     def files(self, path: str) -> Iterator[Segments]:
@@ -207,22 +212,26 @@ class Walk:
             if next(scan, None) is not None:
                 self.incomplete = self.incomplete or f"after {most:,} names"
         self._left -= len(entries)
-        if is_git(segments):
-            entries = [each for each in entries if not _is_hidden_in_git(each.name)]
-        elif may_have_denied([each.name for each in entries]):
-            entries = [each for each in entries if not is_denied_name(each.name)]
-        files = sorted([each.name for each in entries if each.is_file(follow_symlinks=False)])
+        files = [each.name for each in entries if each.is_file(follow_symlinks=False)]
         folders: list[str] = []
         others: list[tuple[str, Kind]] = []
         if len(files) < len(entries):
-            folders = sorted([each.name for each in entries if each.is_dir(follow_symlinks=False)])
+            folders = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
             if len(files) + len(folders) < len(entries):
-                others = sorted(
+                others = [
                     (each.name, "link" if each.is_symlink() else "other")
                     for each in entries
                     if not each.is_file(follow_symlinks=False)
                     and not each.is_dir(follow_symlinks=False)
-                )
+                ]
+        within_git = is_git(segments)
+        if within_git or may_have_denied([*files, *folders, *(name for name, _ in others)]):
+            is_hidden = _is_hidden_in_git if within_git else is_denied_name
+            files = [name for name in files if not is_hidden(name)]
+            folders = [name for name in folders if not is_hidden(name)]
+            others = [row for row in others if not is_hidden(row[0])]
+        folders.sort()
+        others.sort()
         return files, folders, others
 
     def _kept(self, rules: IgnoreRules, names: list[str], *, is_folder: bool) -> list[str]:

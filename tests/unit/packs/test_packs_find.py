@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pack_scenes import PackScene, opened_packs
 
-from aish.packs.workspace.deny_list import ANYWHERE, is_denied_name, may_have_denied
+from aish.packs.workspace.deny_list import ANYWHERE, is_denied, is_denied_name, may_have_denied
 from aish.packs.workspace.text_search import required_text
 
 
@@ -279,6 +279,8 @@ def test_many_names_are_seen_to_have_no_denied_one() -> None:
         for name in (glob, glob.replace("*", "x"), glob.replace("*", "X").upper() + " "):
             assert is_denied_name(name), name
             assert may_have_denied(["a", name, "b"]), name
+            assert is_denied(("a", name)), name
+            assert is_denied((name, "b")), name
     assert not may_have_denied(["a.py", "README.md", "__init__.py", "rsa.py", "pem"])
 
 
