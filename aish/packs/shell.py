@@ -23,6 +23,7 @@ from aish.system.process.supervisor import Supervised
 
 LONGEST = 600
 _READ_LIMIT = 1024 * 1024
+_LONGEST_SECRET = 16 * 1024
 _GRACE = 1.0
 # Seconds of the call's own time-out that are kept for the end of a command, and for the model.
 _FOR_ENDING = 2.5
@@ -162,8 +163,8 @@ def _kept_script(state: ShellState, shell: ShellName, command: str) -> str | Non
 def _data(state: ShellState, result: CommandResult) -> dict[str, JsonValue]:
     mask = state.context.services.mask
     most = max((room() - _LEFT_FOR_WORDS) // 2, _LEFT_FOR_WORDS)
-    stdout, stdout_cut = _end_of(result.stdout.decode("utf-8", "replace"), most, mask)
-    stderr, stderr_cut = _end_of(result.stderr.decode("utf-8", "replace"), most, mask)
+    stdout, stdout_cut = _end_of(result.stdout, result.stdout_bytes, most, mask)
+    stderr, stderr_cut = _end_of(result.stderr, result.stderr_bytes, most, mask)
     return {
         "exit_code": result.exit_code,
         "stdout": stdout,
@@ -172,14 +173,23 @@ def _data(state: ShellState, result: CommandResult) -> dict[str, JsonValue]:
     }
 
 
-def _end_of(text: str, most: int, mask: Callable[[str], str]) -> tuple[str, bool]:
-    """A stream without its middle if it is long; and whether that was removed."""
+def _end_of(data: bytes, size: int, most: int, mask: Callable[[str], str]) -> tuple[str, bool]:
+    """A stream of `size` bytes without its middle if it is long; and whether that was removed."""
+    text = data.decode("utf-8", "replace")
     if len(text) <= most:
         return text, False
-    text = mask(text)  # half of a secret would not be recognized later
+    text = _masked(text, mask, is_cut=size > len(data))  # half of a secret is not recognized later
     half = most // 2
-    left_out = len(text) - 2 * half
-    return f"{text[:half]}\n[{left_out:,} characters left out]\n{text[-half:]}", True
+    count = f"{len(text) - 2 * half:,} characters"
+    if size > len(data):
+        count = f"{count}, and all after the first {len(data):,} bytes,"
+    return f"{text[:half]}\n[{count} left out]\n{text[-half:]}", True
+
+
+def _masked(text: str, mask: Callable[[str], str], *, is_cut: bool) -> str:
+    """A text without its secrets, and without what may be half of one where its end was cut off."""
+    masked = mask(text)
+    return masked[:-_LONGEST_SECRET] if is_cut else masked
 
 
 def _text(data: Mapping[str, JsonValue]) -> str:
@@ -204,7 +214,13 @@ async def _explanation(state: ShellState, command: str, result: CommandResult) -
         services.notice("explain_failed", f"model `{alias}` cannot be asked outside of a step")
         return None
     ended = "it did not end in time" if result.timed_out else f"exit code {result.exit_code}"
-    output = services.mask((result.stdout + result.stderr).decode("utf-8", "replace"))
+    output = "".join(
+        _masked(data.decode("utf-8", "replace"), services.mask, is_cut=size > len(data))
+        for data, size in (
+            (result.stdout, result.stdout_bytes),
+            (result.stderr, result.stderr_bytes),
+        )
+    )
     asked = f"Command:\n{services.mask(command)}\n\nResult: {ended}\n\nEnd of the output:\n"
     asked += output[-_EXPLAINED_OUTPUT:]
     params: JsonObject = {

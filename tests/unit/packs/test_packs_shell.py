@@ -312,6 +312,21 @@ def test_bubblewrap_leaves_protected_files_as_they_are(sandbox: str, tmp_path: P
     assert {(tmp_path / name).read_text() for name in kept} == {"before"}
 
 
+@pytest.mark.requirement("F15", "K7")
+def test_half_of_a_secret_is_not_shown_where_long_output_is_cut(tmp_path: Path) -> None:
+    secret = "a-long-secret-value-0123456789"
+    limit = 1024 * 1024
+    text = "x" * (limit - len(secret) // 2) + secret + "y" * 1000
+    (tmp_path / "long").write_text(text)
+    services = {"environ": environ(), "mask": lambda text: text.replace(secret, "***")}
+    with opened_packs(["shell"], tmp_path, options(sandbox="off"), **services) as box:
+        data = box.data("shell_run", command="cat long; cat long >&2")
+    for stream in (data["stdout"], data["stderr"]):
+        assert "a-long" not in stream
+        assert f"characters, and all after the first {limit:,} bytes, left out]" in stream
+    assert data["truncated"] is True
+
+
 @pytest.mark.requirement("K19", "K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_folders_of_files_of_the_run_are_not_moved_in_bubblewrap(
