@@ -78,6 +78,8 @@ async def writing(place: Workspace, *paths: str) -> AsyncGenerator[None]:
 def check_not_own(place: Workspace, path: str) -> None:
     """Check that a path is no file that the run is made of (K19), whether it exists or not.
 
+    Nor anything below it: a folder must not take its place.
+
     Raises:
         PackError: it is one.
     """
@@ -85,7 +87,7 @@ def check_not_own(place: Workspace, path: str) -> None:
         return
     named = [comparable_name(part) for part in (*place.root.parts, *writable(path))]
     for own in place.own_files:
-        if [comparable_name(part) for part in own.parts] == named:
+        if named[: len(own.parts)] == [comparable_name(part) for part in own.parts]:
             raise protected(path)
 
 

@@ -563,3 +563,13 @@ def test_a_difference_of_many_lines_is_found_in_bounded_time() -> None:
     diff = diff_of(before, after, "a")
     assert diff.truncated
     assert len(diff.text) <= 20_000
+
+
+@pytest.mark.requirement("K19")
+def test_no_folder_takes_the_place_of_a_file_of_the_run(tmp_path: Path) -> None:
+    own = frozenset({tmp_path.resolve() / "p.lock"})
+    with opened_packs(["fs"], tmp_path, own_files=own) as box:
+        assert box.code("dir_create", path="p.lock/x") == "protected"
+        assert box.code("file_write", path="p.lock/x/y", content="") == "protected"
+        box.text("dir_create", path="p.lock.d/x")
+    assert [each.name for each in tmp_path.iterdir()] == ["p.lock.d"]
