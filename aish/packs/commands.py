@@ -31,7 +31,7 @@ from aish.system.process.sandbox import (
     choose_sandbox,
     landlock_rules,
 )
-from aish.system.process.supervisor import Command, Supervised, Supervisor
+from aish.system.process.supervisor import Command, Supervised, Supervisor, hide_process
 
 COMMAND_CODES = ("bad_path", "outside", "not_found", "not_a_folder", "not_installed", "unavailable")
 MOST_LOOKED_AT = 20_000
@@ -164,6 +164,7 @@ async def open_commands(
         options.network,
         context.services.notice,
     )
+    hide_process()
     try:
         if options.sandbox != "auto" or not options.network:
             await commands.sandbox()

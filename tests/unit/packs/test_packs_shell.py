@@ -1,12 +1,14 @@
 import os
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pack_scenes
 import pytest
 import stray_processes
 from pack_scenes import opened_packs, started_packs
@@ -391,3 +393,39 @@ def test_without_bubblewrap_auto_takes_what_there_is(tmp_path: Path) -> None:
     with opened_packs(["shell"], tmp_path, environ={"PATH": str(tmp_path)}) as box:
         found = box.data("shell_run", command="exit 0")["sandbox"]
     assert found == ("none" if REPORT.landlock else "landlock")
+
+
+LOOKER = """
+import ctypes, os, sys
+from pathlib import Path
+from pack_scenes import opened_packs
+from aish.core.pack_options import PackOptions, ShellOptions
+options = PackOptions(shell=ShellOptions(sandbox="off"))
+with opened_packs(["shell"], Path(sys.argv[1]), options) as scene:
+    get_dumpable = 3
+    print("dumpable", ctypes.CDLL(None).prctl(get_dumpable, 0, 0, 0, 0))
+    print(scene.call("shell_run", command=f"cat /proc/{os.getpid()}/environ; true"))
+"""
+
+
+@pytest.mark.requirement("X8")
+def test_a_command_cannot_read_the_environment_of_aish(tmp_path: Path) -> None:
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(Path(pack_scenes.__file__).parent),
+        "HIDDEN_KEY": "a key that nobody is to see",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", LOOKER, str(tmp_path)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    dumpable, _, result = done.stdout.partition("\n")
+    assert dumpable == "dumpable 0"
+    # The kernel refuses root nothing.
+    if os.getuid() != 0:
+        assert "ermission denied" in result
+        assert "a key that nobody" not in result
