@@ -150,3 +150,26 @@ def test_the_schema_of_a_rule_is_about_own_parameters(tmp_path: Path) -> None:
     assert verdict("file_edit", {"path": "x", "old_text": "z", "new_text": "b"}) == "deny"
     assert verdict("shell_run", {"command": "ls", "shell": "pwsh"}) == "deny"
     assert verdict("shell_run", {"command": "ls"}) == "ask"
+
+
+@pytest.mark.requirement("K10")
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (
+            '{tool: box__run_powershell, when: {shell: pwsh, script: "rm *"}}',
+            "`run_powershell` sets `shell` itself",
+        ),
+        (
+            '{tool: "*__file_rename", when: {path: a, old_path: b}}',
+            "`old_path` is an older name of `path`, and both are given",
+        ),
+    ],
+)
+def test_a_condition_that_names_a_parameter_twice_is_an_error_of_the_file(
+    tmp_path: Path, rule: str, message: str
+) -> None:
+    text = FILE.replace('["*__create_directory"]', f"[{rule}]")
+    _, problems = check_file(write(tmp_path, text))
+    (wrong,) = [problem for problem in problems if not problem.warning]
+    assert (wrong.path, wrong.message) == ("mcp.deny[0].when", message)

@@ -75,7 +75,9 @@ def own_pipeline(pipeline: Pipeline) -> tuple[Pipeline, tuple[Issue, ...]]:
     servers = pipeline.servers
     if not has_packs(servers):
         return pipeline, ()
-    issues: list[Issue] = []
+    issues: list[Issue] = [
+        issue for rule in pipeline.rules.all for issue in _doubled(rule, servers)
+    ]
     steps = tuple(
         _own_step(step, step_path(index, listed="steps" in pipeline.data), servers, issues)
         for index, step in enumerate(pipeline.steps)
@@ -213,13 +215,27 @@ def _own_schema(
     return found
 
 
+def _doubled(rule: RuleEntry, servers: Servers) -> Iterator[Issue]:
+    """A condition that names one parameter twice: as it stands it would never apply."""
+    server, _, tool = rule.tool.partition("__")
+    for alias in servers if rule.when else ():
+        own = own_tool(ToolName(alias, tool), servers).name
+        if not servers[alias].pack or not matches_word(server, alias) or own not in tool_marks():
+            continue
+        try:
+            own_arguments(tool, own, rule.when)
+        except ValueError as error:
+            yield Issue(within(rule.path, "when"), str(error))
+            return
+
+
 def _own_when(when: Mapping[str, JsonValue], called: str, own: str) -> Mapping[str, JsonValue]:
     if not when:
         return when
     try:
         translated = own_arguments(called, own, when)
     except ValueError:
-        # Both names, or one that the older name sets: the rule means what both say.
+        # Both names, or one that the older name sets: an error of a file.
         return when
     older = older_names().get(called)
     added = older.set if older else {}
