@@ -129,7 +129,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "doctor",
         "aish.cli.commands.doctor",
-        "Check the environment: optional parts, packs, sandbox, keys, endpoints, servers.",
+        "Check the environment: packs, sandbox, keys, endpoints, servers.",
     ),
 )
 

@@ -23,7 +23,7 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Check the environment: optional parts, packs, sandbox, keys, endpoints, servers.
+    """Check the environment: packs, sandbox, keys, endpoints, servers.
 
     Example: aish doctor pipelines/review.yaml
     """

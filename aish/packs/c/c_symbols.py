@@ -214,6 +214,9 @@ def update(
     symbol = matching[0]
     start, end = _line_start(source, symbol.start), symbol.end
     replacement = _indented(content, source, start, symbol.start)
+    if content == source[symbol.start : end]:
+        # As `definitions` returns it, also where a file is so broken that line ends belong to it.
+        replacement = source[start:end]
     splice = {"start": start, "end": end, "content": _text(replacement)}
     if replacement == source[start:end]:
         return splice

@@ -454,6 +454,12 @@ def test_any_text_has_an_outline_and_is_written_back_unchanged(
     check_file(c, "".join(pieces).encode(), language, 10)
 
 
+def test_a_broken_definition_with_the_end_of_its_line_is_written_back_unchanged(
+    c: ModuleType,
+) -> None:
+    assert check_file(c, b"namespace n {\n#else\n", "cpp", 10) == 1
+
+
 _FUNCTIONS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True)
 
 
