@@ -118,6 +118,9 @@ ALONE = {
         packs/py/code_edits.py packs/workspace/regex_lines.py packs/workspace/python_syntax.py
         packs/workspace/content_summary.py
     """,
+    "a part of what listens, which packages above import (docs/architecture.md)": """
+        net/listen/addresses.py
+    """,
     "all that is known of one foreign format or system": """
         packs/workspace/ignore_rules.py
         items/csv_rows.py shell/input/completion.py shell/input/history.py shell/input/streams.py

@@ -307,6 +307,19 @@ def state_folder() -> Path:
     return user_state_path("aish", appauthor=False)
 
 
+def runtime_folder() -> Path:
+    """The folder for sockets, which a restart of the machine may clear; it may not exist."""
+    told = os.environ.get("XDG_RUNTIME_DIR", "")
+    if told.startswith("/"):
+        return Path(told) / "aish"
+    by_login = Path(f"/run/user/{os.geteuid()}")
+    try:
+        is_ours = by_login.stat().st_uid == os.geteuid()
+    except OSError:
+        is_ours = False
+    return by_login / "aish" if is_ours else state_folder() / "sockets"
+
+
 def cache_folder() -> Path:
     """The folder for data that can be recreated; it may not exist."""
     from platformdirs import user_cache_path

@@ -1,0 +1,197 @@
+"""Listening sockets: files that only their owner reaches (H17), ports, and who connects (A2)."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import stat
+import struct
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.net.listen.addresses import Address, unix_address
+from aish.system.file_lock import take
+from aish.system.files import private_folder, runtime_folder
+
+_PRIVATE = 0o600
+_PRIVATE_FOLDER = 0o700
+_BACKLOG = 128
+_CREDENTIALS = struct.Struct("3i")  # `struct ucred`: pid, uid, gid
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@frozen
+class Listener:
+    """An open socket that listens, and its real address: the port is never 0."""
+
+    address: Address
+    socket: socket.socket
+
+
+@frozen
+class Credentials:
+    """Who opened a connection to a socket file, as the kernel says; -1 if it does not."""
+
+    pid: int
+    uid: int
+
+
+def default_address(name: str) -> Address:
+    """The address of a socket in the user's runtime folder, which is made if it is missing.
+
+    Raises:
+        UsageError: the folder is not private, or its path is too long.
+    """
+    folder = runtime_folder()
+    try:
+        private_folder(folder)
+    except OSError as error:
+        said = f"`{folder}` cannot be made: {error.strerror}"
+        raise UsageError(said, hint="set `XDG_RUNTIME_DIR` to a private folder") from error
+    return unix_address(folder / f"{name}.sock")
+
+
+@contextmanager
+def listening(addresses: Iterable[Address]) -> Generator[tuple[Listener, ...]]:
+    """Sockets that listen on the addresses; socket files are removed at the end.
+
+    Raises:
+        UsageError: one of them cannot be opened; none is left open.
+    """
+    with ExitStack() as stack:
+        yield tuple([stack.enter_context(_listening_on(address)) for address in addresses])
+
+
+def credentials(connection: socket.socket) -> Credentials:
+    """Who opened a connection over a socket file."""
+    try:
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        return Credentials(-1, -1)
+    pid, uid, _ = _CREDENTIALS.unpack(found)
+    return Credentials(pid, uid)
+
+
+@contextmanager
+def _listening_on(address: Address) -> Generator[Listener]:
+    if address.path is None:
+        with _tcp_socket(address) as opened:
+            port = opened.getsockname()[1]
+            yield Listener(replace(address, port=port), opened)
+        return
+    folder = _open_folder(address.path)
+    try:
+        with _unix_socket(address.path, folder) as opened:
+            inode = _inode(address.path.name, folder)
+            try:
+                yield Listener(address, opened)
+            finally:
+                if _inode(address.path.name, folder) == inode:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(address.path.name, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _tcp_socket(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        opened.bind((address.host, address.port))
+        opened.listen(_BACKLOG)
+    except OSError as error:
+        opened.close()
+        hint = "port 0 takes any free one" if error.errno == errno.EADDRINUSE else None
+        said = f"cannot listen on `{address}`: {error.strerror}"
+        raise UsageError(said, hint=hint) from error
+    except BaseException:
+        opened.close()
+        raise
+    opened.setblocking(False)
+    return opened
+
+
+def _open_folder(path: Path) -> int:
+    """The folder of a socket file: of this user, closed to others, and no link; made if missing."""
+    folder = path.parent
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(_PRIVATE_FOLDER)
+            folder.chmod(_PRIVATE_FOLDER)  # whatever the umask took away
+        held = os.open(folder, _FOLDER)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+            raise UsageError(f"`{folder}` is a link or no folder") from error
+        raise UsageError(f"`{folder}` cannot be used: {error.strerror}") from error
+    status = os.fstat(held)
+    problem = None
+    if status.st_uid != os.geteuid():
+        problem = UsageError(f"`{folder}` belongs to another user")
+    elif stat.S_IMODE(status.st_mode) != _PRIVATE_FOLDER:
+        said = f"`{folder}` is open to others, and a socket needs a folder of its own"
+        problem = UsageError(said, hint=f"choose another folder, or `chmod 700 {folder}`")
+    if problem is not None:
+        os.close(held)
+        raise problem
+    return held
+
+
+def _unix_socket(path: Path, folder: int) -> socket.socket:
+    """A socket file in an open folder; what stands there is replaced only if nobody answers."""
+    # The folder cannot be exchanged between two steps: each goes by its descriptor.
+    name = f"/proc/self/fd/{folder}/{path.name}"
+    take(folder, path.parent)
+    try:
+        _remove_dead(path, folder, name)
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # The kernel makes the file with the mode of the socket, less the umask.
+            os.fchmod(opened.fileno(), _PRIVATE)
+            opened.bind(name)
+            os.chmod(path.name, _PRIVATE, dir_fd=folder)
+            opened.listen(_BACKLOG)
+        except OSError as error:
+            opened.close()
+            raise UsageError(f"cannot listen on `{path}`: {error.strerror}") from error
+        except BaseException:
+            opened.close()
+            raise
+    finally:
+        fcntl.flock(folder, fcntl.LOCK_UN)
+    opened.setblocking(False)
+    return opened
+
+
+def _remove_dead(path: Path, folder: int, name: str) -> None:
+    try:
+        status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(status.st_mode):
+        kind = "a link" if stat.S_ISLNK(status.st_mode) else "not a socket"
+        raise UsageError(f"`{path}` is {kind}, and is not replaced", hint="choose another path")
+    if status.st_uid != os.geteuid():
+        raise UsageError(f"`{path}` is a socket of another user", hint="choose another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        result = probe.connect_ex(name)
+    if result != errno.ECONNREFUSED:
+        said = f"another process listens on `{path}`"
+        raise UsageError(said, hint="end it, or choose another path")
+    os.unlink(path.name, dir_fd=folder)
+
+
+def _inode(name: str, folder: int) -> tuple[int, int] | None:
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,185 @@
+"""Bearer tokens with names and scopes, and codes that are good once (H18, A2).
+
+A token is compared in constant time with every token there is, and its text is in no `repr`.
+"""
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.core.protocols import Clock
+from aish.system.file_lock import take
+from aish.system.files import atomic_write, open_own
+
+SHORTEST = 32
+_LONGEST = 4096
+_WORD = re.compile(r"[A-Za-z0-9._~+/=-]+", re.ASCII)
+_CODE_SECONDS = 60.0
+_MOST_CODES = 64
+_MOST_ISSUED = 1000
+_MAKE = "`openssl rand -hex 32` makes one"
+
+
+@frozen
+class Token:
+    """A secret that a client proves its `name` with, and what it may then do.
+
+    `expires` is a time of the monotonic clock; `None` for a token that somebody configured.
+    """
+
+    name: str
+    scopes: frozenset[str]
+    value: str
+    expires: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Token(name={self.name!r}, scopes={sorted(self.scopes)!r})"
+
+
+def token_from_env(
+    name: str, variable: str, scopes: Iterable[str], environ: Mapping[str, str]
+) -> Token:
+    """A token that stands in an environment variable.
+
+    Raises:
+        UsageError: the variable is not set, or what it holds is no token.
+    """
+    value = environ.get(variable)
+    if not value:
+        raise UsageError(f"the token of `{name}` is missing: `{variable}` is not set")
+    return _token(name, scopes, value, f"`{variable}`")
+
+
+def token_from_file(name: str, path: Path, scopes: Iterable[str]) -> Token:
+    """A token that stands in a file that only this user can read.
+
+    Raises:
+        UsageError: the file is missing, is readable by others, is a link, or holds no token.
+    """
+    try:
+        descriptor = open_own(path)
+    except OSError as error:
+        raise UsageError(f"the token of `{name}` is missing: {error.strerror}: `{path}`") from error
+    try:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
+            said = f"`{path}` holds a token, and others may read it"
+            raise UsageError(said, hint=f"`chmod 600 {path}`")
+        content = os.read(descriptor, _LONGEST + 1)
+    finally:
+        os.close(descriptor)
+    value = content.decode("utf-8", errors="replace").strip("\r\n")
+    return _token(name, scopes, value, f"`{path}`")
+
+
+def made_token(name: str, path: Path, scopes: Iterable[str]) -> Token:
+    """The token in a file of ours, which is made if it is missing.
+
+    Raises:
+        UsageError: there is a file that holds no token, or is not private.
+        OSError: it cannot be written.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        take(folder, path.parent)  # another process may be making it at the same moment
+        if not os.path.lexists(path):
+            atomic_write(path, f"{secrets.token_urlsafe(SHORTEST)}\n".encode())
+    finally:
+        os.close(folder)
+    return token_from_file(name, path, scopes)
+
+
+class Tokens:
+    """All tokens that are good now: those that were configured, and those issued since."""
+
+    def __init__(self, configured: Iterable[Token], clock: Clock) -> None:
+        self._clock = clock
+        self._configured: dict[bytes, Token] = {}
+        self._issued: dict[bytes, Token] = {}
+        self._codes: dict[bytes, Token] = {}
+        self.configure(configured)
+
+    def configure(self, tokens: Iterable[Token]) -> None:
+        """Replace the configured tokens, at once; issued ones stay.
+
+        Raises:
+            UsageError: two of them have the same value.
+        """
+        found: dict[bytes, Token] = {}
+        for token in tokens:
+            same = found.setdefault(_digest(token.value), token)
+            if same is not token:
+                raise UsageError(f"`{same.name}` and `{token.name}` have the same token")
+        self._configured = found
+
+    def find(self, value: str) -> Token | None:
+        """The token with that value, if there is one and it has not expired."""
+        self._forget_expired(self._issued)
+        return _equal(value, self._configured) or _equal(value, self._issued)
+
+    def issue(self, name: str, scopes: Iterable[str], seconds: float) -> Token:
+        """A new token, kept in memory; the oldest goes where there are too many."""
+        token = self._made(name, scopes, seconds)
+        _keep(token, self._issued, _MOST_ISSUED)
+        return token
+
+    def issue_code(self, name: str, scopes: Iterable[str]) -> str:
+        """A code that `redeem` takes once, within 60 seconds."""
+        code = self._made(name, scopes, _CODE_SECONDS)
+        _keep(code, self._codes, _MOST_CODES)
+        return code.value
+
+    def redeem(self, code: str, seconds: float) -> Token | None:
+        """The token that a code is exchanged for; `None` if it is unknown, used or too old."""
+        self._forget_expired(self._codes)
+        found = _equal(code, self._codes)
+        if found is None:
+            return None
+        del self._codes[_digest(found.value)]
+        return self.issue(found.name, found.scopes, seconds)
+
+    def _made(self, name: str, scopes: Iterable[str], seconds: float) -> Token:
+        value = secrets.token_urlsafe(SHORTEST)
+        return Token(name, frozenset(scopes), value, self._clock.monotonic() + seconds)
+
+    def _forget_expired(self, tokens: dict[bytes, Token]) -> None:
+        now = self._clock.monotonic()
+        for digest, token in list(tokens.items()):
+            if token.expires is not None and token.expires <= now:
+                del tokens[digest]
+
+
+def _token(name: str, scopes: Iterable[str], value: str, where: str) -> Token:
+    if len(value) < SHORTEST:
+        said = f"the token of `{name}` in {where} is shorter than {SHORTEST} characters"
+        raise UsageError(said, hint=_MAKE)
+    if len(value) > _LONGEST or not _WORD.fullmatch(value):
+        said = f"the token of `{name}` in {where} has characters that no token has, or too many"
+        raise UsageError(said, hint=_MAKE)
+    return Token(name, frozenset(scopes), value)
+
+
+def _digest(value: str) -> bytes:
+    return hashlib.sha256(value.encode("utf-8", errors="surrogatepass")).digest()
+
+
+def _equal(value: str, tokens: Mapping[bytes, Token]) -> Token | None:
+    """The token of that value; each one is compared, whether it was found before or not."""
+    wanted = _digest(value)
+    found = None
+    for digest, token in tokens.items():
+        if hmac.compare_digest(wanted, digest):
+            found = token
+    return found
+
+
+def _keep(token: Token, tokens: dict[bytes, Token], most: int) -> None:
+    while len(tokens) >= most:
+        del tokens[next(iter(tokens))]
+    tokens[_digest(token.value)] = token
