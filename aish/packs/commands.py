@@ -6,22 +6,26 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import field
 from functools import cache, partial
 from pathlib import Path
 
 import anyio
 
 from aish.core.errors import UsageError
-from aish.core.frozen import slotted
+from aish.core.frozen import frozen, slotted
 from aish.core.pack_options import ProcOptions, ShellOptions
+from aish.core.phrases import first_of
+from aish.core.text import for_line
 from aish.packs.environment_file import read_environment
 from aish.packs.framework.pack import PackContext
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.deny_list import ANYWHERE, is_protected
 from aish.packs.workspace.workspace import Workspace
-from aish.system.globs import AUTORUN_FILES, comparable_name, is_autorun
+from aish.system.globs import comparable_name, is_autorun, may_be_autorun
 from aish.system.process.child import child_environment
 from aish.system.process.sandbox import (
     NoSandboxError,
@@ -36,9 +40,27 @@ from aish.system.process.supervisor import Command, Supervised, Supervisor, hide
 COMMAND_CODES = ("bad_path", "outside", "not_found", "not_a_folder", "not_installed", "unavailable")
 MOST_LOOKED_AT = 20_000
 """Entries of the root that are looked at for files that stay read-only in bubblewrap."""
-_MOST_READ_ONLY = 1_000
+_MOST_MOUNTS = 1_000
+"""Mounts of a command: what bubblewrap takes for them grows with their square."""
+_SHOWN = 5
 _OURS = (Path(__file__).resolve().parents[1], Path(sys.prefix).resolve())
 """What runs outside of the sandbox: the program itself, and its Python."""
+
+
+@frozen
+class Protected:
+    """What is in the root that no command may change (K5, K19).
+
+    `kept` stays read-only, without what is in its folders; the folders `above`, from the root on,
+    stay where they are: moved away with what is in them, they could be made anew with other files.
+    `names` are all, with the targets of links, which cannot be kept. `complete` says whether
+    everything was looked at, and is kept.
+    """
+
+    kept: tuple[Path, ...]
+    above: tuple[Path, ...]
+    names: frozenset[tuple[Path, str]]
+    complete: bool
 
 
 @slotted
@@ -46,7 +68,8 @@ class Commands:
     """Starts the commands of a pack.
 
     `environment` is what a command gets; `temporary` is its folder for temporary files where the
-    sandbox has no private `/tmp`.
+    sandbox has no private `/tmp`. `recorded` are files that the run itself writes. `running` are
+    the commands in bubblewrap, and `known` is what was there before them.
     """
 
     workspace: Workspace
@@ -58,6 +81,10 @@ class Commands:
     kind: SandboxKind | None = None
     temporary: Path | None = None
     noticed: bool = False
+    recorded: frozenset[Path] = frozenset()
+    running: list[Supervised] = field(default_factory=list)
+    known: frozenset[tuple[Path, str]] = frozenset()
+    since: float = 0.0
 
     async def sandbox(self) -> SandboxKind:
         """What confines a command here; tried once.
@@ -103,9 +130,39 @@ class Commands:
             else:
                 command = Command(argv, env)
             try:
-                return await self.supervisor.start(command, folder=folder, streams=streams)
+                started = await self.supervisor.start(command, folder=folder, streams=streams)
             except OSError as error:
                 raise _not_started(argv[0], error) from None
+            if kind == "bubblewrap":
+                self.running.append(started)
+            return started
+
+    async def ended(self, command: Supervised) -> tuple[str, ...]:
+        """Look for what a command created although no tool may; to be called when it has ended.
+
+        No mount keeps a file that is not there from being created: a notice names those that were.
+
+        Returns:
+            Those of them that the run is made of.
+        """
+        if command not in self.running:
+            return ()
+        self.running.remove(command)
+        with anyio.CancelScope(shield=True):
+            found = await anyio.to_thread.run_sync(_protected, self.workspace)
+        new = {path for path, _ in found.names - self.known} - self.recorded
+        if not found.complete:  # other files than before may have been looked at
+            new = {path for path in new if _changed_since(path, self.since)}
+        self.known |= found.names
+        shown = [f"`{for_line(str(one.relative_to(self.workspace.root)))}`" for one in sorted(new)]
+        if shown:
+            text = (
+                "while a command ran, files were created that are read-only for commands if they"
+                f" exist: {first_of(shown, _SHOWN)}"
+            )
+            self.notice("protected_created", text)
+        own = sorted(new & self.workspace.own_files)
+        return tuple(str(one.relative_to(self.workspace.root)) for one in own)
 
     async def _in_bubblewrap(
         self, argv: Sequence[str], folder: int, env: Mapping[str, str]
@@ -113,21 +170,24 @@ class Commands:
         program = argv[0]
         if "/" not in program and shutil.which(program, path=env.get("PATH", "")) is None:
             raise PackError("not_installed", f"there is no program `{program}` in PATH")
-        protected, complete = await anyio.to_thread.run_sync(_protected_paths, self.workspace)
-        if not complete and not self.noticed:
+        since = time.time()
+        protected = await anyio.to_thread.run_sync(_protected, self.workspace)
+        if not self.running:
+            self.known, self.since = protected.names, since
+        if not protected.complete and not self.noticed:
             self.noticed = True
             text = (
-                f"the root has more than {MOST_LOOKED_AT:,} entries: of files that are to stay"
-                " read-only for commands, only those among the first are"
+                f"the root has more than {MOST_LOOKED_AT:,} entries, or more files that are to stay"
+                f" read-only than {_MOST_MOUNTS:,} mounts keep so: only the first ones are"
             )
             self.notice("sandbox_incomplete", text)
         words = bubblewrap_words(
             self.environment,
             self.workspace.root,
-            protected,
+            protected.kept,
             os.readlink(f"/proc/self/fd/{folder}"),  # ruff: ignore[os-readlink] - no file of a disk is touched
             network=self.network,
-            in_place=_folders_in_place(self.workspace),
+            in_place=protected.above,
         )
         return Command((*words, *argv), env, wrapped=True)
 
@@ -163,6 +223,7 @@ async def open_commands(
         options.sandbox,
         options.network,
         context.services.notice,
+        recorded=context.services.recorded_files,
     )
     hide_process()
     try:
@@ -194,57 +255,73 @@ def _own_paths(workspace: Workspace) -> list[Path]:
     return [path for path in own if workspace.root in path.parents and path.exists()]
 
 
-def _folders_in_place(workspace: Workspace) -> list[Path]:
-    """The folders between the root and those paths, from above.
-
-    Moved away with what is in them, they could be made anew with other files (K19).
-    """
-    root = workspace.root
-    found = {above for path in _own_paths(workspace) for above in path.parents}
-    return sorted(above for above in found if root in above.parents)
-
-
-def _protected_paths(workspace: Workspace) -> tuple[list[Path], bool]:
-    """The paths in the root that stay read-only in bubblewrap, and whether all were looked at.
-
-    Folders are named without what is in them.
-    """
-    found = _own_paths(workspace)
+def _protected(workspace: Workspace) -> Protected:
+    """Look through the root, its upper folders first."""
+    own = _own_paths(workspace)
+    names = {(path, "") for path in own}
+    found: list[Path] = []
     waiting: list[tuple[str, ...]] = [()]
-    looked_at = 0
-    while waiting:
+    looked_at, complete = 0, True
+    while waiting and complete:
         above = waiting.pop(0)
         try:
             entries = list(os.scandir(workspace.root.joinpath(*above)))
         except OSError:  # removed meanwhile, or not readable: then nobody writes in it
             continue
         looked_at += len(entries)
-        if looked_at > MOST_LOOKED_AT:
-            return found[:_MOST_READ_ONLY], False
-        for entry in entries:
-            if _stays_as_it_is(entry.name):
+        complete = looked_at <= MOST_LOOKED_AT
+        for entry in entries if complete else ():
+            if _stays_as_it_is((*above, entry.name)):
+                names.add((Path(entry.path), _target(entry)))
                 if not entry.is_symlink():
                     found.append(Path(entry.path))
             elif entry.is_dir(follow_symlinks=False):
                 waiting.append((*above, entry.name))
-    return found[:_MOST_READ_ONLY], len(found) <= _MOST_READ_ONLY
+    kept, folders = _within_limit(workspace.root, [*own, *found])
+    complete = complete and len(kept) == len(own) + len(found)
+    return Protected(kept, folders, frozenset(names), complete)
+
+
+def _within_limit(root: Path, paths: Iterable[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The first of some paths, and all folders above them below the root."""
+    kept: list[Path] = []
+    folders: set[Path] = set()
+    for path in paths:
+        more = {above for above in path.parents if root in above.parents} - folders
+        if len(kept) + len(folders) + len(more) >= _MOST_MOUNTS:
+            break
+        kept.append(path)
+        folders |= more
+    return tuple(kept), tuple(sorted(folders))
+
+
+def _target(entry: "os.DirEntry[str]") -> str:
+    """Where a link leads to; empty for anything else."""
+    try:
+        return str(Path(entry.path).readlink()) if entry.is_symlink() else ""
+    except OSError:  # removed meanwhile
+        return ""
+
+
+def _changed_since(path: Path, moment: float) -> bool:
+    try:
+        return path.lstat().st_ctime >= moment
+    except OSError:  # removed meanwhile
+        return False
 
 
 @cache
-def _telling_parts() -> re.Pattern[str]:
-    """What the name of a file that stays read-only contains: thousands of names are looked at."""
-    globs = [
-        *ANYWHERE,
-        *(part for glob in AUTORUN_FILES for part in glob.split("/")),
-        "git~",
-        ".git",
-    ]
-    parts = {max(glob.split("*"), key=len) for glob in globs} - {""}
+def _denied_parts() -> re.Pattern[str]:
+    """What the name of a file that packs hide contains: thousands of names are looked at."""
+    parts = {max(glob.split("*"), key=len) for glob in (*ANYWHERE, "git~", ".git")}
     return re.compile("|".join(map(re.escape, sorted(parts))))
 
 
-def _stays_as_it_is(name: str) -> bool:
-    """Whether a file or folder of this name is protected (K5), or run by other programs (K19)."""
-    if not _telling_parts().search(comparable_name(name)):
-        return False
-    return is_protected((name,)) or is_autorun(name) or is_autorun(f"{name}/file")
+def _stays_as_it_is(segments: Sequence[str]) -> bool:
+    """Whether a file or folder is protected (K5), or run by other programs (K19)."""
+    name = segments[-1]
+    plain = comparable_name(name)
+    if _denied_parts().search(plain) and is_protected((name,)):
+        return True
+    path = "/".join(segments)
+    return may_be_autorun(plain) and (is_autorun(path) or is_autorun(f"{path}/file"))

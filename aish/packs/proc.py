@@ -24,6 +24,7 @@ from aish.packs.workspace.confined_path import segments_of
 from aish.system.process.child import PipeReader, PipeWriter
 from aish.system.process.output_ring import OutputRing, Stream
 from aish.system.process.supervisor import Supervised
+from aish.system.secrets.secrets import Secrets
 
 LONGEST_WAIT = 30
 LONGEST_GRACE = 60
@@ -57,7 +58,7 @@ class Managed:
     stdin: PipeWriter | None
     started_at: str
     began: float
-    ring: OutputRing = field(default_factory=OutputRing)
+    ring: OutputRing
     ended: float | None = None
     exit_code: int | None = None
     changed: anyio.Event | None = None
@@ -98,6 +99,7 @@ class ProcState:
     commands: Commands
     most: int
     tasks: TaskGroup
+    secrets: Secrets | None
     processes: dict[str, Managed] = field(default_factory=dict)
     count: int = 0
     starting: int = 0
@@ -120,7 +122,8 @@ async def _open(context: PackContext) -> AsyncGenerator[ProcState]:
     options = context.options
     assert isinstance(options, ProcOptions)
     async with open_commands(context, options) as commands:
-        state = ProcState(commands, options.most, context.services.tasks)
+        services = context.services
+        state = ProcState(commands, options.most, services.tasks, services.run_secrets)
         try:
             yield state
         finally:
@@ -403,10 +406,11 @@ async def _started(
         stdin=PipeWriter(stdin),
         started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         began=time.monotonic(),
+        ring=OutputRing(secrets=state.secrets),
     )
     state.processes[process.id] = process
     _forget_oldest(state)
-    state.tasks.start_soon(_live, process, _reader(out), _reader(err))
+    state.tasks.start_soon(_live, state.commands, process, _reader(out), _reader(err))
     return process
 
 
@@ -418,7 +422,7 @@ def _reader(descriptor: int) -> PipeReader:
     return PipeReader(descriptor)
 
 
-async def _live(process: Managed, out: PipeReader, err: PipeReader) -> None:
+async def _live(commands: Commands, process: Managed, out: PipeReader, err: PipeReader) -> None:
     """Keep the output of a process until it ends, then end what it left behind."""
     code = -int(signal.SIGKILL)
     try:
@@ -441,6 +445,7 @@ async def _live(process: Managed, out: PipeReader, err: PipeReader) -> None:
         process.exit_code, process.ended = code, time.monotonic()
         process.over.set()
         process.tell()
+        await commands.ended(process.supervised)
 
 
 async def _gather(process: Managed, stream: Stream, reader: PipeReader) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -11,7 +11,7 @@ import anyio
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import ShellOptions
-from aish.core.text import without_markers
+from aish.core.text import for_line, without_markers
 from aish.core.tools import CALL_DEADLINE, SAMPLE, SamplingError
 from aish.packs.commands import COMMAND_CODES, Commands, open_commands
 from aish.packs.framework.pack import Marks, Older, Pack, PackContext, tool
@@ -104,12 +104,26 @@ async def shell_run(
     sandbox = await state.commands.sandbox()
     script = _kept_script(state, shell, command)
 
-    async def start(streams: tuple[int, int, int]) -> Supervised:
-        return await state.commands.start(argv, cwd, streams)
+    started: list[Supervised] = []
+    created: tuple[str, ...] = ()
 
-    result = await follow(start, timeout=seconds, limit_bytes=_READ_LIMIT, grace=_GRACE)
+    async def start(streams: tuple[int, int, int]) -> Supervised:
+        started.append(await state.commands.start(argv, cwd, streams))
+        return started[0]
+
+    try:
+        result = await follow(start, timeout=seconds, limit_bytes=_READ_LIMIT, grace=_GRACE)
+    finally:
+        for one in started:
+            created = await state.commands.ended(one)
     data = _data(state, result)
     data |= {"timed_out": result.timed_out, "sandbox": sandbox, "script": script}
+    if created:
+        message = (
+            f"while the command ran, {_listed(created)} was created, which the run is made of:"
+            " look at it, and remove it"
+        )
+        raise PackError("failed", message, **data, created=list(created))
     data["explanation"] = None
     trailer = ""
     if result.timed_out or result.exit_code:
@@ -121,6 +135,10 @@ async def shell_run(
         message = f"the command was ended after {seconds:g} seconds; it had printed:\n{printed}"
         raise PackError("timeout", message, **data).followed_by(trailer)
     return Answer(_text(data), data, trailer=trailer)
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return ", ".join(f"`{for_line(path)}`" for path in paths)
 
 
 def _seconds(state: ShellState, asked: int) -> float:

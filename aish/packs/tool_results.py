@@ -3,11 +3,13 @@
 A result is cut once, at the smaller of the limit of packs and that of the step.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import shorten
 from aish.core.text import for_line, for_terminal, safe_utf8, without_markers
 from aish.core.tools import RESULT_LIMIT, Media
 from aish.packs.pack_error import PackError
@@ -17,6 +19,9 @@ TEXT_LIMIT = 50_000
 NOTE_ROOM = 400
 """Bytes that a tool leaves for what it says beside its text: how to go on, for instance."""
 LARGEST_IMAGE = 5 * 1024 * 1024
+DATA_LIMIT = 1 << 20
+"""Characters of one result as JSON: more than the rows of any text that is passed on."""
+_LONGEST_SOURCE = 2_000
 
 
 @frozen
@@ -68,21 +73,24 @@ def count_that_fits(rows: Sequence[str], left: int = NOTE_ROOM) -> int:
 
 def enclosed(source: str, text: str) -> str:
     """A text from outside between marks that name its source; odd characters are escaped (K14)."""
-    name = for_line(source)
-    return f"[from {name}]\n{without_markers(for_terminal(text))}\n[end of {name}]"
+    begin, end = _marks(source)
+    return f"{begin}{without_markers(for_terminal(text))}{end}"
 
 
 def success(answer: Answer) -> dict[str, JsonValue]:
-    """A result; text that is too long is cut even if the tool did not."""
-    raw, data = safe_utf8(answer.text), dict(answer.data)
-    text = enclosed(answer.source, raw) if answer.source else without_markers(raw)
-    if answer.trailer:
-        text = f"{text}\n{safe_utf8(answer.trailer)}"
-    if not fits(text):
+    """A result; text and data that are too long are cut even if the tool did not."""
+    raw, data = safe_utf8(answer.text), _bounded(answer.data)
+    begin, end = _marks(answer.source) if answer.source else ("", "")
+    text = without_markers(for_terminal(raw) if answer.source else raw)
+    trailer = f"\n{safe_utf8(answer.trailer)}" if answer.trailer else ""
+    whole = f"{begin}{text}{end}{trailer}"
+    if not fits(whole):
         # The tools cut at a better place and say how to continue: this is the last resort.
-        note = f"\n[truncated: true, {len(text):,} characters in all; ask for less at a time]"
-        text = _cut(text, note)
+        note = f"\n[truncated: true, {len(whole):,} characters in all; ask for less at a time]"
+        trailer = _head(trailer, _size(f"{begin}{end}{note}"))
+        whole = f"{begin}{_head(text, _size(f'{begin}{end}{trailer}{note}'))}{end}{trailer}{note}"
         data["truncated"] = True
+    text = whole
     content: list[JsonValue] = [{"type": "text", "text": text}]
     content.extend(_image(one) for one in answer.images)
     return {"content": content, "structuredContent": data, "isError": False}
@@ -92,8 +100,8 @@ def failure(error: PackError) -> dict[str, JsonValue]:
     """A failure as a result: `ERROR: <message>` and the code in `structuredContent.error`."""
     described: JsonObject = {
         "code": error.code,
-        "message": safe_utf8(error.message),
-        "details": {key: _encodable(value) for key, value in error.details.items()},
+        "message": safe_utf8(error.message[:TEXT_LIMIT]),
+        "details": _bounded({key: _encodable(value) for key, value in error.details.items()}),
     }
     text = without_markers(safe_utf8(f"ERROR: {error.message}"))
     if error.trailer:
@@ -103,6 +111,67 @@ def failure(error: PackError) -> dict[str, JsonValue]:
         "structuredContent": {"error": described},
         "isError": True,
     }
+
+
+def _marks(source: str) -> tuple[str, str]:
+    name = shorten(for_line(source), _LONGEST_SOURCE)
+    return f"[from {name}]\n", f"\n[end of {name}]"
+
+
+def _bounded(data: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The data of a result, with `truncated` where something had to be left out."""
+    if _json_size(data) <= DATA_LIMIT:
+        return dict(data)
+    return {**_shrunk_table(data, DATA_LIMIT - _NOTED), "truncated": True}
+
+
+_NOTED = len(', "truncated": true')
+
+
+def _shrunk(value: JsonValue, most: int) -> JsonValue:
+    """The value in about `most` characters of JSON, with its type: texts and lists get shorter."""
+    if _json_size(value) <= most:
+        return value
+    if isinstance(value, str):
+        return _shrunk_text(value, most)
+    if isinstance(value, Mapping):
+        return _shrunk_table(value, most)
+    if not isinstance(value, Sequence):
+        return value
+    kept: list[JsonValue] = []
+    for one in value:
+        most -= _json_size(one) + 2
+        if most < 0:
+            break
+        kept.append(one)
+    return kept
+
+
+def _shrunk_table(table: Mapping[str, JsonValue], most: int) -> dict[str, JsonValue]:
+    """All keys, the longest values cut."""
+    sizes = {key: _json_size(value) for key, value in table.items()}
+    left = most - sum(_json_size(key) + 4 for key in table)
+    found = dict(table)
+    for done, key in enumerate(sorted(sizes, key=sizes.__getitem__)):
+        found[key] = _shrunk(table[key], max(left // (len(sizes) - done), 0))
+        left -= min(sizes[key], _json_size(found[key]))
+    return found
+
+
+def _shrunk_text(text: str, most: int) -> str:
+    """The beginning; of an enclosed text the last line too."""
+    end = ""
+    if text.startswith("[from "):
+        last = text.rpartition("\n")[2]
+        end = f"\n{last}" if last.startswith("[end of ") else ""
+    kept = text[: max(most, 0)]
+    while kept and (size := _json_size(kept + end)) > most:
+        kept = kept[: min(len(kept) * most // size, len(kept) - 1)]
+    return kept + end
+
+
+def _json_size(value: JsonValue) -> int:
+    return len(json.dumps(value))
 
 
 def _encodable(value: JsonValue) -> JsonValue:

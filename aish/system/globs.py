@@ -4,23 +4,65 @@
 `re` can backtrack exponentially. Callers decide what the patterns apply to.
 """
 
+import re
 import unicodedata
+from functools import cache
 
 SLASHES = "/\\"
 """Both, because a server may run where a backslash separates folders."""
 
-AUTORUN_FILES = (
-    "**/.github/**",
-    "**/.gitlab-ci.yml",
-    "**/.pre-commit-config.yaml",
-    "**/.envrc",
-    "**/.vscode/**",
-    "**/.devcontainer/**",
-    "**/*.pth",
-    "**/sitecustomize.py",
+_OF_SERVICES = (
+    *(".github/**", ".gitlab-ci.yml", ".gitlab/**", ".gitea/**", ".forgejo/**", ".circleci/**"),
+    *(".buildkite/**", ".teamcity/**", ".semaphore/**", ".woodpecker/**", ".woodpecker.y*ml"),
+    *(".travis.yml", ".cirrus.yml", ".drone.yml", "appveyor.yml", ".appveyor.yml", "jenkinsfile"),
+    *("azure-pipelines.y*ml", "bitbucket-pipelines.yml", "cloudbuild.y*ml", ".readthedocs.y*ml"),
 )
-"""Files that other programs run by themselves, at any depth (K19): a tool call that changes one is
-approved only by a rule with that very path."""
+"""Read by services that run commands when a change is pushed."""
+_OF_GIT_HOOKS = (
+    *(".pre-commit-config.yaml", ".pre-commit-hooks.yaml", ".husky/**", ".githooks/**"),
+    *("lefthook.y*ml", ".lefthook.y*ml", "lefthook-local.y*ml", ".overcommit.yml"),
+)
+"""Run when somebody commits."""
+_OF_EDITORS = (
+    *(".vscode/**", "*.code-workspace", ".idea/**", ".devcontainer/**", ".devcontainer.json"),
+    *(".cursor/**", ".mcp.json", ".zed/**", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el"),
+)
+"""Run, or name what is run, when somebody opens the folder."""
+_OF_SHELLS = (
+    *(".envrc", ".mise.toml", "mise.toml", ".mise/**", ".config/mise/**", ".config/fish/**"),
+    *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile"),
+    *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout"),
+)
+"""Run when somebody enters the folder, or starts a shell in it."""
+_OF_INTERPRETERS = (
+    *("*.pth", "sitecustomize.*", "sitecustomize/**", "usercustomize.*", "usercustomize/**"),
+    *(".gdbinit", ".lldbinit"),
+)
+"""Run at each start of an interpreter or a debugger."""
+_OF_PACKAGE_MANAGERS = (
+    *(".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs"),
+    *(".cargo/config", ".cargo/config.toml", ".mvn/**", ".bazelrc"),
+)
+"""Settings that name a program, which the tool then runs at each call."""
+
+AUTORUN_FILES = tuple(
+    f"**/{glob}"
+    for globs in (
+        _OF_SERVICES,
+        _OF_GIT_HOOKS,
+        _OF_EDITORS,
+        _OF_SHELLS,
+        _OF_INTERPRETERS,
+        _OF_PACKAGE_MANAGERS,
+    )
+    for glob in globs
+)
+"""Files that other programs run by themselves, at any depth, in lower case (K19).
+
+A tool call that changes one is approved only by a rule with that very path. What runs because
+somebody builds, tests or starts the project is not meant: `Makefile`, `package.json`,
+`conftest.py` are its source, as any other file.
+"""
 
 _INVISIBLE = dict.fromkeys(
     (*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF)
@@ -44,7 +86,22 @@ def comparable_name(name: str) -> str:
 def is_autorun(path: str) -> bool:
     """Whether a path is one of the `AUTORUN_FILES`."""
     segments = [comparable_name(part) for part in path.split("/") if part not in {"", ".", ".."}]
+    if not any(map(may_be_autorun, segments)):
+        return False
     return any(matches_path(glob, "/".join(segments)) for glob in AUTORUN_FILES)
+
+
+def may_be_autorun(name: str) -> bool:
+    """Whether a comparable name may be a part of such a path: nearly never, and quickly seen."""
+    return _telling_parts().search(name) is not None
+
+
+@cache
+def _telling_parts() -> re.Pattern[str]:
+    """What those paths contain."""
+    parts = {part for glob in AUTORUN_FILES for part in glob.split("/")} - {"**"}
+    longest = {max(part.split("*"), key=len) for part in parts}
+    return re.compile("|".join(map(re.escape, sorted(longest))))
 
 
 def matches_word(pattern: str, word: str) -> bool:

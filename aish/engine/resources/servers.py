@@ -137,7 +137,9 @@ async def pack_services(
                 run_folder=environment.folder.path,
                 notice=notice,
                 mask=plan.secrets.mask,
+                run_secrets=plan.secrets,
                 own_files=_own_files(plan, environment),
+                recorded_files=_recorded_files(environment),
             )
         except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
             problem = error
@@ -172,8 +174,11 @@ def _connection(
 
 def _own_files(plan: Plan, environment: RunEnvironment) -> frozenset[Path]:
     """The files that the whole run is made of (K19)."""
-    recorded = frozenset() if environment.recorder is None else environment.recorder.files
-    return own_files(plan) | environment.own_files | recorded
+    return own_files(plan) | environment.own_files | _recorded_files(environment)
+
+
+def _recorded_files(environment: RunEnvironment) -> frozenset[Path]:
+    return frozenset() if environment.recorder is None else environment.recorder.files
 
 
 def _noticer(emit: Emit) -> Callable[[str, str, str], None]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aish.packs.parse_worker import ParseWorker
     from aish.packs.workspace.workspace import Workspace
     from aish.system.process.reaper import Reaper
+    from aish.system.secrets.secrets import Secrets
 
 _TYPES: Mapping[object, Mapping[str, JsonValue]] = {
     str: {"type": "string"},
@@ -273,8 +274,9 @@ class PackServices:
 
     Packs live in `tasks`. `worker` parses untrusted input (K16). `environ` is the environment of
     aish, `secrets` the values of variables that options name (F15). `run_folder` is private to the
-    run. `notice` takes a code and a sentence, `mask` removes secrets. `own_files` are what the run
-    is made of (K19).
+    run. `notice` takes a code and a sentence, `mask` removes secrets: `run_secrets`, for texts that
+    come in pieces. `own_files` are what the run is made of (K19),
+    `recorded_files` those of them that it writes itself.
     """
 
     tasks: "TaskGroup"
@@ -285,7 +287,9 @@ class PackServices:
     run_folder: Path | None = None
     notice: Callable[[str, str], None] = lambda _code, _text: None
     mask: Callable[[str], str] = str
+    run_secrets: "Secrets | None" = None
     own_files: frozenset[Path] = frozenset()
+    recorded_files: frozenset[Path] = frozenset()
 
 
 @frozen

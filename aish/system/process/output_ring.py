@@ -1,7 +1,8 @@
 """The last output of a process: two streams in one ring, counted in bytes, cut between characters.
 
 A stream's bytes count once they are whole characters, so that none is ever cut by the other stream
-or by the ring's own limit (K55). Bytes that are no UTF-8 count as they come.
+or by the ring's own limit (K55). Bytes that are no UTF-8 count as they come. Secrets are masked
+before: an offset may lie within one, and the two streams may be mixed (X4).
 """
 
 from collections import deque
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from aish.core.frozen import frozen, slotted
+from aish.system.secrets.secrets import SHORTEST, Secrets, StreamMask
 
 Stream = Literal["stdout", "stderr"]
 LIMIT = 1 << 20
@@ -17,6 +19,8 @@ _OVERHEAD = 128
 _PIECE = 1 << 16
 _LONGEST_CHARACTER = 4
 _LONGEST_LINE = 1 << 14
+_TOO_SHORT_TO_HOLD = SHORTEST // 2 - 1
+"""Characters that are shown although a secret may begin with them: somebody may wait for them."""
 # Bytes of UTF-8: those within a character, and the first ones of characters of two, three, four.
 _INSIDE, _FIRST_OF_TWO, _LAST_FIRST = 0x80, 0xC0, 0xF7
 _FIRST_OF_MORE = (_FIRST_OF_TWO, 0xE0, 0xF0)
@@ -43,10 +47,15 @@ class RingText:
 
 
 class OutputRing:
-    """Keeps the last output; `total` counts all of it."""
+    """Keeps the last output, without `secrets`; `total` counts all of it, as it is kept."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = LIMIT, secrets: Secrets | None = None) -> None:
         self._limit = limit
+        self._secrets = Secrets() if secrets is None else secrets
+        self._masks: dict[Stream, StreamMask] = {
+            "stdout": StreamMask(self._secrets),
+            "stderr": StreamMask(self._secrets),
+        }
         self._pieces: deque[_Piece] = deque()
         self._size = 0
         self._rest: dict[Stream, bytes] = {"stdout": b"", "stderr": b""}
@@ -58,12 +67,15 @@ class OutputRing:
         whole = rest + data if rest else data
         missing = _unfinished(whole)
         self._rest[stream] = whole[len(whole) - missing :] if missing else b""
-        self._keep(stream, whole[: len(whole) - missing] if missing else whole)
+        self._keep(
+            stream, self._masked(stream, whole[: len(whole) - missing] if missing else whole)
+        )
 
     def end(self, stream: Stream) -> None:
         """A stream has ended: what waited for its rest is kept as it is."""
         rest, self._rest[stream] = self._rest[stream], b""
-        self._keep(stream, rest)
+        self._keep(stream, self._masked(stream, rest))
+        self._keep(stream, self._masks[stream].flush().encode("utf-8", "surrogateescape"))
 
     def text(self, since: int, most: int) -> RingText:
         """The output from an offset on, at most about `most` bytes of it.
@@ -144,6 +156,14 @@ class OutputRing:
 
     def _from(self, start: int) -> Iterator[_Piece]:
         return (piece for piece in self._pieces if piece.end > start)
+
+    def _masked(self, stream: Stream, data: bytes) -> bytes:
+        """What can be kept by now: the beginning of a secret waits for its rest."""
+        if not self._secrets:
+            return data
+        mask = self._masks[stream]
+        shown = mask.feed(data.decode("utf-8", "surrogateescape"))
+        return (shown + mask.release(_TOO_SHORT_TO_HOLD)).encode("utf-8", "surrogateescape")
 
     def _keep(self, stream: Stream, data: bytes) -> None:
         if not data:

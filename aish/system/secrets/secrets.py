@@ -271,6 +271,7 @@ class StreamMask:
         self._secrets = secrets
         self._held = ""
         self._covered = 0
+        self._released = 0
 
     def feed(self, text: str) -> str:
         """The text that can be shown so far: all but a possible beginning of a secret."""
@@ -282,20 +283,37 @@ class StreamMask:
         """The rest, at the end of the text."""
         return self._take(self._held, ended=True)
 
+    def release(self, most: int) -> str:
+        """What is held back, if a secret would begin with no more than `most` characters of it.
+
+        For text that somebody waits for. If it does begin one, the rest of that is masked.
+        """
+        if len(self._held) > most:
+            return ""
+        shown = self._held[self._covered :]
+        self._covered = len(self._held)
+        return shown
+
     def _take(self, text: str, *, ended: bool) -> str:
-        """Mask the decided part; `_covered` characters of the buffer were already masked."""
+        """Mask the decided part.
+
+        `_covered` characters of the buffer are out already, those from `_released` on as they are,
+        those before it masked.
+        """
         hold = len(text) if ended else self._secrets.beginning(text)
         pieces: list[str] = []
         end = self._covered
         for start, stop, tag in self._secrets.spans(text) if self._secrets else ():
             if start >= hold:
                 break
-            if start >= end:
+            if start >= end or start >= self._released:
                 pieces += (text[end:start], tag)
             end = max(end, stop)
         pieces.append(text[end:hold])
         self._held = text[hold:]
+        released = self._released if end == self._covered else end
         self._covered = max(0, end - hold)
+        self._released = min(max(0, released - hold), self._covered)
         return "".join(pieces)
 
 

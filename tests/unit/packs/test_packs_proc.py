@@ -13,6 +13,7 @@ from stray_processes import STRAYS, Strays, gone, is_alive
 
 from aish.core.pack_options import PackOptions, ProcOptions
 from aish.system.process.sandbox import sandbox_report
+from aish.system.secrets.secrets import Secrets
 
 REPORT = sandbox_report(os.environ)
 SANDBOXES = [
@@ -250,3 +251,24 @@ def test_a_grandchild_that_holds_the_output_open_does_not_delay_the_end(box: Pac
     id = shell(box, "(sleep 1000) & echo done")
     last = ended(box, id)
     assert (last["output"], last["exit_code"]) == ("done\n", 0)
+
+
+@pytest.mark.requirement("K55", "X4")
+def test_no_offset_shows_a_part_of_a_secret(tmp_path: Path) -> None:
+    value = "hidden-Value-0123456789"
+    secrets = Secrets()
+    secrets.add("TOKEN", value)
+    services = {"environ": ENVIRON, "mask": secrets.mask, "run_secrets": secrets}
+    with opened_packs(["proc"], tmp_path, options(sandbox="off"), **services) as box:
+        first = f"printf 'before {value} after\\n'; printf 'next {value[:9]}'"
+        id = shell(box, f"{first}; read line; printf '{value[9:]} end\\n'")
+        shown = box.data("process_output", id=id, wait_seconds=30, wait_for="next ")
+        assert shown["output"] == "before <secret:TOKEN> after\nnext "
+        box.data("process_input", id=id, input="\n", close=True)
+        whole = ended(box, id)
+        assert whole["output"] == f"{shown['output']}<secret:TOKEN> end\n"
+        read_on = box.data("process_output", id=id, since=shown["next"])
+        assert read_on["output"] == "<secret:TOKEN> end\n"
+        for since in range(whole["next"]):
+            part = box.data("process_output", id=id, since=since)["output"]
+            assert not any(value[at : at + 4] in part for at in range(len(value) - 3)), since

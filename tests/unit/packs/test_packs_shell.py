@@ -351,6 +351,83 @@ def test_folders_of_files_of_the_run_are_not_moved_in_bubblewrap(
     assert own.read_text() == "before"
 
 
+@pytest.mark.requirement("K5", "K19", "K53")
+@pytest.mark.parametrize("sandbox", CONFINED[1:])
+def test_folders_of_protected_files_are_not_moved_in_bubblewrap(
+    sandbox: str, tmp_path: Path
+) -> None:
+    kept = ["a/deep/.env", "b/.git/config", "c/lib/x.pth", "d/.cargo/config.toml", "e/.github/x"]
+    for name in kept:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("before")
+    (tmp_path / "plain" / "deep").mkdir(parents=True)
+    with opened_packs(["shell"], tmp_path, options(sandbox=sandbox), environ=environ()) as box:
+        for name in kept:
+            for folder in Path(name).parents[:-1]:
+                make = f"mkdir -p {folder} && echo x > {name}"
+                move = f"mv {folder} moved && {make} || (rm -rf moved; false)"
+                found = box.data("shell_run", command=move)
+                assert found["exit_code"] != 0, folder
+        command = "mv plain other && mv other/deep a/deep/new && rm -r a/deep/new && ls"
+        assert box.text("shell_run", command=command).split() == ["a", "b", "c", "d", "e", "other"]
+    assert {(tmp_path / name).read_text() for name in kept} == {"before"}
+
+
+@pytest.mark.requirement("K53")
+@pytest.mark.parametrize("sandbox", CONFINED[1:])
+def test_more_protected_files_than_can_be_kept_are_told_of(sandbox: str, tmp_path: Path) -> None:
+    told: list[str] = []
+    for number in range(600):
+        (tmp_path / f"d{number}").mkdir()
+        (tmp_path / f"d{number}" / "k.pem").write_text("")
+    (tmp_path / ".env").write_text("before")
+    services = {"environ": environ(), "notice": lambda code, _: told.append(code)}
+    with opened_packs(["shell"], tmp_path, options(sandbox=sandbox), **services) as box:
+        command = "(echo x > .env || rm d*/k.pem) 2> /dev/null; ls -d d*/*.pem | wc -l"
+        assert box.text("shell_run", command=command) == "499"
+    assert told == ["sandbox_incomplete"]
+
+
+@pytest.mark.requirement("K19", "K53")
+@pytest.mark.parametrize("sandbox", CONFINED[1:])
+def test_what_a_command_in_bubblewrap_creates_although_it_may_not_is_told(
+    sandbox: str, tmp_path: Path
+) -> None:
+    told: list[tuple[str, str]] = []
+    lock, recorded = tmp_path / "own.lock.json", tmp_path / "own.cassette"
+    (tmp_path / "there").write_text("")
+    (tmp_path / ".envrc").symlink_to("there")
+    services = {
+        "environ": environ(),
+        "own_files": frozenset({lock, recorded}),
+        "recorded_files": frozenset({recorded}),
+        "notice": lambda code, text: told.append((code, text)),
+    }
+    with opened_packs(["shell", "proc"], tmp_path, options(sandbox=sandbox), **services) as box:
+        assert box.text("shell_run", command="echo x > new; echo x > own.cassette; echo y") == "y"
+        (tmp_path / ".env").write_text("of somebody else")
+        assert told == []
+        command = "mkdir -p .github/workflows; echo x > .github/workflows/x.yml; cp new lib.pth"
+        assert box.data("shell_run", command=f"{command}; rm .envrc; cp new .envrc; exit 3") == (
+            box.data("shell_run", command="exit 3")
+        )
+        code, text = told.pop()
+        assert code == "protected_created"
+        assert text.endswith(" if they exist: `.envrc`, `.github`, `lib.pth`")
+        error = box.error("shell_run", command="echo x > own.lock.json; echo printed")
+        assert error["code"] == "failed"
+        assert "`own.lock.json` was created, which the run is made of" in error["message"]
+        assert error["details"]["stdout"] == "printed\n"
+        assert error["details"]["created"] == ["own.lock.json"]
+        assert told.pop()[1].endswith(": `own.lock.json`")
+        assert box.data("shell_run", command="echo x >> own.lock.json")["exit_code"] != 0
+        assert told == []
+        id = box.data("process_start", command="touch", args=["usercustomize.py"])["id"]
+        box.data("process_output", id=id, wait_seconds=30, wait_for="\0 never")
+    assert told.pop()[1].endswith(": `usercustomize.py`")
+    assert told == []
+
+
 @pytest.mark.requirement("K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_without_network_nothing_is_reached(sandbox: str, tmp_path: Path) -> None:

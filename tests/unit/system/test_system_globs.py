@@ -22,6 +22,26 @@ from aish.system.globs import comparable_name, is_autorun
         "\uff53itecustomize.py",
         ".git\u200dhub/workflows/ci.yml",
         ".github/workflows/ci.yml. ",
+        "usercustomize.py",
+        "lib/usercustomize.pyc",
+        "lib/sitecustomize/__init__.py",
+        "lib/sitecustomize.cpython-311-x86_64-linux-gnu.so",
+        ".devcontainer.json",
+        "Jenkinsfile",
+        ".circleci/config.yml",
+        "azure-pipelines.yaml",
+        ".husky/pre-commit",
+        ".githooks/pre-commit",
+        "lefthook.yml",
+        "the.code-workspace",
+        ".idea/workspace.xml",
+        ".config/fish/config.fish",
+        "sub/.npmrc",
+        ".yarnrc.yml",
+        ".cargo/config.toml",
+        ".mvn/jvm.config",
+        ".bashrc",
+        ".mcp.json",
     ],
 )
 def test_files_that_programs_run_by_themselves_are_recognized_in_any_spelling(path: str) -> None:
@@ -30,7 +50,11 @@ def test_files_that_programs_run_by_themselves_are_recognized_in_any_spelling(pa
 
 @pytest.mark.parametrize(
     "path",
-    ["github/ci.yml", "envrc", ".env", "a.pth.txt", "sitecustomize.pyc", "", ".", "x/.github2/a"],
+    [
+        *("github/ci.yml", "envrc", ".env", "a.pth.txt", "", ".", "x/.github2/a", "profile"),
+        *("conftest.py", "Makefile", "package.json", ".cargo/registry/a", ".config/other", "x.py"),
+        *("mysitecustomize.py", "my.npmrc", "idea/x", "a.lefthook.yml.txt", "Jenkinsfile.md"),
+    ],
 )
 def test_other_files_are_not(path: str) -> None:
     assert not is_autorun(path)
@@ -44,7 +68,7 @@ def test_a_name_is_compared_without_case_form_and_invisible_characters() -> None
 
 
 def test_a_long_path_takes_work_in_proportion_to_its_length() -> None:
-    short = work_of(lambda: is_autorun("a/" * 100 + "b")).steps
-    long = work_of(lambda: is_autorun("a/" * 1000 + "b")).steps
+    short = work_of(lambda: is_autorun("a/" * 100 + ".envrc2")).steps
+    long = work_of(lambda: is_autorun("a/" * 1000 + ".envrc2")).steps
 
     assert long < 20 * short

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.system.process.output_ring import LIMIT, OutputRing
+from aish.system.secrets.secrets import Secrets
 
 
 def filled(*pieces: tuple[str, bytes], limit: int = LIMIT) -> OutputRing:
@@ -134,3 +135,18 @@ def test_whatever_is_printed_is_read_whole(pieces: list[tuple[str, str]]) -> Non
         seen += found.text.replace("[stderr]\n", "").replace("[stdout]\n", "")
     expected = "".join(text.encode("utf-8", "replace").decode() for _, text in pieces)
     assert sorted(seen.replace("\n", "")) == sorted(expected.replace("\n", ""))
+
+
+def test_secrets_are_masked_in_each_stream_for_itself_before_anything_is_cut() -> None:
+    secrets = Secrets()
+    secrets.add("KEY", "0123456789abcdef")
+    ring = OutputRing(LIMIT, secrets)
+    ring.add("stdout", b"\xff 01234567")
+    ring.add("stderr", b"between\n")
+    ring.add("stdout", b"89abcdef\xff and 012")
+    text = "\ufffd \n[stderr]\nbetween\n[stdout]\n<secret:KEY>\ufffd and 012"
+    assert ring.text(0, 100).text == text
+    ring.add("stdout", b"3")
+    assert ring.text(0, 100).text.endswith(" and 012")
+    ring.end("stdout")
+    assert ring.text(0, 100).text.endswith(" and 0123")

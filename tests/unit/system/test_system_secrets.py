@@ -239,6 +239,38 @@ def test_ordinary_text_is_not_held_back() -> None:
     assert not mask.flush()
 
 
+def test_the_first_letters_of_a_secret_are_shown_to_who_waits_and_the_rest_is_masked() -> None:
+    mask = StreamMask(secrets_of(TOKEN="zyxwvuts"))
+    assert mask.feed("ends in zy") + mask.release(3) == "ends in zy"
+    assert not mask.release(3)
+    assert not mask.feed("xw") + mask.release(3)
+    assert mask.feed("vuts, and more") + mask.release(3) == "<secret:TOKEN>, and more"
+    assert mask.feed("z") + mask.release(3) == "z"
+    assert mask.feed("!") + mask.flush() == "!"
+
+
+@pytest.mark.requirement("X4")
+@given(st.lists(st.text("abc", min_size=1, max_size=12), max_size=20), st.integers(0, 3))
+@example(["a", "b", "c", "a", "b", "c", "a", "b"], 3)
+@example(["cab", "cabcabcabc", "a"], 3)
+def test_a_stream_that_somebody_waits_for_shows_a_few_letters_of_a_secret_at_most(
+    pieces: list[str], most: int
+) -> None:
+    secrets = secrets_of(A="abcabcab", B="cabcabcabc", C="aaaaaaaa", D="bcabcabcabcab")
+    mask, shown = StreamMask(secrets), ""
+    for piece in pieces:
+        shown += mask.feed(piece) + mask.release(most)
+    shown += mask.flush()
+    plain = "".join(pieces)
+    # Each tag may have up to `most` first letters of its secret before it.
+    parts = secrets.mask(plain).split("<secret:")
+    found = shown.split("<secret:")
+    assert len(found) == len(parts)
+    for ours, theirs in zip(found, parts, strict=True):
+        assert ours.startswith(theirs)
+        assert len(ours) - len(theirs) <= most
+
+
 @pytest.mark.requirement("X6")
 def test_a_stream_that_never_ends_is_not_held_for_ever() -> None:
     mask = StreamMask(secrets_of(TOKEN="aaaaaaaa"))
