@@ -1,7 +1,6 @@
 """The pack `git`: reads a repository and runs nothing of it (K5, K7, K8)."""
 
 import json
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from aish.core.json import JsonValue
 from aish.core.text import for_line
 from aish.packs.framework.pack import READS, Older, Pack, tool
+from aish.packs.installed_libraries import child_command
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer, head_that_fits
 from aish.packs.workspace.confined_path import not_found, segments_of
@@ -146,7 +146,7 @@ async def _asked(place: Workspace, **question: JsonValue) -> dict[str, Any]:
         PackError: it refused, or timed out.
     """
     result = await run_command(
-        (sys.executable, "-I", str(_CHILD)),
+        child_command(str(_CHILD)),
         cwd=place.root,
         env=child_environment({"HOME": None}, {}),
         timeout=SECONDS,

@@ -14,8 +14,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pygit2
-from pygit2.enums import ConfigLevel, DiffOption, ObjectType, SortMode
+# `-I` leaves out the user's packages: the parent says where all are, in its order.
+sys.path[:] = [*(folder for folder in sys.path if folder not in sys.argv[1:]), *sys.argv[1:]]
+
+import pygit2  # ruff: ignore[module-import-not-at-top-of-file] - it is in one of those folders
+from pygit2.enums import (  # ruff: ignore[module-import-not-at-top-of-file] - as above
+    ConfigLevel,
+    DiffOption,
+    ObjectType,
+    SortMode,
+)
 
 MOST_MEMORY = 2 << 30
 LARGEST_BLOB = 2 << 20

@@ -1,19 +1,19 @@
 """Parses untrusted input in a child process that can be killed (K16).
 
 One child serves all packs of a run: it is started by the first call, stays warm, and is killed
-when a call takes too much time or memory; the next call starts another one.
+when a call takes too much time or memory; the next call starts another one. Calls that take long
+by nature have a second child of the same kind, so that no other call waits for them.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-import aish
 from aish.core.json import JsonValue
 from aish.packs import parse_worker_child
+from aish.packs.installed_libraries import child_command
 from aish.packs.pack_error import PackError
 from aish.system.process.child import Child, child_environment, start_child
 from aish.system.process.reaper import Reaper
@@ -23,21 +23,19 @@ LARGEST_SOURCE = 2 * 1024 * 1024
 SECONDS = 10.0
 _LARGEST_ANSWER = 64 * 1024 * 1024
 _SCRIPT = str(Path(parse_worker_child.__file__))
-_IMPORTED_FROM = str(Path(aish.__file__).parents[1])
 
 
 class ParseWorker:
-    """The child of a run; `close` has to be called in the end."""
+    """The children of a run; `close` has to be called in the end."""
 
     def __init__(self, reaper: Reaper | None) -> None:
-        self._reaper = reaper
-        self._child: Child | None = None
-        self._turn = anyio.Lock()
+        self._usual = _ParseChild(reaper)
+        self._second = _ParseChild(reaper)
 
     @property
     def pid(self) -> int | None:
-        """The process number of the child, `None` while there is none."""
-        return None if self._child is None else self._child.pid
+        """The process number of the child for most calls, `None` while there is none."""
+        return self._usual.pid
 
     async def run(
         self,
@@ -45,11 +43,13 @@ class ParseWorker:
         *sources: bytes,
         seconds: float = SECONDS,
         largest: int = LARGEST_SOURCE,
+        takes_long: bool = False,
         **options: JsonValue,
     ) -> Any:
-        """The result of `module:function`, called in the child with these sources and options.
+        """The result of `module:function`, called in a child with these sources and options.
 
-        The function takes `bytes` and keywords and returns a JSON value.
+        The function takes `bytes` and keywords and returns a JSON value. A call that `takes_long`
+        goes to the second child: only others of its kind wait for it.
 
         Raises:
             PackError: a source has more than `largest` bytes (`too_large`), the child took more
@@ -62,8 +62,8 @@ class ParseWorker:
             raise PackError("too_large", message, limit=largest)
         head = {"call": call, "options": options, "sizes": [len(source) for source in sources]}
         request = b"".join((json.dumps(head).encode(), b"\n", *sources))
-        async with self._turn:
-            answer = await self._answer(request, seconds)
+        child = self._second if takes_long else self._usual
+        answer = await child.answer(request, seconds)
         if "error" in answer:
             code, message, details = answer["error"]
             raise PackError(code, message, **details)
@@ -72,7 +72,31 @@ class ParseWorker:
         return answer["value"]
 
     async def close(self) -> None:
-        """End the child."""
+        """End the children."""
+        try:
+            await self._usual.close()
+        finally:
+            await self._second.close()
+
+
+class _ParseChild:
+    """One child, started when it is asked, which answers one request after the other."""
+
+    def __init__(self, reaper: Reaper | None) -> None:
+        self._reaper = reaper
+        self._child: Child | None = None
+        self._turn = anyio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._child is None else self._child.pid
+
+    async def answer(self, request: bytes, seconds: float) -> dict[str, Any]:
+        """The answer to a request, when its turn has come."""
+        async with self._turn:
+            return await self._answer(request, seconds)
+
+    async def close(self) -> None:
         child, self._child = self._child, None
         if child is not None:
             await child.stop(0)
@@ -104,7 +128,7 @@ class ParseWorker:
             await self.close()
         if self._child is None:
             self._child = await start_child(
-                (sys.executable, "-I", _SCRIPT, _IMPORTED_FROM),
+                child_command(_SCRIPT),
                 cwd="/",
                 env=child_environment({}, {}),
                 reaper=self._reaper,

@@ -21,9 +21,9 @@ def main() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     # What a library prints must not be taken for an answer.
     os.dup2(2, 1)
-    # `-I` leaves out the folder of the package: the parent says where it is, and last, so that it
-    # hides no module of the standard library.
-    sys.path.append(sys.argv[1])
+    # `-I` leaves out the user's packages, and maybe those of aish: the parent says where all are,
+    # in its order. They come last, so that they hide no module of the standard library.
+    sys.path[:] = [*(folder for folder in sys.path if folder not in sys.argv[1:]), *sys.argv[1:]]
     from aish.packs.pack_error import PackError
 
     while line := requests.readline():

@@ -14,6 +14,7 @@ from aish.core.frozen import frozen
 from aish.core.phrases import backticked, counted
 from aish.engine.preview.checkup import Finding
 from aish.packs.catalogue import PACKS
+from aish.packs.installed_libraries import is_installed
 from aish.packs.workspace.confined_path import is_available
 from aish.system.process.sandbox import SandboxReport, sandbox_report
 
@@ -85,6 +86,9 @@ def _pack(name: str) -> Finding:
 
 
 def _is_importable(library: str) -> bool:
+    # The tools import it in children of theirs, which search fewer folders.
+    if not is_installed(library):
+        return False
     try:
         import_module(library)
     except ImportError:

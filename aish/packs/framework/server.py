@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import PackOptions
 from aish.packs.catalogue import PACKS
 from aish.packs.framework.pack import Lifespan, Pack, PackContext, PackServices, PackTool
+from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import failure, success
 from aish.packs.workspace.confined_path import Folder, checked_root
@@ -194,7 +194,7 @@ def open_packs(
 
 def _check_installed(name: str) -> None:
     entry = PACKS[name]
-    missing = next((library for library in entry.needs if find_spec(library) is None), None)
+    missing = next((library for library in entry.needs if not is_installed(library)), None)
     if missing is not None:
         raise UsageError(
             f"the tool pack `{name}` needs `{missing}`, which is not installed",

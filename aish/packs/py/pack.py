@@ -5,7 +5,6 @@ The code is parsed in the worker process: `readers` and `code_edits` run there.
 
 import os
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from itertools import starmap
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from aish.packs.framework.pack import (
     Pack,
     tool,
 )
+from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE
 from aish.packs.py.code_path import py_derive_code_path
@@ -575,10 +575,7 @@ async def py_region_wrap(
 
 def _has_tree_sitter() -> bool:
     """Whether the worker can use it; it is not imported here."""
-    try:
-        return bool(find_spec("tree_sitter") and find_spec("tree_sitter_python"))
-    except ValueError:
-        return False
+    return is_installed("tree_sitter", "tree_sitter_python")
 
 
 async def _read(place: Workspace, path: str, function: str, **options: Any) -> dict[str, Any]:

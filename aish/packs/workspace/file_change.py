@@ -6,8 +6,6 @@ Python file would no longer parse is refused.
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import TypeVar
 
@@ -17,6 +15,8 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.text import for_line
 from aish.core.text_diff import hunks
+from aish.packs.catalogue import PACKS
+from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer
 from aish.packs.workspace.atomic_write import LARGEST, Original, check_unchanged, put, read_original
@@ -148,7 +148,7 @@ async def check_parses(place: Workspace, path: str, before: bytes, after: bytes)
     language = _C.get(PurePosixPath(path).suffix)
     if path.endswith(_PYTHON):
         kind, problem = "Python", await _python_problem(place, before, after)
-    elif language is not None and _has_c():
+    elif language is not None and is_installed(*PACKS["c"].needs):
         kind, problem = "C", await _c_problem(place, before, after, language)
     else:
         return
@@ -183,11 +183,6 @@ async def _c_problem(place: Workspace, before: bytes, after: bytes, language: st
         # The parser mends everything: what it cannot finish was too long before, too.
         return ""
     return found
-
-
-@cache
-def _has_c() -> bool:
-    return all(find_spec(name) for name in ("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"))
 
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ is installed; this module chooses.
 """
 
 from collections.abc import Mapping
-from functools import cache
-from importlib.util import find_spec
 
+from aish.packs.catalogue import PACKS
+from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE, ParseWorker
 from aish.packs.workspace.file_text import decoded
@@ -41,7 +41,7 @@ async def summary_of(worker: ParseWorker, path: str, language: str, content: byt
     Raises:
         PackError: parsing it took too much time or memory (`too_slow`).
     """
-    if language not in _CALLS and not (language in _GRAMMARS and _has_c()):
+    if language not in _CALLS and not (language in _GRAMMARS and is_installed(*PACKS["c"].needs)):
         return ""
     if content is None or len(content) > LARGEST_SOURCE:
         return f"none, because more than {LARGEST_SOURCE:,} bytes are not parsed"
@@ -57,8 +57,3 @@ async def summary_of(worker: ParseWorker, path: str, language: str, content: byt
     if language in _GRAMMARS:
         return str(await worker.run(_C, source, language=_GRAMMARS[language]))
     return str(await worker.run(_CALLS[language], source))
-
-
-@cache
-def _has_c() -> bool:
-    return all(find_spec(name) for name in ("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"))

@@ -318,10 +318,11 @@ def files(*calls: Call) -> set[str]:
 EXTRAS = ("tree_sitter", "jedi", "parso", "html_to_markdown", "pygit2")
 
 
-def venv_without_extras(folder: Path) -> tuple[str, ...]:
+def venv_without_extras(folder: Path, others: Path | None = None) -> tuple[str, ...]:
     """The interpreter of a virtual environment that has all but the libraries of the extras.
 
-    Its processes of every kind, those started with `-I` too, see no others.
+    Its processes of every kind, those started with `-I` too, see no others. With the folder
+    `others`, which gets those libraries, they also see what the system and the user have.
     """
     packages = Path(sysconfig.get_paths()["purelib"])
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -330,12 +331,14 @@ def venv_without_extras(folder: Path) -> tuple[str, ...]:
     for one in packages.iterdir():
         if not one.name.startswith(EXTRAS):
             (there / one.name).symlink_to(one)
+        elif others is not None:
+            (others / one.name).symlink_to(one)
     (folder / "bin").mkdir()
     program = folder / "bin" / "python"
     base = Path(os.path.realpath(sys.executable))
     program.symlink_to(base)
     (folder / "pyvenv.cfg").write_text(
-        f"home = {base.parent}\ninclude-system-site-packages = false\n"
+        f"home = {base.parent}\ninclude-system-site-packages = {'true' if others else 'false'}\n"
     )
     return (str(program),)
 
@@ -368,3 +371,54 @@ def test_without_extras_tools_answer_with_less_and_say_so(
     by_tool = dict(zip([name for turn in turns for name, *_ in turn], told, strict=True))
     for name in ("py_get_skeleton", "py_get_definition", "web_fetch"):
         assert "[degraded: " in by_tool[name], by_tool[name]
+
+
+def packs_of_doctor(box: Box) -> str:
+    done = box.project.aish("doctor")
+    assert done.code == 0, done.stderr
+    return "\n".join(line for line in done.stdout.splitlines() if " pack `" in line)
+
+
+@pytest.mark.real_process
+@pytest.mark.requirement("K15", "K88")
+def test_libraries_of_the_user_are_seen_by_every_process(
+    box: Box, model_endpoint: ModelEndpoints, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    base = tmp_path_factory.mktemp("base")
+    user = base / "lib" / version / "site-packages"
+    user.mkdir(parents=True)
+    box.project.aish.python = venv_without_extras(tmp_path_factory.mktemp("venv"), user)
+    box.project.aish.env["PYTHONUSERBASE"] = str(base)
+    box.pipeline(list(PACKS))
+    turns = [START, [*READERS, SEMANTIC, *C_READERS]]
+
+    told = box.answers(model_endpoint, turns)
+
+    assert not unexpected(turns, told)
+    assert "degraded" not in "".join(told)
+    assert "without" not in packs_of_doctor(box)
+
+
+@pytest.mark.real_process
+@pytest.mark.requirement("K15", "K88")
+def test_a_library_that_only_pythonpath_names_is_not_installed(
+    box: Box, model_endpoint: ModelEndpoints, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    box.project.aish.python = venv_without_extras(tmp_path_factory.mktemp("venv"))
+    for one in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if one.name.startswith(EXTRAS):
+            (elsewhere / one.name).symlink_to(one)
+    box.project.aish.env["PYTHONPATH"] = str(elsewhere)
+    box.pipeline([name for name in PACKS if name not in {"c", "git"}])
+    semantic: Call = (*SEMANTIC[:2], "ERROR: the mode `semantic` needs `jedi`, which is not inst")
+    skeleton: Call = ("py_get_skeleton", {"path": "code.py"}, "[degraded: tree-sitter is not inst")
+    turns = [[semantic, skeleton]]
+
+    told = box.answers(model_endpoint, turns)
+
+    assert not unexpected(turns, told)
+    doctor = packs_of_doctor(box)
+    assert "without `tree-sitter`, `tree-sitter-python`, `jedi`" in doctor
+    assert "`pygit2` is not installed" in doctor

@@ -4,7 +4,6 @@ They parse untrusted text, so they run in the worker process of the run (K16).
 """
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,6 +11,7 @@ from aish.config.model import ContextFile
 from aish.core.frozen import frozen
 from aish.engine.plan.validation.context_files import language_of
 from aish.engine.steps.context_files.slices import Span
+from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import ParseWorker
 
@@ -39,9 +39,9 @@ async def code_part(worker: ParseWorker, entry: ContextFile, data: bytes, text: 
     options: dict[str, Any] = {}
     if kind == "python":
         module, call = "aish.packs.py.readers", "definition"
-        options = {"path": str(path), "tree_sitter": _is_installed(_PYTHON)}
+        options = {"path": str(path), "tree_sitter": is_installed(*_PYTHON)}
     else:
-        if not _is_installed(_C):
+        if not is_installed(*_C):
             message = "`context.files` needs the grammars of C: pip install 'aish-pipelines[c]'"
             raise PackError("not_installed", message)
         module, call = "aish.packs.c.c_symbols", "definitions"
@@ -62,10 +62,3 @@ def _joined(rows: list[Mapping[str, Any]]) -> CodePart:
     return CodePart(
         text, Span(min(first for first, _ in lines), max(last for _, last in lines) + 1)
     )
-
-
-def _is_installed(names: tuple[str, ...]) -> bool:
-    try:
-        return all(find_spec(name) is not None for name in names)
-    except ValueError:
-        return False
