@@ -16,6 +16,7 @@ import time
 import types
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +63,17 @@ def references(
     """Path, line, column and text of each use of the first definition of a name.
 
     Raises:
-        PackError: there is no such definition.
+        PackError: there is no such definition, or none was found in time.
     """
     deadline = time.monotonic() + most_seconds
     # Another one for each call: jedi remembers what was at a path.
     root = f"/aish-{os.urandom(8).hex()}-{next(_calls)}"
     texts = {f"{root}/{path}": decoded(one) for path, one in zip(paths, sources, strict=True)}
-    with _only_these(texts, root, deadline) as stopped:
-        script, place = _definition(texts, root, name, line)
+    with _only_these(texts, root, deadline) as left_out:
+        script, place = _definition(texts, root, name, line, deadline)
         found = script.get_references(*place, include_builtins=False)
         rows = _rows(found, texts, root)
-    return {"hits": rows[:limit], "more": len(rows) > limit, "stopped": " ".join(stopped)}
+    return {"hits": rows[:limit], "more": len(rows) > limit, "in_time": not left_out}
 
 
 def _rows(found: list[Any], texts: dict[str, str], root: str) -> list[list[Any]]:
@@ -91,11 +92,17 @@ def _rows(found: list[Any], texts: dict[str, str], root: str) -> list[list[Any]]
 
 
 def _definition(
-    texts: dict[str, str], root: str, name: str, line: int | None
+    texts: dict[str, str], root: str, name: str, line: int | None, deadline: float
 ) -> tuple[Any, tuple[int, int]]:
-    """The file with the first definition of a name, and where that is in it."""
+    """The file with the first definition of a name, and where that is in it.
+
+    Raises:
+        PackError: there is none, or it is not found by the deadline.
+    """
     own = name.rpartition(".")[2]
-    known = {path: _facts(text) for path, text in texts.items() if own in text}
+    # Facts take time: those of the files that may define the name, and of these one at a time.
+    known = cache(lambda path: _facts(texts[path], deadline, name))
+    defining = _paths(texts, rf"\b(?:def|class)\s+{re.escape(own)}\b")
     project = jedi.Project(
         root,
         load_unsafe_extensions=False,
@@ -103,11 +110,11 @@ def _definition(
         sys_path=[*_import_folders(texts, root), *_LIBRARY],
     )
     for matches in (_is_whole, _ends_with):
-        for path, scopes in known.items():
+        for path in defining:
             module = path.removeprefix(root).rpartition(".")[0].removesuffix("/__init__")
             found = [
                 scope
-                for scope in scopes[1:]
+                for scope in known(path)[1:]
                 if matches(scope["name"], name, module.replace("/", "."))
             ]
             if line is not None:
@@ -116,8 +123,8 @@ def _definition(
             place = _header(texts[path], found[0]["line"], own) if found else None
             if place is not None:
                 return _script(path, texts[path], project), place
-    for path, scopes in known.items():
-        if any(map(_assigns, scopes, itertools.repeat(own))):
+    for path in _paths(texts, rf"\b{re.escape(own)}\b"):
+        if any(map(_assigns, known(path), itertools.repeat(own))):
             script = _script(path, texts[path], project)
             place = _assignment(script, name, own, line)
             if place is not None:
@@ -126,7 +133,16 @@ def _definition(
     raise PackError("no_match", message, name=name)
 
 
-def _facts(text: str) -> list[dict[str, Any]]:
+def _paths(texts: dict[str, str], pattern: str) -> list[str]:
+    """The paths of the files in which something is found, in order."""
+    sought = re.compile(pattern)
+    return [path for path, text in texts.items() if sought.search(text)]
+
+
+def _facts(text: str, deadline: float, name: str) -> list[dict[str, Any]]:
+    if time.monotonic() > deadline:
+        message = f"looking for the definition of `{name}` took too long; name a smaller `path`"
+        raise PackError("too_slow", message, name=name)
     (found,) = facts(text.encode("utf-8", "surrogatepass"), calls=True)
     scopes: list[dict[str, Any]] = found["scopes"]
     return scopes
@@ -198,12 +214,12 @@ def _import_folders(texts: dict[str, str], root: str) -> list[str]:
 
 
 @contextmanager
-def _only_these(texts: dict[str, str], root: str, deadline: float) -> Generator[list[str]]:
+def _only_these(texts: dict[str, str], root: str, deadline: float) -> Generator[set[str]]:
     """While this lasts jedi sees these texts as files, and of the disk only the library.
 
-    Yields a list that gets a reason if the time was not enough for all files.
+    Yields a set that gets the paths for which the time was not enough.
     """
-    stopped: list[str] = []
+    left_out: set[str] = set()
     finder = _Finder(texts, root)
     patches = [
         (FileIO, "read", _reading(texts, FileIO.read)),
@@ -214,9 +230,13 @@ def _only_these(texts: dict[str, str], root: str, deadline: float) -> Generator[
         (
             jedi_references,
             "get_module_contexts_containing_name",
-            _contexts(texts, deadline, stopped),
+            _contexts(texts, deadline, left_out),
         ),
-        (jedi_references, "_find_names", _without_recursion(jedi_references._find_names)),  # ruff: ignore[private-member-access] - the version is pinned, and a test covers it
+        (
+            jedi_references,
+            "_find_names",
+            _finding(jedi_references._find_names, deadline, left_out),  # ruff: ignore[private-member-access] - the version is pinned, and a test covers it
+        ),
         (jedi_sys_path, "check_sys_path_modifications", lambda _: []),
         (parso.cache, "_load_from_file_system", lambda *_, **__: None),
         (parso.cache, "_save_to_file_system", lambda *_, **__: None),
@@ -229,7 +249,7 @@ def _only_these(texts: dict[str, str], root: str, deadline: float) -> Generator[
     sys.meta_path.insert(0, finder)
     _guard.start()
     try:
-        yield stopped
+        yield left_out
     finally:
         _guard.stop()
         sys.meta_path.remove(finder)
@@ -252,7 +272,7 @@ def _reading(texts: dict[str, str], read: Any) -> Any:
     return reading
 
 
-def _contexts(texts: dict[str, str], deadline: float, stopped: list[str]) -> Any:
+def _contexts(texts: dict[str, str], deadline: float, left_out: set[str]) -> Any:
     """What jedi looks in for a name: here it has limits of ours, and no shortest name."""
 
     def contexts(
@@ -269,7 +289,7 @@ def _contexts(texts: dict[str, str], deadline: float, stopped: list[str]) -> Any
             if path in done or not sought.search(text):
                 continue
             if time.monotonic() > deadline:
-                stopped.append("after the time for this mode")
+                left_out.add(path)
                 return
             try:
                 context = jedi_references._check_fs(  # ruff: ignore[private-member-access] - as above
@@ -286,10 +306,15 @@ def _contexts(texts: dict[str, str], deadline: float, stopped: list[str]) -> Any
     return contexts
 
 
-def _without_recursion(find: Any) -> Any:
-    def finding(*arguments: Any) -> Any:
+def _finding(find: Any, deadline: float, left_out: set[str]) -> Any:
+    """What a name means in a module, as jedi says; after the deadline nothing."""
+
+    def finding(module_context: Any, tree_name: Any) -> Any:
+        if time.monotonic() > deadline:
+            left_out.add(str(module_context.py__file__()))
+            return set()
         try:
-            return find(*arguments)
+            return find(module_context, tree_name)
         except RecursionError:
             return set()
 

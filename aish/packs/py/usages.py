@@ -1,7 +1,6 @@
 """`py_find_usages`: where a name is used, in a file or below a folder (K36)."""
 
 import unicodedata
-from importlib.util import find_spec
 from typing import Annotated, Literal
 
 import anyio
@@ -9,6 +8,7 @@ import anyio
 from aish.core.json import JsonValue
 from aish.core.text import for_line
 from aish.packs.framework.pack import PARSE_CODES, PATH_CODES, READS, Bounds, tool
+from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
 from aish.packs.py.python_files import (
     SECONDS,
@@ -23,7 +23,6 @@ from aish.packs.tool_results import Answer
 from aish.packs.workspace.workspace import Workspace
 
 MOST_HITS = 5_000
-SEMANTIC_SECONDS = 20.0
 _HIT = {"path": "string", "line": "integer", "column": "integer", "text": "string"}
 
 
@@ -63,13 +62,13 @@ async def py_find_usages(
     elif not all(part.isidentifier() for part in name.split(".")):
         message = "`name` is not a Python name; the mode `text` looks for any text"
         raise PackError("bad_arguments", message)
-    if mode == "semantic" and find_spec("jedi") is None:
+    if mode == "semantic" and not is_installed("jedi"):
         raise PackError(
             "not_installed",
             "the mode `semantic` needs `jedi`, which is not installed: "
             "pip install 'aish-pipelines[semantic]'",
         )
-    deadline = anyio.current_time() + (SEMANTIC_SECONDS if mode == "semantic" else SECONDS)
+    deadline = anyio.current_time() + SECONDS
     found = await read_python_files(place, path)
     if mode == "semantic":
         hits, is_cut = await _semantic(place, found, name, line, limit, deadline)
@@ -137,22 +136,24 @@ async def _semantic(
     deadline: float,
 ) -> tuple[Hits, bool]:
     """What jedi says that the first definition of the name is used by."""
-    left = deadline - anyio.current_time()
+    left = max(deadline - anyio.current_time(), 1.0)
+    # It ends by itself shortly before it would be killed, with what it has found.
+    most_seconds = max(left - 2.0, 0.5)
     paths: list[JsonValue] = [file.path for file in found.files]
     answer = await place.worker.run(
         "aish.packs.py.jedi_usages:references",
         *(file.data for file in found.files),
-        seconds=max(left, 1.0),
+        seconds=left,
+        takes_long=True,
         paths=paths,
         name=name,
         line=line,
         limit=limit,
-        # It ends by itself shortly before it would be killed, with what it has found.
-        most_seconds=max(left - 2.0, 0.5),
+        most_seconds=most_seconds,
     )
     hits: Hits = [(row[0], row[1:]) for row in answer["hits"]]
-    if answer["stopped"]:
-        found.stopped = found.stopped or answer["stopped"]
+    if not answer["in_time"]:
+        found.stopped = found.stopped or f"after {most_seconds:.0f} seconds"
     return hits, bool(found.stopped) or answer["more"]
 
 
@@ -166,7 +167,9 @@ def _answer(found: PythonFiles, hits: Hits, name: str, *, is_cut: bool) -> Answe
     ]
     lines = lines[:shown] or [f"no usages of `{for_line(name)}` in {len(found.files)} files"]
     notes = [found.note] if found.note else []
-    if is_cut and not found.stopped:
+    if found.stopped:
+        notes.append("name a smaller `path`")
+    elif is_cut:
         notes.append(f"cut after {shown} places; name a smaller `path`, or a larger `limit`")
     if notes:
         lines.append(f"[{'truncated: true; ' if is_cut else ''}{'; '.join(notes)}]")

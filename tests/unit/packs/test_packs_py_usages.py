@@ -1,4 +1,7 @@
+import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -6,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pack_scenes import PackScene, opened_packs
+from pack_scenes import PackScene, opened_packs, started_packs
+from parse_workers import PATIENCE, stopped, wait_asked, workers_below
+from waits import waits_of
 
 from aish.core.tools import RESULT_LIMIT
 
@@ -164,6 +169,74 @@ def test_a_semantic_search_without_jedi_says_how_to_install_it(
     assert error["code"] == "not_installed"
     assert "pip install 'aish-pipelines[semantic]'" in error["message"]
     assert places(scene, path=".", name="x") == [("a.py", 1, 1)]
+
+
+@needs_jedi
+@pytest.mark.requirement("K16", "K36")
+def test_other_calls_do_not_wait_for_a_semantic_search(scene: PackScene) -> None:
+    scene.put("a.py", "def target(): ...\n\n\ntarget()\n")
+    arguments = {"path": ".", "name": "target", "mode": "semantic"}
+    scene.data("py_find_usages", **arguments)
+    (child,) = workers_below(os.getpid())
+    with stopped(child) as given:
+        call = scene.portal.start_task_soon(scene.pack.call, "py_find_usages", arguments)
+        wait_asked(given)
+        assert places(scene, path=".", name="target") == [("a.py", 1, 5), ("a.py", 4, 1)]
+        assert len(scene.data("py_get_code_outline", path="a.py")["items"]) == 1
+        assert not call.done()
+        os.kill(child, signal.SIGCONT)
+    result: dict[str, Any] = dict(call.result(PATIENCE))
+    assert len(result["structuredContent"]["hits"]) == 2
+    assert len(workers_below(os.getpid())) == 2
+
+
+@needs_jedi
+@pytest.mark.slow(reason="waits for the whole time of a call")
+@pytest.mark.requirement("K36", "K89")
+def test_a_semantic_search_is_given_no_twelve_seconds(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def target(): ...\n")
+    arguments = {"path": ".", "name": "target", "mode": "semantic"}
+
+    async def search() -> Any:
+        async with started_packs(["py"], tmp_path) as pack:
+            await pack.call("py_find_usages", arguments)
+            (child,) = workers_below(os.getpid())
+            with stopped(child):
+                return await pack.call("py_find_usages", arguments)
+
+    result, waited = waits_of(search)
+    assert result["structuredContent"]["error"]["code"] == "too_slow"
+    assert 5 < sum(waited) < 12
+
+
+@needs_jedi
+@pytest.mark.requirement("K36")
+def test_what_a_semantic_search_finds_in_time_is_a_result() -> None:
+    names = [f"{letter}.py" for letter in "abc"]
+    sources = [b"def target(): ...\n", *[b"from a import target\ntarget()\n"] * 2]
+    script = (
+        "import json, sys\n"
+        "from aish.packs.py import jedi_usages\n"
+        # Its clock goes on by a second whenever it is read.
+        "clock = iter(range(1_000))\n"
+        "jedi_usages.time.monotonic = lambda: next(clock)\n"
+        "names, sources, seconds = json.loads(sys.argv[1])\n"
+        "sources = [each.encode() for each in sources]\n"
+        "found = jedi_usages.references(*sources, paths=names, name='target', line=None, "
+        "limit=9, most_seconds=seconds)\n"
+        "print(json.dumps(found))\n"
+    )
+
+    def references(seconds: int) -> tuple[int, bool]:
+        words = json.dumps([names, [each.decode() for each in sources], seconds])
+        done = subprocess.run(
+            [sys.executable, "-c", script, words], capture_output=True, check=True, text=True
+        )
+        found = json.loads(done.stdout)
+        return len(found["hits"]), found["in_time"]
+
+    assert references(900) == (5, True)
+    assert references(6) == (3, False)
 
 
 @pytest.mark.requirement("K7")
