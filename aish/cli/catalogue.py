@@ -109,6 +109,13 @@ COMMANDS: tuple[Command, ...] = (
         group="runs",
     ),
     Command(
+        "export",
+        "aish.cli.commands.runs_export",
+        "Write the messages, tool calls, decisions and commands of a past run to files in a "
+        "folder.",
+        group="runs",
+    ),
+    Command(
         "merge",
         "aish.cli.commands.runs_merge",
         "Join the results of all shards of a run, if they are all there.",
@@ -136,7 +143,7 @@ COMMANDS: tuple[Command, ...] = (
 GROUPS = {
     "policy": "Explain approval decisions, suggest rules from a run.",
     "cassette": "Work with cassettes: show, compare, check and scrub them.",
-    "runs": "Work with past runs: list, show, merge shards, delete old ones.",
+    "runs": "Work with past runs: list, show, export, merge shards, delete old ones.",
 }
 
 

@@ -162,9 +162,15 @@ def kept_file(path: Path, name: str) -> bytes | None:
     if folder != "files" or file in {"", ".", ".."} or "/" in file:
         return None
     try:
-        descriptor = open_own(path / folder / file)
+        held = os.open(path / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        descriptor = open_own(Path(file), held)
     except (OSError, UsageError, ValueError):
         return None
+    finally:
+        os.close(held)
     with os.fdopen(descriptor, "rb") as kept:
         return kept.read()
 

@@ -444,6 +444,17 @@ class History:
         found = (one.seq for one in unit.requests.values() if one.place == place)
         return next(found, None if unit.started is None else unit.seq)
 
+    def open_request(self, place: Place, purpose: TurnPurpose) -> Request | None:
+        """The request at a place that has no answer yet."""
+        unit = None if place.step is None else self._open.get((place.step, place.item))
+        return None if unit is None else unit.requests.get((place.turn, place.call, purpose))
+
+    def open_call(self, place: Place) -> Call | None:
+        """The call at a place that has no result yet."""
+        unit = None if place.step is None else self._open.get((place.step, place.item))
+        held = None if unit is None else unit.calls.get((place.turn, place.call))
+        return None if unit is None or held is None else held.call(unit.ended, None)
+
     def _unit(self, place: Place, stamped: Stamped) -> _OpenUnit | None:
         """The unit of an event; created if it has no start event."""
         if place.step is None:

@@ -84,6 +84,15 @@ def write_private(path: Path, data: bytes) -> None:
         raise
 
 
+def open_new(path: Path, folder: int | None = None) -> int:
+    """A descriptor that writes a new private file; `path` is relative to the open `folder`.
+
+    Raises:
+        FileExistsError: the name exists, possibly as a link.
+    """
+    return os.open(path, _NEW, _PRIVATE_FILE, dir_fd=folder)
+
+
 def open_append(path: Path, *, readable: bool = False) -> int:
     """A descriptor that appends to a private file, created if it is missing.
 
@@ -190,7 +199,7 @@ def _own(descriptor: int, path: Path) -> int:
 
 
 def _write_new(path: Path, data: bytes, *, durable: bool) -> None:
-    _write_pieces(os.open(path, _NEW, _PRIVATE_FILE), (data,), durable=durable)
+    _write_pieces(open_new(path), (data,), durable=durable)
 
 
 def _write_pieces(descriptor: int, pieces: Iterable[bytes], *, durable: bool) -> None:

@@ -29,8 +29,8 @@ from aish.core.events import ItemFinished, ItemStarted, Stamped, StepStarted
 from aish.core.json import JsonObject
 from aish.core.phrases import backticked
 from aish.core.text import for_line
-from aish.features.history.run_store import RunStore, find_run, open_stores
-from aish.features.history.summary import PastJournal, events, open_past
+from aish.features.history.run_store import find_run, open_stores
+from aish.features.history.summary import events, require_past
 from aish.output.event_log import Sink
 from aish.output.items.results import ItemsFile, open_items_file
 from aish.output.items.table import ALL_RAW, WRITERS, step_of, write_table
@@ -92,7 +92,7 @@ def command(
     _check_table(output, step, csv_raw=csv_raw)
     with ExitStack() as stack:
         store, found = find_run(open_stores(run_dir, stack), id)
-        journal = _journal(store, found, stack)
+        journal = require_past(store, found, stack)
         in_folder = not (asked.at_end or asked.traced or output is not None)
         if in_folder:
             html = store.path / found / _IN_FOLDER
@@ -129,13 +129,6 @@ def _others(
     for sink in sinks:
         stack.callback(sink.close)
     return list(sinks)
-
-
-def _journal(store: RunStore, id: str, stack: ExitStack) -> PastJournal:
-    try:
-        return open_past(store, id, stack)
-    except FileNotFoundError as error:
-        raise UsageError("it has no journal", where=str(store.path / id)) from error
 
 
 def _check_table(output: Path | None, step: str | None, *, csv_raw: bool) -> None:

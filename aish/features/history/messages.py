@@ -54,12 +54,14 @@ def requests(
 def _answered(ended: Iterable[Ended], read_file: ReadFile) -> Iterator[Answered]:
     for one in ended:
         if isinstance(one, Turn | Unanswered) and one.request is not None:
-            messages = tuple([_whole(message, read_file) for message in one.request.messages])
+            messages = tuple(
+                [whole_message(message, read_file) for message in one.request.messages]
+            )
             answer = one.said if isinstance(one, Turn) else None
             yield replace(one.request, messages=messages), answer
 
 
-def _whole(message: JsonObject, read_file: ReadFile) -> JsonObject:
+def whole_message(message: JsonObject, read_file: ReadFile) -> JsonObject:
     """A message with its full text, if the file with it still exists."""
     file = message.get("file")
     if not isinstance(file, str):

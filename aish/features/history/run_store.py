@@ -91,7 +91,7 @@ class RunStore:
         shutil.rmtree(id, dir_fd=self._descriptor)
 
     def _open(self, id: str, stack: ExitStack) -> int:
-        folder = _below(self._descriptor, id, self.path / id)
+        folder = open_subfolder(self._descriptor, id, self.path / id)
         stack.callback(os.close, folder)
         return folder
 
@@ -211,7 +211,7 @@ def open_project(project: Path, store: str = "runs") -> RunStore:
     for part in (".aish", store):
         path /= part
         try:
-            above, held = held, _below(held, part, path)
+            above, held = held, open_subfolder(held, part, path)
         except BaseException:
             os.close(held)
             raise
@@ -219,8 +219,13 @@ def open_project(project: Path, store: str = "runs") -> RunStore:
     return RunStore(path, held)
 
 
-def _below(held: int, part: str, path: Path) -> int:
-    """The subfolder `part` of an open folder."""
+def open_subfolder(held: int, part: str, path: Path) -> int:
+    """The subfolder `part` of an open folder; no link is followed.
+
+    Raises:
+        UsageError: it is a link or not a folder, or belongs to another user.
+        FileNotFoundError: there is none.
+    """
     try:
         descriptor = os.open(part, _FOLDER, dir_fd=held)
     except OSError as error:

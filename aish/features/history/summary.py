@@ -19,6 +19,7 @@ from aish.core.events import (
     ToolDecided,
 )
 from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.features.history.run_store import JOURNAL, RunStore, newest_first
 from aish.journal.history import Call, ended
 from aish.journal.reader import JournalReading, event_of
@@ -115,8 +116,32 @@ def open_past(store: RunStore, id: str, stack: ExitStack) -> PastJournal:
     return PastJournal(reading, descriptor, is_written(descriptor))
 
 
+def require_past(store: RunStore, id: str, stack: ExitStack) -> PastJournal:
+    """The same, of a run that has a journal.
+
+    Raises:
+        UsageError: it has none, or it is not a regular file owned by the user.
+        OSError: it cannot be opened.
+    """
+    try:
+        return open_past(store, id, stack)
+    except FileNotFoundError as error:
+        raise UsageError("it has no journal", where=str(store.path / id)) from error
+
+
 def events(reading: JournalReading) -> Iterator[Stamped]:
     """The events of a journal, without types that a newer aish added.
+
+    Raises:
+        JournalError: it is damaged.
+    """
+    for _, event in records(reading):
+        if event is not None:
+            yield event
+
+
+def records(reading: JournalReading) -> Iterator[tuple[JsonObject, Stamped | None]]:
+    """The records of a journal, each with its event; `None` if a newer aish added its type.
 
     Raises:
         JournalError: it is damaged.
@@ -127,8 +152,7 @@ def events(reading: JournalReading) -> Iterator[Stamped]:
         except ValueError as error:
             said = f"a record of type {record.get('type')!r} is not a valid event: {error}"
             raise JournalError(said, where=reading.where) from error
-        if event is not None:
-            yield event
+        yield record, event
 
 
 def calls_of_level(
