@@ -111,8 +111,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "export",
         "aish.cli.commands.runs_export",
-        "Write the messages, tool calls, decisions and commands of a past run to files in a "
-        "folder.",
+        "Write a past run's messages, tool calls and commands to a folder.",
         group="runs",
     ),
     Command(
@@ -143,7 +142,7 @@ COMMANDS: tuple[Command, ...] = (
 GROUPS = {
     "policy": "Explain approval decisions, suggest rules from a run.",
     "cassette": "Work with cassettes: show, compare, check and scrub them.",
-    "runs": "Work with past runs: list, show, export, merge shards, delete old ones.",
+    "runs": "List, show, export, merge and delete past runs.",
 }
 
 

@@ -37,7 +37,9 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Write the messages, tool calls, decisions and commands of a past run to files in a folder.
+    """Write a past run's messages, tool calls and commands to a folder.
+
+    What is there of a run that was interrupted, or still runs, is written too.
 
     Example: aish runs export latest exported
     """

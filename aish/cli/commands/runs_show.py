@@ -24,7 +24,7 @@ from aish.core.text import for_ci_log, for_line
 from aish.engine.run_folder import kept_file
 from aish.features.history.messages import Answered, RequestFilter, requests
 from aish.features.history.run_store import RunStore, find_run, open_stores
-from aish.features.history.summary import calls_of_level, events, open_past
+from aish.features.history.summary import calls_of_level, events, require_past
 from aish.journal.history import Call, Request
 from aish.output.formats.plain import Plain
 from aish.output.items.results import open_items_file
@@ -101,7 +101,7 @@ def command(
 
 
 def _print_log(store: RunStore, id: str, stack: ExitStack) -> None:
-    journal = open_past(store, id, stack)
+    journal = require_past(store, id, stack)
     log = Plain(sys.stdout)
     end: RunFinished | None = None
     for stamped in events(journal.reading):
@@ -116,7 +116,7 @@ def _print_log(store: RunStore, id: str, stack: ExitStack) -> None:
 
 
 def _print_result(store: RunStore, id: str, stack: ExitStack) -> None:
-    journal = open_past(store, id, stack)
+    journal = require_past(store, id, stack)
     fold = Fold(id)
     items = stack.enter_context(closing(open_items_file(None)))
     end: RunFinished | None = None
@@ -135,7 +135,7 @@ def _print_result(store: RunStore, id: str, stack: ExitStack) -> None:
 def _print_messages(
     store: RunStore, id: str, wanted: RequestFilter, format_: Report, stack: ExitStack
 ) -> None:
-    reading = open_past(store, id, stack).reading
+    reading = require_past(store, id, stack).reading
     folder = store.path / id
     found = requests(events(reading), wanted, lambda name: kept_file(folder, name))
     first = next(found, None)
@@ -155,7 +155,7 @@ def _print_calls(
     store: RunStore, id: str, level: DecisionLevel, format_: Report, stack: ExitStack
 ) -> None:
     """The calls of one level, as they ended; those without an end come last (K18)."""
-    found = calls_of_level(events(open_past(store, id, stack).reading), level)
+    found = calls_of_level(events(require_past(store, id, stack).reading), level)
     if format_ is Report.JSON:
         separator = f'{{"v":1,"run":{json_text(id)},"level":{json_text(level)},"calls":['
         for call, decided in found:
@@ -203,7 +203,7 @@ def _nothing_sent(store: RunStore, id: str, wanted: RequestFilter) -> UsageError
     """Why there is nothing to show; names the steps or items that have something."""
     asked: dict[str, None] = {}
     with ExitStack() as stack:
-        for stamped in events(open_past(store, id, stack).reading):
+        for stamped in events(require_past(store, id, stack).reading):
             place = stamped.event.place
             if not isinstance(stamped.event, TurnStarted) or place.step is None:
                 continue

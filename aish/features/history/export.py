@@ -56,7 +56,7 @@ from aish.system.files import open_new, private_folder
 SCRIPTS = "scripts"
 _BUFFER = 1 << 16
 _LONGEST = 200
-_MOST_PROCESSES = 10_000
+_MOST_PROCESSES = 1_000
 _PACK = "pack"
 _SHELL = "shell_run"
 _START = "process_start"

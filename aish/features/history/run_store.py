@@ -28,7 +28,7 @@ _OURS = re.compile(
     r"(?:events\.jsonl(?:\.torn)?|results\.jsonl|plan\.json|report\.html|junit\.xml"
     r"|staged\.json(?:\.applied\.jsonl(?:\.torn)?)?"
     r"|recording-[0-9]+\.yaml(?:\.partial)?"
-    r"|\.results\.jsonl\.[0-9a-f]{16}|files|servers|\.gitignore|model-.*\.log)\Z"
+    r"|\.results\.jsonl\.[0-9a-f]{16}|files|servers|scripts|\.gitignore|model-.*\.log)\Z"
 )
 
 

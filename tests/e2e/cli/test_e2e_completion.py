@@ -52,6 +52,7 @@ def complete(project: Project, line: str, shell: str = "bash") -> list[str]:
     [
         ("aish runs show ", ["latest", RUNS[1], RUNS[0]]),
         ("aish runs report 20261101", [RUNS[0]]),
+        ("aish runs export lat", ["latest"]),
         ("aish runs merge ", ["latest", RUNS[1], RUNS[0]]),
         ("aish policy suggest lat", ["latest"]),
         ("aish run p.yaml --resume ", ["latest", RUNS[1], RUNS[0]]),

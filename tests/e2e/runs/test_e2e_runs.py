@@ -124,6 +124,20 @@ def test_a_run_that_goes_on_is_said_to_be_running_and_by_whom(
     assert project.journal[-1]["type"] == "run.finished", "and it was not disturbed"
 
 
+@pytest.mark.parametrize(
+    "words", [[], ["--messages"], ["--level", "security"], ["--format", "json"]], ids=" ".join
+)
+def test_a_run_that_was_killed_before_its_journal_was_made(
+    project: Project, words: list[str]
+) -> None:
+    (project.folder / ".aish" / "runs" / FIRST).mkdir(parents=True)
+
+    done = project.aish("runs", "show", "latest", *words)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr == f"error: .aish/runs/{FIRST}: it has no journal\n"
+
+
 def test_a_run_that_was_killed_has_no_end(project: Project, model_endpoint: ModelEndpoints) -> None:
     gate = Gate()
     project.uses(model_endpoint([text_reply("late").but(before_head=gate)]))

@@ -208,3 +208,12 @@ def test_only_files_that_a_run_kept_are_read(tmp_path: Path, name: str) -> None:
 
     assert kept_file(tmp_path, name) is None
     assert kept_file(tmp_path, "files/0001-a") == b"kept"
+
+
+@pytest.mark.requirement("X9")
+def test_a_folder_that_is_a_link_holds_no_files_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "0001-a").write_bytes(b"private")
+    (tmp_path / "files").symlink_to("elsewhere")
+
+    assert kept_file(tmp_path, "files/0001-a") is None
