@@ -320,6 +320,10 @@ _OF_FILES = (1 << 0) | (1 << 1) | (1 << 2) | (1 << 14) | (1 << 15)
 _READING = (1 << 0) | (1 << 2) | (1 << 3)
 _SCOPES = (1 << 0) | (1 << 1)
 _VERSION_3, _VERSION_5, _VERSION_6 = 3, 5, 6
+# CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER: as in bubblewrap, without which root could not write in a
+# folder of another user.
+_KEPT_CAPABILITIES = (1 << 0) | (1 << 1) | (1 << 3)
+_CAPABILITIES_VERSION_3 = 0x20080522
 
 
 def landlock_version(library: ctypes.CDLL) -> int:
@@ -332,7 +336,8 @@ def _restrict(library: ctypes.CDLL, write: "list[str]", read: "list[str]") -> No
     """Allow this process and its children to write below some paths, and to read below others.
 
     Version 3 of Landlock is the first that covers truncation. Abstract sockets and signals do not
-    reach out from version 6 on.
+    reach out from version 6 on. The environment and memory of processes outside cannot be read, by
+    root neither: Landlock allows no `ptrace` of them, and what root could do without is dropped.
     """
     version = landlock_version(library)
     if version < _VERSION_3:
@@ -348,8 +353,23 @@ def _restrict(library: ctypes.CDLL, write: "list[str]", read: "list[str]") -> No
         for path in paths:
             _allow(library, ruleset, path, rights)
     _check(library.prctl(_NO_NEW_PRIVILEGES, *map(ctypes.c_ulong, (1, 0, 0, 0))))
+    _drop_capabilities(library)
     _check(library.syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     os.close(ruleset)
+
+
+def _drop_capabilities(library: ctypes.CDLL) -> None:
+    """Keep what writes files; without new privileges no program gets the others back.
+
+    Root could otherwise make a device beneath the root and reach the disk with it, for instance.
+    """
+    head = struct.pack("=Ii", _CAPABILITIES_VERSION_3, 0)
+    data = ctypes.create_string_buffer(24)
+    _check(library.capget(head, data))
+    # Effective, permitted and inheritable ones, the lower 32 first.
+    effective, permitted, *_ = struct.unpack("=6I", data.raw)
+    kept = (effective & _KEPT_CAPABILITIES, permitted & _KEPT_CAPABILITIES, 0, 0, 0, 0)
+    _check(library.capset(head, struct.pack("=6I", *kept)))
 
 
 def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:

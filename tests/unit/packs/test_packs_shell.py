@@ -257,6 +257,39 @@ def test_landlock_reads_the_system_and_the_root_and_nothing_else(
     assert not temporary.exists()
 
 
+@pytest.mark.requirement("K53", "X8")
+@pytest.mark.parametrize("sandbox", CONFINED)
+def test_a_confined_command_reads_no_environment_of_other_processes(
+    sandbox: str, tmp_path: Path
+) -> None:
+    keyed = {**os.environ, "SERVER_KEY": "a-key-of-a-server"}
+    with (
+        subprocess.Popen(["sleep", "1000"], env=keyed) as other,
+        opened_packs(["shell"], tmp_path, options(sandbox=sandbox), environ=environ()) as box,
+    ):
+        try:
+            for look in ("cat %s/environ", "cat %s/maps", "readlink %s/cwd", "readlink %s/fd/0"):
+                command = look % f"/proc/{other.pid}"
+                assert not box.data("shell_run", command=command)["stdout"], command
+        finally:
+            other.kill()
+
+
+@pytest.mark.requirement("K53")
+@pytest.mark.parametrize("sandbox", CONFINED)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has them")
+def test_root_has_no_capabilities_in_a_sandbox_but_those_to_write_files(
+    sandbox: str, tmp_path: Path
+) -> None:
+    write_files = (1 << 0) | (1 << 1) | (1 << 3)
+    with opened_packs(["shell"], tmp_path, options(sandbox=sandbox), environ=environ()) as box:
+        line = box.text("shell_run", command="grep CapEff /proc/self/status")
+        assert int(line.split()[1], 16) | write_files == write_files
+        assert box.data("shell_run", command="mknod device b 7 0")["exit_code"] != 0
+        command = "touch a && chown 65534 a && chmod 600 a && echo x > a && cat a"
+        assert box.text("shell_run", command=command) == "x"
+
+
 @pytest.mark.requirement("K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_bubblewrap_hides_processes_temporary_files_and_sockets(
