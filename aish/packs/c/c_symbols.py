@@ -465,7 +465,7 @@ _SPACES = re.compile(r"(?<!\w)\s+|\s+(?!\w)")
 
 def normalized(name: str) -> str:
     """A name without the white space that means nothing, and without leading `::`."""
-    return re.sub(r"\s+", " ", _SPACES.sub("", name.strip())).removeprefix("::")
+    return re.sub(r"\s+", " ", _SPACES.sub("", name.strip())).lstrip(":")
 
 
 def _named(symbols: Sequence[Symbol], name: str, line: int | None) -> list[Symbol]:

@@ -460,6 +460,13 @@ def test_a_broken_definition_with_the_end_of_its_line_is_written_back_unchanged(
     assert check_file(c, b"namespace n {\n#else\n", "cpp", 10) == 1
 
 
+def test_a_name_after_several_scope_operators_is_found_by_its_line(c: ModuleType) -> None:
+    source = b"int f() { return 1; }\nint ::::f() { return 2; }\n"
+
+    assert [row["name"] for row in c.outline(source, language="cpp")["items"]] == ["f", "f"]
+    assert check_file(c, source, "cpp", 10) == 2
+
+
 _FUNCTIONS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True)
 
 
