@@ -15,7 +15,7 @@ import anyio
 import tree_sitter
 import tree_sitter_c
 
-from aish.packs.c.c_pack import CState, c_get_skeleton
+from aish.packs.c.c_pack import c_get_skeleton
 from aish.packs.parse_worker import ParseWorker
 from aish.packs.workspace.confined_path import Folder
 from aish.packs.workspace.workspace import Workspace
@@ -63,13 +63,13 @@ async def measured(folder: Path, rounds: int) -> list[tuple[float, float]]:
     source = code()
     (folder / "code.c").write_bytes(source)
     worker = ParseWorker(None)
-    state = CState(Workspace(Folder(folder), folder, worker), ())
+    place = Workspace(Folder(folder), folder, worker)
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_c.language()))
     found: list[tuple[float, float]] = []
     # The first round starts the parser and fills the caches.
     for number in range(rounds + 1):
         begun = time.perf_counter()
-        answer = await c_get_skeleton.function(state, "code.c")
+        answer = await c_get_skeleton.function(place, "code.c")
         between = time.perf_counter()
         parser.parse(source)
         ended = time.perf_counter()

@@ -6,6 +6,7 @@ A result is cut once, at the smaller of the limit of packs and that of the step.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from typing import Any
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
@@ -201,3 +202,68 @@ def _image(image: Media) -> JsonObject:
 
     data = base64.b64encode(image.data).decode("ascii")
     return {"type": "image", "mimeType": image.mime_type, "data": data}
+
+
+@frozen
+class CodeRows:
+    """Rows about code, as many as are passed on whole, and their text; `notes` tell of the rest."""
+
+    text: str
+    rows: list[dict[str, Any]]
+    notes: tuple[str, ...] = ()
+
+
+def outline(items: list[dict[str, Any]], none: str) -> CodeRows:
+    """The definitions of a file, indented by their depth, with their lines; `none` for no items."""
+    rows = [
+        f"{'  ' * item['depth']}{item['kind']} {for_line(item['name'])}  "
+        f"{item['start_line']}-{item['end_line']}"
+        for item in items
+    ]
+    count = count_that_fits(rows)
+    text = "\n".join(rows[:count]) or none
+    if count == len(rows):
+        return CodeRows(text, items)
+    note = (
+        f"truncated: true; {len(rows) - count:,} more from line {items[count]['start_line']} on, "
+        "file_read shows them"
+    )
+    return CodeRows(text, items[:count], (note,))
+
+
+def pieces_of_code(pieces: list[dict[str, Any]], key: str, comment: str) -> CodeRows:
+    """Pieces of code, under `key` of each: several with a comment above that names their lines.
+
+    One alone is shown as it is, so that it can be written back as it is.
+    """
+    if len(pieces) == 1:
+        text = pieces[0][key]
+    else:
+        shown = (f"{comment} {_lines(piece)}\n{piece[key].rstrip(_ENDS)}" for piece in pieces)
+        text = "\n\n".join(shown)
+    head = head_that_fits(text)
+    if head == text:
+        return CodeRows(text, pieces)
+    left = room()
+    rows = []
+    for piece in pieces:
+        rows.append({**piece, key: piece[key][:left]})
+        left -= len(rows[-1][key])
+    first = pieces[0]["start_line"]
+    note = f"truncated: true; file_read shows all of it, with start_line={first}"
+    return CodeRows(head.rstrip(), rows, (note,))
+
+
+def _lines(piece: Mapping[str, Any]) -> str:
+    first, last = piece["start_line"], piece.get("end_line")
+    return f"line {first}" if last is None else f"lines {first}-{last}"
+
+
+def does_not_parse(lines: Sequence[int]) -> tuple[str, ...]:
+    """The note on the first lines that do not parse, if there are any."""
+    shown = [f"{line}" for line in lines[:_MOST_BROKEN]]
+    return (f"does not parse at line {', '.join(shown)}",) if shown else ()
+
+
+_MOST_BROKEN = 20
+_ENDS = "\r\n"

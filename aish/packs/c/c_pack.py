@@ -4,14 +4,11 @@ Code is parsed in the child process, by `c_symbols`; this module reads, writes a
 """
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import anyio.to_thread
 
-from aish.core.frozen import frozen
-from aish.core.text import for_line
 from aish.packs.framework.pack import (
     CHANGES,
     FILE_CHANGE,
@@ -21,12 +18,17 @@ from aish.packs.framework.pack import (
     WRITE_CODES,
     Older,
     Pack,
-    PackContext,
     tool,
 )
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE
-from aish.packs.tool_results import Answer, count_that_fits, head_that_fits, room
+from aish.packs.tool_results import (
+    Answer,
+    count_that_fits,
+    does_not_parse,
+    outline,
+    pieces_of_code,
+)
 from aish.packs.workspace.confined_path import not_found
 from aish.packs.workspace.file_change import Draft, finish, in_thread, read
 from aish.packs.workspace.file_text import check_fits, decoded, in_lines_of, plain_text
@@ -38,14 +40,6 @@ Language = Literal["auto", "c", "cpp"]
 
 _SYMBOLS = "aish.packs.c.c_symbols"
 _READS = (*PATH_CODES, *PARSE_CODES)
-
-
-@frozen
-class CState:
-    """The root, and the macros of the options."""
-
-    place: Workspace
-    macros: tuple[str, ...]
 
 
 def _older(name: str, **rename: str) -> dict[str, Older]:
@@ -67,24 +61,24 @@ def _older(name: str, **rename: str) -> dict[str, Older]:
     },
     older=_older("get_skeleton"),
 )
-async def c_get_skeleton(state: CState, path: str, language: Language = "auto") -> Answer:
+async def c_get_skeleton(place: Workspace, path: str, language: Language = "auto") -> Answer:
     """Returns a C or C++ file with the bodies of its functions left out.
 
     Signatures, types, comments and directives stay, long initializers and macros are left out.
 
     Args:
-        state: The root, which no caller names.
+        place: The root, which no caller names.
         path: The file, relative to the root folder.
         language: `c`, `cpp`, or `auto` for what the name of the file says.
     """
-    found = await _parsed(state, path, language, "skeleton")
+    found = await _parsed(place, path, language, "skeleton")
     lines = str(found["skeleton"]).split("\n")
     count = count_that_fits(lines)
     text = "\n".join(lines[:count])
-    note = ""
+    notes = []
     if count < len(lines):
-        note = (
-            f"\n[truncated: true, {count:,} of {len(lines):,} lines; c_get_code_outline is shorter]"
+        notes.append(
+            f"truncated: true, {count:,} of {len(lines):,} lines; c_get_code_outline is shorter"
         )
     data = {
         "path": path,
@@ -93,7 +87,7 @@ async def c_get_skeleton(state: CState, path: str, language: Language = "auto") 
         "broken": found["broken"],
         "truncated": count < len(lines),
     }
-    return Answer(text + _broken(found) + note, data)
+    return _answer(text, data, notes)
 
 
 @tool(
@@ -117,37 +111,24 @@ async def c_get_skeleton(state: CState, path: str, language: Language = "auto") 
     },
     older=_older("get_code_outline"),
 )
-async def c_get_code_outline(state: CState, path: str, language: Language = "auto") -> Answer:
+async def c_get_code_outline(place: Workspace, path: str, language: Language = "auto") -> Answer:
     """Lists the types and functions of a C or C++ file with their first and last lines.
 
     Args:
-        state: The root, which no caller names.
+        place: The root, which no caller names.
         path: The file, relative to the root folder.
         language: `c`, `cpp`, or `auto` for what the name of the file says.
     """
-    found = await _parsed(state, path, language, "outline")
-    items: list[Any] = found["items"]
-    rows = [
-        f"{item['start_line']}-{item['end_line']} {'  ' * item['depth']}"
-        f"{item['kind']} {for_line(item['name'])}"
-        for item in items
-    ]
-    count = count_that_fits(rows)
-    note = ""
-    if count < len(rows):
-        note = (
-            f"\n[truncated: true, {count:,} of {len(rows):,}; "
-            f"file_read shows the file from line {items[count]['start_line']} on]"
-        )
+    found = await _parsed(place, path, language, "outline")
+    shown = outline(found["items"], "no types or functions")
     data = {
         "path": path,
         "language": found["language"],
-        "items": items[:count],
+        "items": shown.rows,
         "broken": found["broken"],
-        "truncated": count < len(rows),
+        "truncated": bool(shown.notes),
     }
-    text = "\n".join(rows[:count]) or "no types or functions"
-    return Answer(text + _broken(found) + note, data)
+    return _answer(shown.text, data, shown.notes)
 
 
 @tool(
@@ -158,36 +139,22 @@ async def c_get_code_outline(state: CState, path: str, language: Language = "aut
     older=_older("get_definition"),
 )
 async def c_get_definition(
-    state: CState, path: str, name: str, language: Language = "auto", line: int | None = None
+    place: Workspace, path: str, name: str, language: Language = "auto", line: int | None = None
 ) -> Answer:
     """Returns the source of a type, function or method of a C or C++ file.
 
     Of several with that name all are returned; a declaration only where there is no definition.
 
     Args:
-        state: The root, which no caller names.
+        place: The root, which no caller names.
         path: The file, relative to the root folder.
         name: The name, such as `f`, `ns::f`, `Class::method` or `operator==`; outer scopes may be
             left out.
         language: `c`, `cpp`, or `auto` for what the name of the file says.
         line: A line of the definition, where several have this name.
     """
-    found = await _parsed(state, path, language, "definitions", name=name, line=line)
-    rows: list[Any] = found["definitions"]
-    data = {"path": path, "language": found["language"], "definitions": rows}
-    shown = [f"// lines {row['start_line']}-{row['end_line']}\n{row['source']}" for row in rows]
-    # One alone is shown as it is, so that it can be written back as it is.
-    text = rows[0]["source"] if len(rows) == 1 else "\n\n".join(shown)
-    head = head_that_fits(text)
-    if head == text:
-        return Answer(text, data)
-    left = room()
-    for row in rows:
-        row["source"] = row["source"][:left]
-        left -= len(row["source"])
-    first = rows[0]["start_line"]
-    note = f"[truncated: true; file_read shows all of it, with start_line={first}]"
-    return Answer(f"{head.rstrip()}\n{note}", {**data, "truncated": True})
+    found = await _parsed(place, path, language, "definitions", name=name, line=line)
+    return _pieces(path, found, "definitions", "source")
 
 
 @tool(
@@ -198,23 +165,20 @@ async def c_get_definition(
     older=_older("get_signature"),
 )
 async def c_get_signature(
-    state: CState, path: str, name: str, language: Language = "auto", line: int | None = None
+    place: Workspace, path: str, name: str, language: Language = "auto", line: int | None = None
 ) -> Answer:
     """Returns the declaration of a type, function or method of a C or C++ file up to its body.
 
     Args:
-        state: The root, which no caller names.
+        place: The root, which no caller names.
         path: The file, relative to the root folder.
         name: The name, such as `f`, `ns::f`, `Class::method` or `operator==`; outer scopes may be
             left out.
         language: `c`, `cpp`, or `auto` for what the name of the file says.
         line: A line of the definition, where several have this name.
     """
-    found = await _parsed(state, path, language, "signatures", name=name, line=line)
-    rows: list[Any] = found["signatures"]
-    data = {"path": path, "language": found["language"], "signatures": rows}
-    shown = [f"// line {row['start_line']}\n{row['signature']}" for row in rows]
-    return Answer(rows[0]["signature"] if len(rows) == 1 else "\n\n".join(shown), data)
+    found = await _parsed(place, path, language, "signatures", name=name, line=line)
+    return _pieces(path, found, "signatures", "signature")
 
 
 @tool(
@@ -225,7 +189,7 @@ async def c_get_signature(
     older_parameters={"new_content": "content"},
 )
 async def c_update_definition(
-    state: CState,
+    place: Workspace,
     path: str,
     name: str,
     content: str,
@@ -238,7 +202,7 @@ async def c_update_definition(
     Nothing is written if the file would have more syntax errors than before.
 
     Args:
-        state: The root, which no caller names.
+        place: The root, which no caller names.
         path: The file, relative to the root folder.
         name: The name, such as `f`, `ns::f`, `Class::method` or `operator==`; outer scopes may be
             left out.
@@ -249,7 +213,6 @@ async def c_update_definition(
     """
     plain_text(content, "content")
     grammar = _grammar(path, language)
-    place = state.place
     async with writing(place, path):
         original = await in_thread(lambda: read(place, path, expect_sha256))
         if original is None:
@@ -264,7 +227,7 @@ async def c_update_definition(
             name=name,
             line=line,
             language=grammar,
-            macros=list(state.macros),
+            macros=list(place.macros),
         )
         new = str(splice["content"]).encode("utf-8", "surrogateescape")
         edited = source[: splice["start"]] + new + source[splice["end"] :]
@@ -273,18 +236,16 @@ async def c_update_definition(
 
 
 async def _parsed(
-    state: CState, path: str, language: Language, function: str, **options: Any
+    place: Workspace, path: str, language: Language, function: str, **options: Any
 ) -> dict[str, Any]:
     """What a function of `c_symbols` says of a file."""
     grammar = _grammar(path, language)
-    source = await anyio.to_thread.run_sync(
-        lambda: _source(state.place, path), abandon_on_cancel=True
-    )
-    found: dict[str, Any] = await state.place.worker.run(
+    source = await anyio.to_thread.run_sync(lambda: _source(place, path), abandon_on_cancel=True)
+    found: dict[str, Any] = await place.worker.run(
         f"{_SYMBOLS}:{function}",
         source,
         language=grammar,
-        macros=list(state.macros),
+        macros=list(place.macros),
         **options,
     )
     return found
@@ -323,15 +284,16 @@ def _grammar(path: str, language: Language) -> str:
     raise PackError("unsupported", message, path=path, language=found)
 
 
-def _broken(found: dict[str, Any]) -> str:
-    lines = [str(line) for line in found["broken"]]
-    return f"\n[does not parse at line {', '.join(lines[:10])}]" if lines else ""
+def _pieces(path: str, found: dict[str, Any], rows: str, key: str) -> Answer:
+    shown = pieces_of_code(found[rows], key, "//")
+    data: dict[str, Any] = {"path": path, "language": found["language"], rows: shown.rows}
+    return _answer(shown.text, data | ({"truncated": True} if shown.notes else {}), shown.notes)
 
 
-@asynccontextmanager
-async def _lifespan(context: PackContext) -> AsyncGenerator[CState]:
-    assert context.workspace is not None, "packs that need a root are not opened without one"
-    yield CState(context.workspace, context.options.macros)
+def _answer(text: str, data: dict[str, Any], notes: Sequence[str]) -> Answer:
+    """The result of a reader, with notes below the text."""
+    told = [*notes, *does_not_parse(data.get("broken", ()))]
+    return Answer("\n".join([text, *(f"[{note}]" for note in told)]), data)
 
 
 PACK = Pack(
@@ -341,6 +303,5 @@ PACK = Pack(
         c_get_definition,
         c_get_signature,
         c_update_definition,
-    ),
-    lifespan=_lifespan,
+    )
 )

@@ -176,6 +176,7 @@ def open_packs(
         UsageError: there is no such pack, what it needs is not installed, or the root is no
             folder, or broader than was allowed.
     """
+    options = options or PackOptions()
     unknown = [name for name in names if name not in PACKS]
     if unknown:
         hint = f"there are: {', '.join(PACKS)}"
@@ -187,9 +188,14 @@ def open_packs(
     if root is not None:
         resolved = checked_root(root, allow_broad_root=allow_broad_root)
         workspace = Workspace(
-            Folder(resolved), resolved, services.worker, services.reaper, services.own_files
+            Folder(resolved),
+            resolved,
+            services.worker,
+            services.reaper,
+            services.own_files,
+            options.c.macros,
         )
-    return OpenPacks(packs, workspace, services, options or PackOptions())
+    return OpenPacks(packs, workspace, services, options)
 
 
 def _check_installed(name: str) -> None:

@@ -27,7 +27,14 @@ from aish.packs.parse_worker import LARGEST_SOURCE
 from aish.packs.py.code_path import py_derive_code_path
 from aish.packs.py.hierarchy import py_get_hierarchy
 from aish.packs.py.usages import py_find_usages
-from aish.packs.tool_results import Answer, count_that_fits, head_that_fits, room
+from aish.packs.tool_results import (
+    Answer,
+    CodeRows,
+    does_not_parse,
+    head_that_fits,
+    outline,
+    pieces_of_code,
+)
 from aish.packs.workspace.atomic_write import Original
 from aish.packs.workspace.confined_path import not_found, segments_of
 from aish.packs.workspace.file_change import (
@@ -111,20 +118,7 @@ async def py_get_code_outline(place: Workspace, path: str) -> Answer:
         path: The Python file, relative to the root folder.
     """
     data = await _read(place, path, "outline")
-    items = data["items"]
-    rows = [
-        f"{'  ' * item['depth']}{item['kind']} {item['name']}  "
-        f"{item['start_line']}-{item['end_line']}"
-        for item in items
-    ]
-    count = count_that_fits(rows)
-    notes: list[str] = []
-    if count < len(rows):
-        data |= {"items": items[:count], "truncated": True}
-        where = items[count]["start_line"]
-        rest = len(rows) - count
-        notes.append(f"truncated: true; {rest} more from line {where} on, file_read shows them")
-    return _answer("\n".join(rows[:count]) or "no classes or functions", data, notes)
+    return _answer_in_rows(outline(data["items"], "no classes or functions"), data, "items")
 
 
 @tool(
@@ -145,7 +139,7 @@ async def py_get_definition(
         line: A line of the definition, where several have this name.
     """
     data = await _read(place, path, "definition", name=name, line=line)
-    return _sources(data, "definitions", "source")
+    return _pieces(data, "definitions", "source")
 
 
 @tool(
@@ -166,7 +160,7 @@ async def py_get_signature(
         line: A line of the definition, where several have this name.
     """
     data = await _read(place, path, "signature", name=name, line=line)
-    return _sources(data, "signatures", "signature")
+    return _pieces(data, "signatures", "signature")
 
 
 @tool(
@@ -252,7 +246,7 @@ async def py_get_var_declaration(
         line: A line of the assignment, where there are several.
     """
     data = await _read(place, path, "declaration", name=name, line=line)
-    return _sources(data, "declarations", "source")
+    return _pieces(data, "declarations", "source")
 
 
 @tool(
@@ -644,33 +638,21 @@ def _change(path: str, original: Original, part: dict[str, Any]) -> Change:
 
 def _answer(text: str, data: dict[str, Any], notes: Sequence[str] = ()) -> Answer:
     """The result of a reader, with notes below the text."""
-    lines = [text, *(f"[{note}]" for note in notes)]
-    if broken := data.get("broken"):
-        lines.append(f"[does not parse at line {', '.join(map(str, broken[:20]))}]")
+    told = [*notes, *does_not_parse(data.get("broken", ()))]
     if degraded := data.get("degraded"):
-        lines.append(f"[degraded: {degraded}]")
-    return Answer("\n".join(lines), data)
+        told.append(f"degraded: {degraded}")
+    return Answer("\n".join([text, *(f"[{note}]" for note in told)]), data)
 
 
-def _sources(data: dict[str, Any], rows: str, key: str) -> Answer:
-    """Pieces of code: one as it is, several with their lines above them."""
-    several = data[rows]
-    if len(several) == 1:
-        text = several[0][key]
-    else:
-        text = "\n".join(f"# line {each['start_line']}\n{each[key]}" for each in several)
-    notes = []
-    head = head_that_fits(text)
-    if len(head) < len(text):
-        text = head
-        left = room()
-        for each in several:
-            each[key] = each[key][:left]
-            left -= len(each[key])
+def _pieces(data: dict[str, Any], rows: str, key: str) -> Answer:
+    return _answer_in_rows(pieces_of_code(data[rows], key, "#"), data, rows)
+
+
+def _answer_in_rows(shown: CodeRows, data: dict[str, Any], rows: str) -> Answer:
+    data[rows] = shown.rows
+    if shown.notes:
         data["truncated"] = True
-        first = several[0]["start_line"]
-        notes.append(f"truncated: true; file_read shows all of it, with start_line={first}")
-    return _answer(text, data, notes)
+    return _answer(shown.text, data, shown.notes)
 
 
 PACK = Pack(

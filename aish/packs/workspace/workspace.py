@@ -13,7 +13,7 @@ class Workspace:
     """A root by descriptor and by path, what ends its children, and what parses its files.
 
     `own_files` are the files that the run is made of, as absolute and resolved paths: no tool
-    writes them (K19).
+    writes them (K19). `macros` are words that the parser of C may ignore (K41).
     """
 
     folder: Folder
@@ -21,3 +21,4 @@ class Workspace:
     worker: ParseWorker
     reaper: Reaper | None = None
     own_files: frozenset[Path] = frozenset()
+    macros: tuple[str, ...] = ()

@@ -400,6 +400,12 @@ def test_long_results_are_cut_and_say_how_to_go_on(scene: PackScene) -> None:
     assert "py_get_code_outline" in scene.text("py_get_skeleton", path="a.py")
     text = scene.text("py_get_definition", path="a.py", name="A")
     assert "start_line=5001" in text
+    scene.put("b.py", "def f():\n    'é'\n\n\n@a\ndef f():\n" + "    pass\n" * 20_000)
+    text = scene.text("py_get_definition", path="b.py", name="f")
+    assert text.startswith("# lines 1-2\ndef f():\n    'é'\n\n# lines 5-20006\n@a\ndef f():\n")
+    assert text.endswith("\n[truncated: true; file_read shows all of it, with start_line=1]")
+    pieces = data_of(scene, "py_get_definition", path="b.py", name="f")["definitions"]
+    assert sum(len(piece["source"]) for piece in pieces) <= 50_000
     token = RESULT_LIMIT.set(2_000)
     try:
         assert len(scene.text("py_get_code_outline", path="a.py")) <= 2_000
