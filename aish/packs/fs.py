@@ -462,7 +462,9 @@ async def file_summary(place: Workspace, path: str) -> Answer:
     data, lines, content = await _threaded(work)
     rows = [f"{name}: {value}" for name, value in data.items() if name != "head"]
     rows.append("line ends: " + ("CRLF" if "\r\n" in lines.text else "LF"))
-    summary = await summary_of(place.worker, path, str(data["language"]), content.whole)
+    summary = await summary_of(
+        place.worker, path, str(data["language"]), content.whole, place.macros
+    )
     data["summary"] = summary
     rows += ["summary:", summary] if summary else []
     return Answer("\n".join([*rows, "first lines:", lines.text]), data)

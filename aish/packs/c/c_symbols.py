@@ -123,9 +123,9 @@ def outline(source: bytes, *, language: str, macros: Sequence[str] = ()) -> dict
     return {"language": found.language, "items": rows, "broken": broken_lines(found)}
 
 
-def summary(source: bytes, *, language: str) -> str:
+def summary(source: bytes, *, language: str, macros: Sequence[str] = ()) -> str:
     """The outline as a few lines of text (K25)."""
-    found = symbols_of(parse(source, language))
+    found = symbols_of(parse(source, language, macros))
     rows = [
         f"{'  ' * one.depth}{one.kind} {one.name}, lines {one.line}-{one.last}"
         for one in found[:_MOST_SUMMARIZED]

@@ -176,7 +176,9 @@ async def _python_problem(place: Workspace, before: bytes, after: bytes) -> str:
 async def _c_problem(place: Workspace, before: bytes, after: bytes, language: str) -> str:
     call = "aish.packs.c.c_parser:new_problem"
     try:
-        found: str = await place.worker.run(call, before, after, largest=LARGEST, language=language)
+        found: str = await place.worker.run(
+            call, before, after, largest=LARGEST, language=language, macros=list(place.macros)
+        )
     except PackError as error:
         if error.code != "too_slow":
             raise

@@ -4,7 +4,8 @@ The file is parsed in the child process, by `content_summary`, or by the pack `c
 is installed; this module chooses.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aish.packs.catalogue import PACKS
 from aish.packs.installed_libraries import is_installed
@@ -25,7 +26,13 @@ _CALLS: Mapping[str, str] = {
 _GRAMMARS = {"c": "either", "cpp": "cpp"}
 
 
-async def summary_of(worker: ParseWorker, path: str, language: str, content: bytes | None) -> str:
+async def summary_of(
+    worker: ParseWorker,
+    path: str,
+    language: str,
+    content: bytes | None,
+    macros: Sequence[str] = (),
+) -> str:
     """The summary of a file as lines; empty if there is none for its language.
 
     Python: imports, classes, functions, constants. TOML, YAML, JSON: keys of two levels. Markdown:
@@ -37,6 +44,7 @@ async def summary_of(worker: ParseWorker, path: str, language: str, content: byt
         path: The file, for messages.
         language: Its identifier in the table of languages.
         content: The bytes of the file; `None` if it is too large to be read whole.
+        macros: Words that the parser of C may ignore.
 
     Raises:
         PackError: parsing it took too much time or memory (`too_slow`).
@@ -55,5 +63,6 @@ async def summary_of(worker: ParseWorker, path: str, language: str, content: byt
     # Text of other encodings may be longer in UTF-8.
     source = text.encode("utf-8", "surrogateescape")[:LARGEST_SOURCE]
     if language in _GRAMMARS:
-        return str(await worker.run(_C, source, language=_GRAMMARS[language]))
+        options: dict[str, Any] = {"language": _GRAMMARS[language], "macros": list(macros)}
+        return str(await worker.run(_C, source, **options))
     return str(await worker.run(_CALLS[language], source))

@@ -55,7 +55,7 @@ def test_an_outline_has_the_language_the_items_and_the_broken_lines(scene: PackS
         "truncated": False,
     }
     assert scene.text("c_get_code_outline", path="broken.cpp") == (
-        "1-4 class Whole\n3-3   method Whole::one\n8-8 function last\n[does not parse at line 6]"
+        "class Whole  1-4\n  method Whole::one  3-3\nfunction last  8-8\n[does not parse at line 6]"
     )
 
 
@@ -228,6 +228,25 @@ def test_macros_of_the_options_are_blanked(tmp_path: Path) -> None:
         assert scene.get("a.hpp").decode() == source.replace("{ }", "{ c(); }")
 
 
+@pytest.mark.requirement("K6", "K41")
+def test_the_option_holds_for_edits_and_summaries_of_the_same_root(tmp_path: Path) -> None:
+    source = "int f(int a) { ONCE return a; }\nint g(void);\n"
+    options = PackOptions(c=COptions(macros=("ONCE",)))
+    edits = (
+        ("file_edit", {"old_text": "return a;", "new_text": "return (a;"}),
+        ("file_set_lines", {"start_line": 2, "end_line": 2, "content": "int g(void;\n"}),
+    )
+
+    with opened_packs(["edit", "fs"], tmp_path, options) as scene:
+        scene.put("a.c", source)
+        for tool, arguments in edits:
+            assert scene.code(tool, path="a.c", **arguments) == "syntax"
+        assert scene.get("a.c").decode() == source
+        scene.put("b.c", "int g(void);\n")
+        scene.text("file_edit", path="b.c", old_text="int g(void);\n", new_text=source)
+        assert "function f, lines 1-1" in scene.text("file_summary", path="a.c")
+
+
 @pytest.mark.requirement("K7")
 @pytest.mark.parametrize("tool", READERS[:2])
 def test_a_long_result_is_cut_and_says_so(scene: PackScene, tool: str) -> None:
@@ -237,11 +256,11 @@ def test_a_long_result_is_cut_and_says_so(scene: PackScene, tool: str) -> None:
     text = scene.text(tool, path="long.c")
 
     assert data["truncated"] is True
-    assert "[truncated: true, " in text
+    assert "[truncated: true" in text
     assert len(text) <= 50_000
     if tool == "c_get_code_outline":
         last = data["items"][-1]["start_line"]
-        assert text.endswith(f"file_read shows the file from line {last + 1} on]")
+        assert text.endswith(f" more from line {last + 1} on, file_read shows them]")
 
 
 @pytest.mark.requirement("K7")
