@@ -89,7 +89,7 @@ $(VENV)/.runtime: pyproject.toml $(VENV)/.model
 
 # The headers are C++ to test with; the package that they depend on hooks into every start of Python.
 $(VENV)/.development: pyproject.toml $(VENV)/.runtime
-	$(PY) -m pip install --quiet --editable '.[local,git,py,semantic,web,c,otel,dask,prices]' --group test --group lint --group peers
+	$(PY) -m pip install --quiet --editable '.[local,git,py,semantic,web,c,otel,dask,prices,serve]' --group test --group lint --group peers
 	$(PY) -m pip install --quiet --no-deps $(HEADERS)
 	@touch $@
 

@@ -61,6 +61,11 @@ ALLOWED = {
     "terminal/": {"anyio", "rich"},
     "system/": {"anyio", "jsonschema", "platformdirs"},
     "net/": {"anyio", "httpx"},
+    "net/listen/": {"anyio"},
+    "net/listen/connection.py": {"h11", "uvicorn"},
+    "net/listen/guards.py": {"starlette"},
+    "net/listen/routes.py": {"anyio", "starlette"},
+    "net/listen/server.py": {"anyio", "uvicorn"},
     "system/schema/worker_process.py": {"jsonschema", "referencing"},
     "core/": set(),
 }
@@ -105,6 +110,7 @@ ALONE = {
         engine/steps/context_files/code_parts.py shell/session_files.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
         output/markdown/render.py output/progress_panel.py shell/bootstrap.py
+        net/listen/connection.py net/listen/guards.py
         system/secrets/encodings.py templates/sandbox.py
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
@@ -119,7 +125,7 @@ ALONE = {
         packs/workspace/content_summary.py
     """,
     "a part of what listens, which packages above import (docs/architecture.md)": """
-        net/listen/addresses.py
+        net/listen/sockets.py
     """,
     "all that is known of one foreign format or system": """
         packs/workspace/ignore_rules.py

@@ -1,0 +1,288 @@
+"""A server over HTTP on open sockets, within an event loop that runs already (H16, X11).
+
+It handles no signal, writes to no stream, and ends no run: what fails is reported to its caller.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aish.core.errors import UsageError
+from aish.core.phrases import backticked
+from aish.net.listen.access import Access, Call, Limits, Peer
+from aish.net.listen.addresses import Address, Exposure
+from aish.net.listen.sockets import Listener, credentials
+from aish.system.files import lacks_descriptors
+
+if TYPE_CHECKING:
+    from aish.net.listen.connection import Connections, HttpConnection
+    from aish.net.listen.routes import HttpError, Route
+
+INSTALL = "pip install 'aish-pipelines[serve]'"
+_PAUSE_SECONDS = 0.1
+_ENDING_SECONDS = 1.0
+_CLIENT_GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR})
+_NO_MEMORY = frozenset({errno.ENOBUFS, errno.ENOMEM})
+
+
+def require_serve() -> None:
+    """Check that the libraries of the extra `serve` are installed, before anything is opened.
+
+    Raises:
+        UsageError: they are not; says how they are installed.
+    """
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    if missing:
+        named = backticked(missing, by=" and ")
+        raise UsageError(f"listening needs {named}, not installed here", hint=INSTALL)
+
+
+def tls_context(exposure: Exposure) -> ssl.SSLContext | None:
+    """The certificate that connections over TCP are encrypted with, if one was named.
+
+    Raises:
+        UsageError: it cannot be read, or does not fit its key.
+    """
+    if not exposure.has_tls:
+        return None
+    assert exposure.tls_cert is not None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # An empty password: nobody is there to be asked for one.
+        context.load_cert_chain(exposure.tls_cert, exposure.tls_key, password="")
+    except (OSError, ssl.SSLError) as error:
+        said = f"`{exposure.tls_cert}` cannot be used with `{exposure.tls_key}`"
+        raise UsageError(f"{said}: {error.strerror or error}", where="--tls-cert") from error
+    return context
+
+
+@asynccontextmanager
+async def serve(
+    routes: "Callable[[], Iterable[Route]]",
+    listeners: Sequence[Listener],
+    access: Access,
+    *,
+    report: Callable[[Exception], None],
+    on_call: Callable[[Call], None] | None = None,
+    limits: Limits | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncGenerator["Server"]:
+    """Answer requests on the sockets until the block ends; then answers end, and sockets close.
+
+    `routes` is called at the first connection, and what HTTP needs is imported then: where nobody
+    connects, listening costs nothing. `report` is told of faults of a handler and of the system;
+    `on_call` of every answer.
+
+    Raises:
+        UsageError: the extra `serve` is not installed.
+    """
+    require_serve()
+
+    def log(call: Call) -> None:
+        try:
+            if on_call is not None:
+                on_call(call)
+        except Exception as error:  # ruff: ignore[blind-except] - a log's fault ends no server
+            report(error)
+
+    def connect() -> "Connections":
+        from uvicorn.config import Config
+
+        from aish.net.listen.connection import Connections, HttpConnection
+        from aish.net.listen.guards import Guards
+
+        bounds = limits or Limits()
+        guards = Guards(routes(), access, most_body=bounds.body, report=report, log=log)
+        config = Config(
+            guards,
+            http=HttpConnection,
+            interface="asgi3",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            workers=1,
+            proxy_headers=False,
+            forwarded_allow_ips="",
+            timeout_keep_alive=bounds.idle,
+        )
+        config.load()
+        # Not what uvicorn wraps it in where a host program logs everything: URLs and all.
+        config.loaded_app = guards
+        return Connections(config, bounds, log, report)
+
+    server = Server(connect, listeners, access, report, tls)
+    async with anyio.create_task_group() as accepting:
+        for listener in listeners:
+            accepting.start_soon(server.accept, listener)
+        try:
+            yield server
+        finally:
+            accepting.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await server.drain()
+
+
+class Server:
+    """A running server."""
+
+    def __init__(
+        self,
+        connect: "Callable[[], Connections]",
+        listeners: Sequence[Listener],
+        access: Access,
+        report: Callable[[Exception], None],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.addresses: tuple[Address, ...] = tuple(one.address for one in listeners)
+        """Where it listens; the ports are real ones."""
+        self._connect = connect
+        self._opened: Connections | None = None
+        self._listeners = listeners
+        self._access = access
+        self._report = report
+        self._tls = tls
+        self._closing = anyio.Event()
+        self._handshakes = 0
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        served = 0 if self._opened is None else len(self._opened.served)
+        return served + self._handshakes
+
+    async def accept(self, listener: Listener) -> None:
+        """Take connections until this is cancelled, or the socket is of no use any more."""
+        loop = asyncio.get_running_loop()
+        is_reported = False
+        async with anyio.create_task_group() as handshakes:
+            while True:
+                try:
+                    connection, _ = await loop.sock_accept(listener.socket)
+                except OSError as error:
+                    if error.errno in _CLIENT_GONE:
+                        continue
+                    lacking = lacks_descriptors(error) or error.errno in _NO_MEMORY
+                    if not lacking or not is_reported:
+                        self._report(error)
+                    if not lacking:
+                        return
+                    is_reported = True
+                    await anyio.sleep(_PAUSE_SECONDS)
+                    continue
+                is_reported = False
+                if self._tls is not None and listener.address.path is None:
+                    handshakes.start_soon(self._encrypt, connection, listener.address)
+                else:
+                    await self._open(connection, listener.address)
+
+    async def drain(self) -> None:
+        """Close the sockets, let answers end within their time, then close all connections."""
+        for listener in self._listeners:
+            listener.socket.close()
+        self._closing.set()
+        shared = self._opened
+        if shared is None:
+            return
+        left: list[HttpConnection] = [*shared.served, *shared.refused]
+        for one in left:
+            one.drain()
+        with anyio.move_on_after(shared.limits.drain):
+            for one in left:
+                await one.peer_state.gone.wait()
+        for one in left:
+            one.transport.abort()
+        for task in shared.state.tasks:
+            task.cancel()
+        if tasks := set(shared.state.tasks):
+            await asyncio.wait(tasks, timeout=_ENDING_SECONDS)
+        with anyio.move_on_after(_ENDING_SECONDS):
+            for one in left:
+                await one.peer_state.gone.wait()
+
+    async def _open(self, connection: socket.socket, local: Address) -> None:
+        """Begin a connection that is not encrypted."""
+        try:
+            factory = self._factory(connection, local, self._all())
+            await asyncio.get_running_loop().connect_accepted_socket(factory, connection)
+        except OSError:  # the client has gone
+            connection.close()
+        except Exception as error:  # ruff: ignore[blind-except] - a fault ends one connection
+            connection.close()
+            self._report(error)
+        except BaseException:
+            connection.close()
+            raise
+
+    async def _encrypt(self, connection: socket.socket, local: Address) -> None:
+        """Begin a connection with TLS; its handshake has to end in the time of a request."""
+        self._handshakes += 1
+        try:
+            shared = self._all()
+            if self._handshakes > shared.limits.connections:
+                connection.close()
+                return
+            factory = self._factory(connection, local, shared)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                factory, connection, ssl=self._tls, ssl_handshake_timeout=shared.limits.receive
+            )
+        except OSError:  # it has gone, is too slow, or speaks no TLS
+            connection.close()
+        except Exception as error:  # ruff: ignore[blind-except] - a fault ends one connection
+            connection.close()
+            self._report(error)
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self._handshakes -= 1
+
+    def _all(self) -> "Connections":
+        """All connections; the first one brings what HTTP needs."""
+        if self._opened is None:
+            self._opened = self._connect()
+        return self._opened
+
+    def _factory(
+        self, connection: socket.socket, local: Address, shared: "Connections"
+    ) -> "Callable[[], HttpConnection]":
+        from aish.net.listen.connection import HttpConnection
+        from aish.net.listen.routes import ConnectionState
+
+        peer = _peer(connection)
+        refusal = self._refusal(peer, shared)
+        is_tls = self._tls is not None and local.path is None
+        # What it aborts is known when it is made.
+        state = ConnectionState(peer, local, is_tls, self._closing, anyio.Event(), lambda: None)
+        return lambda: HttpConnection(shared, state, refusal)
+
+    def _refusal(self, peer: Peer, shared: "Connections") -> "HttpError | None":
+        """Why a connection is not served, if it is not."""
+        from aish.net.listen.routes import HttpError
+
+        if peer.transport == "unix":
+            if peer.uid != os.geteuid():
+                return HttpError(403, "forbidden", "this socket belongs to another user")
+            if peer.pid is None or self._access.is_refused(peer.pid):
+                message = "processes that the run started may not use its socket"
+                return HttpError(403, "forbidden", message)
+        if not shared.make_room():
+            message = "there are too many connections"
+            return HttpError(503, "busy", message, headers={"retry-after": "1"})
+        return None
+
+
+def _peer(connection: socket.socket) -> Peer:
+    """Who connected, as far as the socket tells."""
+    if connection.family == socket.AF_UNIX:
+        found = credentials(connection)
+        return Peer("unix", "", uid=found.uid, pid=found.pid)
+    host, port, *_ = connection.getpeername()
+    return Peer("tcp", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
