@@ -1,5 +1,6 @@
 """`aish runs export ID DIR`."""
 
+import gc
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -44,6 +45,8 @@ def command(
     Example: aish runs export latest exported
     """
     del verbose
+    # A long journal makes garbage that only the collector, which is off at the start, frees.
+    gc.enable()
     with ExitStack() as stack:
         store, found = find_run(open_stores(run_dir, stack), id)
         done = export_run(store, found, folder)

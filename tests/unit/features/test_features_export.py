@@ -1,5 +1,6 @@
 """What an export makes of events: questions and answers, ids that two processes have, memory."""
 
+import gc
 import json
 import tracemalloc
 from collections.abc import Iterable
@@ -22,6 +23,8 @@ from scripted_events import (
     turn_finished,
 )
 
+from aish.cli.commands.runs_export import command
+from aish.cli.options import Report
 from aish.core.events import (
     Event,
     ItemFinished,
@@ -253,20 +256,27 @@ def batch_events(items: int) -> Iterable[Event]:
     yield run_finished()
 
 
-def test_memory_does_not_grow_with_the_items(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_items(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
     def peak(items: int) -> int:
         runs = tmp_path / f"runs-{items}"
         folder = kept(runs, ())
         lines = b"".join(sealed(to_line(stamped)) for stamped in batch(items))
         (folder / "events.jsonl").write_bytes(lines)
+        out = tmp_path / f"out-{items}"
+        # As the program starts: commands that live long switch it on.
+        gc.disable()
         tracemalloc.start()
         try:
-            done = exported(runs, tmp_path / f"out-{items}")
+            command(ID, out, run_dir=runs, format_=Report.JSON)
             found = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        assert done.counts["comms.jsonl"] == 4 * items
-        assert done.counts["scripts"] == done.counts["commands.jsonl"] == items
+            gc.enable()
+        counts = json.loads(capsysbinary.readouterr().out)["files"]
+        assert counts["comms.jsonl"] == 4 * items
+        assert counts["scripts"] == counts["commands.jsonl"] == items
         return found
 
     peak(20)
