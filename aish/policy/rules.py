@@ -433,7 +433,7 @@ def miss_of(
         if not _permitted_word(wanted, word):
             return _word_miss(wanted, word, index, mask)
     for word in words[len(fixed) :] if pattern[-1] == REST else ():
-        if _leads_away(word) or permitted_text(REST, word) is not Fit.YES:
+        if not _permitted_more(word):
             return Miss(f"`{REST}` does not take {_odd_word(word, mask)}", _NEAR)
     more = " at least" if pattern[-1] == REST else ""
     hint = "" if more else f"; `{REST}` at the end of a rule stands for any further words"
@@ -454,7 +454,7 @@ def _word_miss(wanted: str, word: str, index: int, mask: Callable[[str], str]) -
     if word.startswith("-") and not wanted.startswith("-"):
         why = f"`{wanted}` does not take a word that begins with a dash, {_shown(word, mask)}"
         return Miss(why, _NEAR)
-    if _leads_away(word) or is_odd(word):
+    if _leads_away(word) or is_odd(word) or (_names_arguments(word) and wanted[0] != "@"):
         return Miss(f"`{wanted}` does not take {_odd_word(word, mask)}", _NEAR)
     return Miss(
         f"word {index + 1}, {_shown(word, mask)}, does not fit {_shown(wanted, mask)}", index
@@ -468,6 +468,8 @@ def _has_wildcard(pattern: str) -> bool:
 def _odd_word(word: str, mask: Callable[[str], str]) -> str:
     if has_metacharacter(word):
         return f"a word with shell metacharacters, {_shown(word, mask)}"
+    if _names_arguments(word):
+        return f"a word that may name a file of arguments, {_shown(word, mask)}"
     return f"a word that may lead out of the folder, {_shown(word, mask)}"
 
 
@@ -526,9 +528,7 @@ def _permitted(pattern: Sequence[str], words: tuple[str, ...]) -> Fit:
     more = words[len(fixed) :]
     if len(words) < len(fixed) or (more and pattern[-1] != REST):
         return Fit.NO
-    fits = all(map(_permitted_word, fixed, words)) and all(
-        permitted_text(REST, word) is Fit.YES and not _leads_away(word) for word in more
-    )
+    fits = all(map(_permitted_word, fixed, words)) and all(map(_permitted_more, more))
     return Fit.YES if fits else Fit.NO
 
 
@@ -536,8 +536,20 @@ def _permitted_word(pattern: str, word: str) -> bool:
     if pattern == word:
         return True
     # A wildcard matches a value; `--output=x` in its place would be another command.
-    smuggled = _leads_away(word) or (word.startswith("-") and not pattern.startswith("-"))
+    is_option = word.startswith("-") or _names_arguments(word)
+    smuggled = _leads_away(word) or (is_option and not pattern.startswith(word[0]))
     return not smuggled and permitted_text(pattern, word) is Fit.YES
+
+
+def _permitted_more(word: str) -> bool:
+    """Whether `**` takes a word: any option or value that can be read here."""
+    refused = _leads_away(word) or _names_arguments(word)
+    return not refused and permitted_text(REST, word) is Fit.YES
+
+
+def _names_arguments(word: str) -> bool:
+    """Whether many programs would read more arguments from a file: `@args.txt`."""
+    return len(word) > 1 and word.startswith("@")
 
 
 _LONE = 2

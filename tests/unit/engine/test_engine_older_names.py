@@ -173,3 +173,109 @@ def test_a_condition_that_names_a_parameter_twice_is_an_error_of_the_file(
     _, problems = check_file(write(tmp_path, text))
     (wrong,) = [problem for problem in problems if not problem.warning]
     assert (wrong.path, wrong.message) == ("mcp.deny[0].when", message)
+
+
+EDIT: JsonObject = {"path": "x", "old_text": "z", "new_text": "b"}
+SCRIPT: JsonObject = {"command": "ls", "shell": "pwsh"}
+
+
+@pytest.mark.requirement("K10")
+@pytest.mark.parametrize(
+    ("tool", "schema", "fits", "misfits"),
+    [
+        (
+            "file_edit",
+            {"propertyNames": {"enum": ["path", "old_string", "new_string"]}},
+            EDIT,
+            None,
+        ),
+        ("file_edit", {"propertyNames": {"not": {"const": "old_string"}}}, None, EDIT),
+        ("file_edit", {"dependentRequired": {"old_string": ["replace_all"]}}, None, EDIT),
+        ("edit_file", {"const": {"path": "x", "old_string": "z", "new_string": "b"}}, EDIT, None),
+        ("edit_file", {"enum": [{"path": "x", "old_string": "z", "new_text": "b"}]}, EDIT, None),
+        ("edit_file", {"patternProperties": {"_": {"type": "integer"}}}, None, EDIT),
+        ("run_powershell", {"propertyNames": {"enum": ["script"]}}, SCRIPT, {**SCRIPT, "cwd": "a"}),
+        ("run_powershell", {"maxProperties": 1}, SCRIPT, {**SCRIPT, "cwd": "a"}),
+        ("run_powershell", {"const": {"script": "ls"}}, SCRIPT, None),
+    ],
+    ids=str,
+)
+def test_every_keyword_that_names_parameters_is_translated(
+    tmp_path: Path, tool: str, schema: JsonObject, fits: JsonObject, misfits: JsonObject
+) -> None:
+    pipeline, _ = check_file(write(tmp_path, FILE))
+    assert pipeline is not None
+    given = RuleLists(deny=(RuleEntry(f"box__{tool}", schema=schema),))
+    policy = compile_policy(own_rules(given, pipeline.servers))
+    own = ToolName("box", "shell_run" if tool == "run_powershell" else "file_edit")
+    for arguments, verdict in ((fits, "deny"), (misfits, "ask")):
+        if arguments is not None:
+            assert explain(policy, own, arguments).ruling.verdict == verdict
+
+
+@pytest.mark.requirement("K10")
+@pytest.mark.parametrize("key", ["dependentSchemas", "dependencies"])
+def test_what_depends_on_a_parameter_is_translated(tmp_path: Path, key: str) -> None:
+    pipeline, _ = check_file(write(tmp_path, FILE))
+    assert pipeline is not None
+    schema: JsonObject = {key: {"old_string": {"required": ["new_string"]}, "path": ["old_string"]}}
+    rules = own_rules(
+        RuleLists(deny=(RuleEntry("box__file_edit", schema=schema),)), pipeline.servers
+    )
+    assert rules.deny[0].schema == {
+        key: {"old_text": {"required": ["new_text"]}, "path": ["old_text"]}
+    }
+
+
+@pytest.mark.requirement("K10")
+@pytest.mark.parametrize(
+    ("rule", "path", "message"),
+    [
+        (
+            '{tool: box__file_edit, schema: {patternProperties: {"_string$": {minLength: 3}}}}',
+            "mcp.deny[0].schema.patternProperties",
+            (
+                "the pattern `_string$` takes in `old_string`, an older name of the parameter"
+                " `old_text` of `file_edit`, and not that name"
+            ),
+        ),
+        (
+            '{tool: box__move_file, schema: {anyOf: [{propertyNames: {not: {pattern: "^sour"}}}]}}',
+            "mcp.deny[0].schema.propertyNames",
+            (
+                "the pattern `^sour` takes in `source`, an older name of the parameter `path` of"
+                " `file_rename`, and not that name"
+            ),
+        ),
+        (
+            '{tool: box__run_powershell, schema: {patternProperties: {"^s": {maxLength: 3}}}}',
+            "mcp.deny[0].schema.patternProperties",
+            (
+                "the pattern `^s` takes in `script`, an older name of the parameter `command` of"
+                " `shell_run`, and not that name"
+            ),
+        ),
+        (
+            '{tool: box__run_powershell, schema: {patternProperties: {"sh": {maxLength: 3}}}}',
+            "mcp.deny[0].schema.patternProperties",
+            "the pattern `sh` takes in `shell`, which the older name `run_powershell` sets",
+        ),
+    ],
+    ids=str,
+)
+def test_a_pattern_that_means_an_older_name_is_an_error_of_the_file(
+    tmp_path: Path, rule: str, path: str, message: str
+) -> None:
+    text = FILE.replace('["*__create_directory"]', f"[{rule}]")
+    _, problems = check_file(write(tmp_path, text))
+    (wrong,) = [problem for problem in problems if not problem.warning]
+    assert (wrong.path, wrong.message) == (path, message)
+
+
+@pytest.mark.requirement("K10")
+@pytest.mark.parametrize("pattern", ["_text$", ".*", "^path$", "("])
+def test_a_pattern_over_own_names_is_none(tmp_path: Path, pattern: str) -> None:
+    rule = f"{{tool: box__file_edit, schema: {{patternProperties: {{'{pattern}': true}}}}}}"
+    text = FILE.replace('["*__create_directory"]', f"[{rule}]")
+    _, problems = check_file(write(tmp_path, text))
+    assert not [problem for problem in problems if "an older name" in problem.message]

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -288,3 +289,38 @@ def test_a_wildcard_that_does_not_approve_what_is_destructive_is_odd(
             "wildcards do not approve destructive tools: add a rule such as "
             f"`repo__file_{missed[0]}`"
         )
+
+
+@pytest.mark.requirement("P4")
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("git log **", "`--output`, which writes a file"),
+        ("git **", "`--output`, which writes a file"),
+        ("git fetch origin **", "`--upload-pack`, which runs a program"),
+        ("find . **", "`-exec`, which runs a program"),
+        ("python* **", "`-c`, which runs code"),
+        ("git status **", ""),
+        ("git log *", ""),
+        ("echo **", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("mcp: {auto_approve: [{tool: shell__run, command: %s}]}", "mcp.auto_approve[0]"),
+        ("mcp: {deny: [{tool: shell__run, command: %s}]}", ""),
+        ("shell: {auto_approve: [%s]}", "shell.auto_approve[0]"),
+    ],
+)
+def test_a_rule_for_any_further_words_that_approves_more_than_it_appears_to_is_odd(
+    words: str, option: str, given: str, path: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(f"{HEAD}{given % json.dumps(words.split())}\nrun: ls\n")
+    found = [
+        (problem.path, problem.warning, problem.message)
+        for problem in wildcard_check(load_pipeline(file))
+    ]
+    expected = (path, True, f"`{words}` also approves the option {option}")
+    assert found == ([expected] if option and path else [])

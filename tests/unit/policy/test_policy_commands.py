@@ -60,6 +60,14 @@ def argv(*words: str) -> JsonObject:
         (("echo", "**"), argv("echo", "ok", "$(id)"), "ask"),
         (("echo", "a;b"), argv("echo", "a;b"), "auto"),
         (("*", "log"), argv("sh", "log"), "auto"),
+        (("pytest", "*"), argv("pytest", "@args"), "ask"),
+        (("pytest", "**"), argv("pytest", "-q", "@docs/args"), "ask"),
+        (("pytest", "**"), {"command": "pytest @args"}, "ask"),
+        (("pytest", "@args"), argv("pytest", "@args"), "auto"),
+        (("npm", "install", "@types/*"), argv("npm", "install", "@types/node"), "auto"),
+        (("npm", "install", "@types/*"), argv("npm", "install", "@types/../x"), "ask"),
+        (("git", "show", "*"), argv("git", "show", "@"), "auto"),
+        (("git", "diff", "**"), argv("git", "diff", "@", "a@b"), "auto"),
     ],
 )
 def test_a_command_rule_matches_word_by_word(

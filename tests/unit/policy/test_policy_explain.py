@@ -141,6 +141,16 @@ ONLY = "only a rule with exactly this command approves it"
             '{tool: shell__run, command: [make, "--dir=/etc"]}',
         ),
         (
+            {"argv": ["git", "log", "@args"]},
+            "`*` does not take a word that may name a file of arguments, `@args`",
+            '{tool: shell__run, command: [git, log, "@args"]}',
+        ),
+        (
+            {"argv": ["make", "all", "@args"]},
+            "`**` does not take a word that may name a file of arguments, `@args`",
+            '{tool: shell__run, command: [make, all, "@args"]}',
+        ),
+        (
             {"argv": ["sh", "-c", "make; make"]},
             f"the command goes through a shell, with metacharacters: {ONLY}",
             '{tool: shell__run, command: [sh, -c, "make; make"]}',

@@ -4,11 +4,13 @@ Rules, steps and tests then see the tool's own names, as calls do. A glob with a
 it is, but what forbids an older name on any server forbids the tool too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
 from aish.config.model import CallStep, Pipeline, PromptStep, ServerEntry, Step
+from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import ToolName
@@ -76,7 +78,9 @@ def own_pipeline(pipeline: Pipeline) -> tuple[Pipeline, tuple[Issue, ...]]:
     if not has_packs(servers):
         return pipeline, ()
     issues: list[Issue] = [
-        issue for rule in pipeline.rules.all for issue in _doubled(rule, servers)
+        issue
+        for rule in pipeline.rules.all
+        for issue in (*_doubled(rule, servers), *_untranslatable(rule, servers))
     ]
     steps = tuple(
         _own_step(step, step_path(index, listed="steps" in pipeline.data), servers, issues)
@@ -174,45 +178,192 @@ def _with_own_parameters(entry: RuleEntry, called: str, own: str) -> RuleEntry:
     when = _own_when(entry.when, called, own)
     schema = entry.schema
     if schema is not None:
-        older = older_names().get(called)
-        names = {**older_parameters().get(own, {}), **(older.rename if older else {})}
-        schema = _own_schema(schema, names, older.set if older else {})
+        schema = _renamed(called, own).table(schema)
     return replace(entry, when=when, schema=schema)
+
+
+@frozen
+class _Renamed:
+    """Older names of parameters with the own ones, and what the older name of a tool sets."""
+
+    names: Mapping[str, str]
+    added: Mapping[str, JsonValue]
+
+    def name(self, value: JsonValue) -> JsonValue:
+        """A name as the own one; anything else as it is."""
+        return self.names.get(value, value) if isinstance(value, str) else value
+
+    def each(self, value: JsonValue) -> JsonValue:
+        """Names in a list."""
+        return [*map(self.name, value)] if isinstance(value, (list, tuple)) else value
+
+    def arguments(self, value: JsonValue) -> JsonValue:
+        """Whole arguments, as in `const`."""
+        if not isinstance(value, Mapping):
+            return value
+        return {**self.added, **{self.names.get(key, key): one for key, one in value.items()}}
+
+    def alternatives(self, value: JsonValue) -> JsonValue:
+        """Whole arguments in a list, as in `enum`."""
+        return [*map(self.arguments, value)] if isinstance(value, (list, tuple)) else value
+
+    def count(self, value: JsonValue) -> JsonValue:
+        """A number of arguments."""
+        return value + len(self.added) if isinstance(value, int) else value
+
+    def properties(self, value: JsonValue) -> JsonValue:
+        """Conditions by name; what an older name adds is no additional property."""
+        if not isinstance(value, Mapping):
+            return value
+        own: dict[str, JsonValue] = {}
+        for name, condition in value.items():
+            key = self.names.get(name, name)
+            own[key] = {"allOf": [own[key], condition]} if key in own else condition
+        return {**dict.fromkeys(self.added, True), **own}
+
+    def dependent(self, value: JsonValue) -> JsonValue:
+        """What has to hold where an argument is given: names, or a schema."""
+        if not isinstance(value, Mapping):
+            return value
+        return {
+            self.names.get(key, key): self.each(one)
+            if isinstance(one, (list, tuple))
+            else self.schema(one)
+            for key, one in value.items()
+        }
+
+    def property_names(self, value: JsonValue) -> JsonValue:
+        """A schema that every name has to fit."""
+        known = _of_names(value, self.names)
+        return {"anyOf": [known, {"enum": [*self.added]}]} if self.added else known
+
+    def named(self, value: JsonValue) -> JsonValue:
+        """Schemas by a name of their own."""
+        if not isinstance(value, Mapping):
+            return value
+        return {name: self.schema(one) for name, one in value.items()}
+
+    def table(self, schema: JsonObject) -> JsonObject:
+        """A schema of arguments with own names."""
+        return {
+            key: _TRANSLATED[key](self, one) if key in _TRANSLATED else one
+            for key, one in schema.items()
+        }
+
+    def schema(self, value: JsonValue) -> JsonValue:
+        """The same, of a schema, a list of them, or `true` and `false`."""
+        if isinstance(value, Mapping):
+            return self.table(value)
+        return [self.schema(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 _SAME_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _NAMED = ("$defs", "definitions")
+_BY_NAME = ("dependentRequired", "dependentSchemas", "dependencies")
+_TRANSLATED: Mapping[str, Callable[[_Renamed, JsonValue], JsonValue]] = {
+    **dict.fromkeys(_SAME_PLACE, _Renamed.schema),
+    **dict.fromkeys(_NAMED, _Renamed.named),
+    **dict.fromkeys(_BY_NAME, _Renamed.dependent),
+    "properties": _Renamed.properties,
+    "required": _Renamed.each,
+    "propertyNames": _Renamed.property_names,
+    "const": _Renamed.arguments,
+    "enum": _Renamed.alternatives,
+    "minProperties": _Renamed.count,
+    "maxProperties": _Renamed.count,
+}
+"""Keywords that name arguments, and how their values are translated."""
 
 
-def _own_schema(
-    schema: JsonObject, names: Mapping[str, str], added: Mapping[str, JsonValue]
-) -> JsonObject:
-    """A schema of arguments with own names; what an older name adds is no additional property."""
+def _renamed(called: str, own: str) -> _Renamed:
+    """What is renamed and set where the tool `own` is called `called`."""
+    older = older_names().get(called)
+    names = {**older_parameters().get(own, {}), **(older.rename if older else {})}
+    return _Renamed(names, older.set if older else {})
 
-    def again(value: JsonValue) -> JsonValue:
-        if isinstance(value, Mapping):
-            return _own_schema(value, names, added)
-        return [again(one) for one in value] if isinstance(value, (list, tuple)) else value
 
+def _of_names(schema: JsonValue, names: Mapping[str, str]) -> JsonValue:
+    """A schema that names of parameters have to fit, with own names."""
+    if isinstance(schema, (list, tuple)):
+        return [_of_names(one, names) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
     found: dict[str, JsonValue] = dict(schema)
-    properties, required = schema.get("properties"), schema.get("required")
-    if isinstance(properties, Mapping):
-        own: dict[str, JsonValue] = {}
-        for name, condition in properties.items():
-            key = names.get(name, name)
-            own[key] = {"allOf": [own[key], condition]} if key in own else condition
-        found["properties"] = {**dict.fromkeys(added, True), **own}
-    if isinstance(required, (list, tuple)):
-        found["required"] = [
-            names.get(one, one) if isinstance(one, str) else one for one in required
-        ]
+    if isinstance(name := found.get("const"), str):
+        found["const"] = names.get(name, name)
+    if isinstance(listed := found.get("enum"), (list, tuple)):
+        found["enum"] = [names.get(one, one) if isinstance(one, str) else one for one in listed]
     for key in _SAME_PLACE:
         if key in found:
-            found[key] = again(found[key])
-    for key in _NAMED:
-        if isinstance(named := found.get(key), Mapping):
-            found[key] = {name: again(one) for name, one in named.items()}
+            found[key] = _of_names(found[key], names)
     return found
+
+
+def _untranslatable(rule: RuleEntry, servers: Servers) -> Iterator[Issue]:
+    """Patterns of a schema that mean an older name of a parameter: they cannot be translated."""
+    server, _, tool = rule.tool.partition("__")
+    for alias in servers if rule.schema is not None else ():
+        own = own_tool(ToolName(alias, tool), servers).name
+        if not servers[alias].pack or not matches_word(server, alias) or own not in tool_marks():
+            continue
+        renamed = _renamed(tool, own)
+        for key, pattern in _patterns(rule.schema):
+            if why := _meant_by(pattern, renamed, tool, own):
+                hint = "a pattern is not translated: write it for the names that `aish tools` shows"
+                yield Issue(within(within(rule.path, "schema"), key), why, hint=hint)
+                return
+
+
+def _meant_by(pattern: str, renamed: _Renamed, called: str, own: str) -> str | None:
+    """Why a pattern over names cannot stay as it is, or `None`."""
+    for older, name in renamed.names.items():
+        if _finds(pattern, older) and not _finds(pattern, name):
+            return (
+                f"the pattern `{pattern}` takes in `{older}`, an older name of the parameter"
+                f" `{name}` of `{own}`, and not that name"
+            )
+    for name in renamed.added:
+        if _finds(pattern, name):
+            return (
+                f"the pattern `{pattern}` takes in `{name}`, which the older name `{called}` sets"
+            )
+    return None
+
+
+def _patterns(schema: JsonValue) -> Iterator[tuple[str, str]]:
+    """The patterns over names of parameters, each with the keyword that it is below."""
+    if isinstance(schema, (list, tuple)):
+        for one in schema:
+            yield from _patterns(one)
+    if not isinstance(schema, Mapping):
+        return
+    if isinstance(table := schema.get("patternProperties"), Mapping):
+        yield from (("patternProperties", pattern) for pattern in table)
+    yield from (("propertyNames", one) for one in _patterns_of_names(schema.get("propertyNames")))
+    for key in _SAME_PLACE:
+        yield from _patterns(schema.get(key))
+    for key in (*_NAMED, *_BY_NAME):
+        if isinstance(table := schema.get(key), Mapping):
+            yield from _patterns([*table.values()])
+
+
+def _patterns_of_names(schema: JsonValue) -> Iterator[str]:
+    if isinstance(schema, (list, tuple)):
+        for one in schema:
+            yield from _patterns_of_names(one)
+    if not isinstance(schema, Mapping):
+        return
+    if isinstance(pattern := schema.get("pattern"), str):
+        yield pattern
+    for key in _SAME_PLACE:
+        yield from _patterns_of_names(schema.get(key))
+
+
+def _finds(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:  # a problem of the schema itself, told elsewhere
+        return False
 
 
 def _doubled(rule: RuleEntry, servers: Servers) -> Iterator[Issue]:

@@ -30,7 +30,14 @@ from aish.engine.plan.validation.names import RESERVED, alias_issues
 from aish.models.pricing import has_list, is_priced
 from aish.packs.catalogue import PACKS, pack_needs_root
 from aish.policy.lock import Lock, address_differences, stale_differences
-from aish.policy.rules import LOCAL_COMMAND, is_command_tool, is_exact, matches_tool, split_glob
+from aish.policy.rules import (
+    LOCAL_COMMAND,
+    REST,
+    is_command_tool,
+    is_exact,
+    matches_tool,
+    split_glob,
+)
 from aish.system.globs import matches_word
 from aish.system.schema.check import SchemaProblem, spell_path
 from aish.system.secrets.secrets import SHORTEST, Secrets
@@ -149,6 +156,66 @@ def wildcard_issues(pipeline: Pipeline) -> Iterator[Issue]:
             hint = f"wildcards do not approve destructive tools: add a rule such as `{missed[0]}`"
             by = ("mcp.auto_approve**", "mcp.ask**", "mcp.deny**", "mcp.stage**", "mcp.servers**")
             yield Issue(rule.path, message, hint, warning=True, by=by)
+
+
+_RUNS, _WRITES = "runs a program", "writes a file"
+_OPTIONS: Mapping[tuple[str, ...], tuple[str, str]] = {
+    ("git", "log"): ("--output", _WRITES),
+    ("git", "diff"): ("--output", _WRITES),
+    ("git", "show"): ("--output", _WRITES),
+    ("git", "archive"): ("--output", _WRITES),
+    ("git", "format-patch"): ("--output-directory", _WRITES),
+    ("git", "grep"): ("--open-files-in-pager", _RUNS),
+    ("git", "difftool"): ("--extcmd", _RUNS),
+    ("git", "rebase"): ("--exec", _RUNS),
+    ("git", "clone"): ("--upload-pack", _RUNS),
+    ("git", "fetch"): ("--upload-pack", _RUNS),
+    ("git", "pull"): ("--upload-pack", _RUNS),
+    ("git", "ls-remote"): ("--upload-pack", _RUNS),
+    ("git", "push"): ("--receive-pack", _RUNS),
+    ("find",): ("-exec", _RUNS),
+    ("fd",): ("--exec", _RUNS),
+    ("rg",): ("--pre", _RUNS),
+    ("tar",): ("--to-command", _RUNS),
+    ("rsync",): ("--rsh", _RUNS),
+    ("ssh",): ("-o", _RUNS),
+    ("sort",): ("--compress-program", _RUNS),
+    ("sed",): ("--in-place", _WRITES),
+    ("curl",): ("--output", _WRITES),
+    ("wget",): ("--output-document", _WRITES),
+    ("make",): ("--eval", _RUNS),
+    ("pytest",): ("-p", "loads a module"),
+    ("go", "build"): ("-toolexec", _RUNS),
+    ("go", "test"): ("-exec", _RUNS),
+    ("go", "vet"): ("-vettool", _RUNS),
+    ("cargo",): ("--config", _RUNS),
+    ("python",): ("-c", "runs code"),
+    ("python3",): ("-c", "runs code"),
+    ("node",): ("--eval", "runs code"),
+    ("perl",): ("-e", "runs code"),
+    ("ruby",): ("-e", "runs code"),
+    ("awk",): ("-e", "runs code"),
+    ("env",): ("--split-string", _RUNS),
+    ("sh",): ("-c", _RUNS),
+    ("bash",): ("-c", _RUNS),
+}
+"""Well-known commands with an option that one would not expect; no list could be complete."""
+
+
+def command_issues(pipeline: Pipeline) -> Iterator[Issue]:
+    """Rules whose `**` approves an option that writes or runs something (P4)."""
+    for rule in (*pipeline.rules.auto_approve, *pipeline.shell.auto_approve):
+        pattern = rule.command or ()
+        if not pattern or pattern[-1] != REST:
+            continue
+        fixed = pattern[:-1]
+        for command, (option, does) in _OPTIONS.items():
+            if all(map(matches_word, fixed, command)):
+                message = f"`{' '.join(pattern)}` also approves the option `{option}`, which {does}"
+                hint = "write the words that are needed, with `*` for a value, instead of `**`"
+                by = ("mcp.auto_approve**", "shell.auto_approve**")
+                yield Issue(rule.path, message, hint, warning=True, by=by)
+                break
 
 
 def _covers(rule: RuleEntry, name: ToolName) -> bool:

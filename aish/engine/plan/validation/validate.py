@@ -16,7 +16,7 @@ from aish.engine.plan.validation.names import name_issues
 from aish.engine.plan.validation.older_names import own_pipeline
 from aish.engine.plan.validation.schemas import schema_issues
 from aish.engine.plan.validation.templates import template_issues
-from aish.engine.plan.validation.tools import tool_issues, wildcard_issues
+from aish.engine.plan.validation.tools import command_issues, tool_issues, wildcard_issues
 from aish.policy.rules import Policy, compile_policy
 
 
@@ -174,8 +174,8 @@ def is_wrong(pipeline: Pipeline, parts: Iterable[str], problems: Iterable[Proble
 
 
 def wildcard_check(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """Globs of rules that do not approve what they appear to (P5)."""
-    return _placed(pipeline, wildcard_issues(pipeline))
+    """Rules that do not approve what they appear to (P5), or more than that (P4)."""
+    return _placed(pipeline, (*wildcard_issues(pipeline), *command_issues(pipeline)))
 
 
 def exfiltration_check(pipeline: Pipeline, policy: Policy | None = None) -> tuple[Problem, ...]:
