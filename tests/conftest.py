@@ -44,7 +44,7 @@ class NetworkBlockedError(AssertionError):
 
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means: more than there are cores, because tests wait for each other's ends."""
-    return max(2, len(os.sched_getaffinity(0)) * 3 // 2)
+    return 2 * len(os.sched_getaffinity(0))
 
 
 def pytest_collection_finish() -> None:
@@ -67,21 +67,26 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return tmp_path_factory.mktemp("home")
 
 
-@pytest.fixture(autouse=True)  # ruff: ignore[pytest-fixture-autouse] - for all
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, empty_home: Any) -> None:
-    for name in list(os.environ):
-        if _SWITCHES.fullmatch(name):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(empty_home))
-    monkeypatch.setenv("LANG", "C.UTF-8")
-    monkeypatch.setenv("TERM", "xterm-256color")
+@pytest.fixture(scope="session", autouse=True)  # ruff: ignore[pytest-fixture-autouse] - for all
+def _clean_environment(empty_home: Any) -> Iterator[None]:
+    """Once for all tests: what one of them changes after that, it takes back itself."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name in list(os.environ):
+            if _SWITCHES.fullmatch(name):
+                monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", str(empty_home))
+        monkeypatch.setenv("LANG", "C.UTF-8")
+        monkeypatch.setenv("TERM", "xterm-256color")
+        yield
 
 
-@pytest.fixture(autouse=True)  # ruff: ignore[pytest-fixture-autouse] - for all
-def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket.socket, "connect", _connect)
-    monkeypatch.setattr(socket.socket, "connect_ex", _connect_ex)
-    monkeypatch.setattr(socket, "getaddrinfo", _getaddrinfo)
+@pytest.fixture(scope="session", autouse=True)  # ruff: ignore[pytest-fixture-autouse] - for all
+def _loopback_only() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(socket.socket, "connect", _connect)
+        monkeypatch.setattr(socket.socket, "connect_ex", _connect_ex)
+        monkeypatch.setattr(socket, "getaddrinfo", _getaddrinfo)
+        yield
 
 
 @pytest.fixture(scope="session")
