@@ -62,6 +62,20 @@ _LATE = (
 )
 
 
+_PIPELINE = """\
+aish: 1
+model: m
+models: {m: {base_url: "http://127.0.0.1:9/v1", model: a}}
+inputs: {rows: {default: [1, 2]}, said: {type: string, default: hi}}
+mcp: {servers: {repo: {pack: fs, root: .}}, auto_approve: ["repo__*", shell__run]}
+limits: {turns: 9}
+steps:
+  - {id: list, run: [echo, "{{ inputs.said }}"], when: "inputs.said != ''"}
+  - {id: each, foreach: inputs.rows, prompt: "{{ item }} {{ steps.list.text | trim }}"}
+  - {id: last, prompt: "{% for one in steps.each %}{{ one.text }}{% endfor %}"}
+"""
+
+
 class ForkServer:
     """Started by the first `start`; ended by `close`, or with the process that has it."""
 
@@ -267,6 +281,7 @@ def _send(channel: socket.socket, data: bytes) -> None:
 def serve(channel: socket.socket) -> None:
     """Fork for each request until the other end is closed; returns in the children only."""
     import_all()
+    warm_up()
     threads = list(Path("/proc/self/task").iterdir())
     assert len(threads) == 1, "a process with threads cannot be forked"
     gc.collect()
@@ -295,6 +310,38 @@ def import_all() -> None:
             importlib.import_module(module.name)
     for name in _LATE:
         importlib.import_module(name)
+
+
+def warm_up() -> None:
+    """Make once what every run would make anew when it first needs it.
+
+    That is the initializers of value classes, regular expressions, and what reading a pipeline with
+    templates leaves in the libraries that do it.
+    """
+    from aish.cli.commands.validate import problems_of
+    from aish.core.patterns import lazy_pattern
+    from aish.net.http import tls_context
+
+    lazy = type(lazy_pattern("x"))
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "aish"]
+    for value in [value for module in modules for value in vars(module).values()]:
+        if isinstance(value, lazy):
+            for method in ("fullmatch", "match", "search", "finditer", "sub"):
+                getattr(value, method)
+        elif isinstance(value, type) and _is_lazy(value.__dict__.get("__init__")):
+            with suppress(TypeError):  # fields have to be given; the initializer is there now
+                value()
+    tls_context(verify=False)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pipeline.yaml"
+        path.write_text(_PIPELINE, "utf-8")
+        found = problems_of(path, ())
+    assert not found, found
+
+
+def _is_lazy(initializer: Any) -> bool:
+    """Whether it makes way for another one when it is first called (`aish/core/frozen.py`)."""
+    return getattr(initializer, "__name__", "") == "make_first"
 
 
 def _fork_sibling() -> int:
