@@ -1,5 +1,6 @@
 """Our client against MCP servers that others wrote."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from mcp_dynamic_registry import DynamicScene, dynamic_registry
 from mcp_peers import free_port, listening, npm_server, python_server
 from mcp_scenes import Scene, command, http, play, registry
+from samples import sampled
 
 from aish.core.errors import StepFailedError
 from aish.core.json import JsonObject
@@ -143,8 +145,14 @@ def test_mcp_server_time() -> None:
 
 
 @pytest.mark.requirement("M1", "M2", "M9")
-@pytest.mark.parametrize("flags", [(), ("--json",)])
-@pytest.mark.parametrize("protocol", ["auto", "legacy", "2025-03-26"])
+@pytest.mark.parametrize(
+    ("protocol", "flags"),
+    sampled(
+        itertools.product(("auto", "legacy", "2025-03-26"), ((), ("--json",))),
+        often={0, 3, 4},
+        reason="each starts a server",
+    ),
+)
 def test_a_server_made_with_the_official_sdk(flags: tuple[str, ...], protocol: Any) -> None:
     port = free_port()
 

@@ -1,6 +1,7 @@
 """Secrets and cassettes: what was planted is found in no file, in no spelling (C8)."""
 
 import base64
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from model_endpoint import (
     tool_reply,
     usage,
 )
+from samples import sampled
 
 KEY = "sk-planted-0123456789"
 HEADER = "hdr/planted+0123?>~"
@@ -115,8 +117,14 @@ def planted(project: Project, url: str) -> None:
 
 
 @pytest.mark.requirement("C8", "X4", "F15")
-@pytest.mark.parametrize("form", ["text", "jsonl"])
-@pytest.mark.parametrize("size", [1, 3, 7])
+@pytest.mark.parametrize(
+    ("size", "form"),
+    sampled(
+        itertools.product((1, 3, 7), ("text", "jsonl")),
+        often={0, 3},
+        reason="each records and replays thousands of pieces",
+    ),
+)
 def test_a_secret_that_everybody_echoes_is_in_no_cassette(
     project: Project, model_endpoint: ModelEndpoints, form: str, size: int
 ) -> None:

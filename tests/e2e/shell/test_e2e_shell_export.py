@@ -20,11 +20,14 @@ from model_endpoint import (
     stream_reply,
     text_reply,
 )
+from samples import sampled
 from shell_sessions import APPROVED, FS, READ, accepted, at_terminal, obedient, session_folders, sit
 from shell_terminal import at_prompt
 
 OTHER = 'CALL repo__file_read {"path": "other.txt"}'
 LIST = 'CALL repo__dir_list {"path": "."}'
+
+MORE_SESSIONS = "each is a session, its export and three runs of it"
 
 pytestmark = pytest.mark.requirement("S7")
 
@@ -70,7 +73,7 @@ def ids(data: Any) -> list[str]:
 
 @pytest.mark.parametrize(
     ("text", "lines", "steps"),
-    [
+    sampled([
         ("", ["hello"], ["line-1"]),
         ("", ["hello", "and again"], ["line-1", "line-2"]),
         (APPROVED, [READ, "and then?"], ["line-1", "line-2"]),
@@ -99,7 +102,7 @@ def ids(data: Any) -> list[str]:
         ("limits: {turns: 9, tokens: 5000}\n", ["hello"], None),
         ("context: {max_tokens: 4000}\n", ["hello", "and again"], None),
         ("shell: {cmd_lines: false}\n", ["SAY CMD: ls", "and again"], None),
-    ],
+    ], often={2, 5, 6, 10, 11, 17, 20, 24}, reason=MORE_SESSIONS),
 )  # fmt: skip
 def test_what_a_session_did_is_done_again_from_its_export(
     project: Project, endpoint: ModelEndpoint, text: str, lines: list[str], steps: list[str] | None
@@ -487,6 +490,7 @@ def test_a_full_disk_leaves_nothing_behind(project: Project, endpoint: ModelEndp
     assert "cannot be written" in said or "not in the recording" in said
 
 
+@pytest.mark.slow(reason="two hundred questions; some are in the tests above")
 def test_two_hundred_lines_are_two_hundred_steps(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline(APPROVED)
     lines = [READ if number % 10 == 0 else f"question {number}" for number in range(200)]
@@ -505,13 +509,17 @@ SEEING = "models: {m: {base_url: '${MODEL_URL}', model: a, vision: true}}\n"
 @pytest.mark.requirement("M12")
 @pytest.mark.parametrize(
     ("attached", "steps"),
-    [
-        ("docs://guide", [["docs://guide"]]),
-        ("docs://page/7", [["docs://page/7"]]),
-        ("docs://logo", [["docs://logo"]]),
-        ("data/logo.png", [["data/logo.png"]]),
-        ("docs__plain", [None]),
-    ],
+    sampled(
+        [
+            ("docs://guide", [["docs://guide"]]),
+            ("docs://page/7", [["docs://page/7"]]),
+            ("docs://logo", [["docs://logo"]]),
+            ("data/logo.png", [["data/logo.png"]]),
+            ("docs__plain", [None]),
+        ],
+        often={0, 2, 4},
+        reason=MORE_SESSIONS,
+    ),
 )
 def test_what_servers_offer_is_attached_by_the_export(
     project: Project, endpoint: ModelEndpoint, attached: str, steps: list[list[str] | None]

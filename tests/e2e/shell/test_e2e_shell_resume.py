@@ -13,6 +13,7 @@ import pytest
 from e2e_project import ModelEndpoints, Project, http_server, stdio
 from mcp_scenes import STDIO_SERVER
 from model_endpoint import Gate, ModelEndpoint, Reply, hanging_reply, json_reply, text_reply
+from samples import sampled
 from shell_sessions import (
     APPROVED,
     FS,
@@ -44,7 +45,7 @@ def endpoint(project: Project, model_endpoint: ModelEndpoints) -> ModelEndpoint:
 
 @pytest.mark.parametrize(
     ("text", "before", "after"),
-    [
+    sampled([
         ("", ["hello"], ["and you?"]),
         (APPROVED, [READ, "so"], ["and then?"]),
         (FS, [READ], ["denied, wasn't it?"]),
@@ -80,7 +81,7 @@ def endpoint(project: Project, model_endpoint: ModelEndpoints) -> ModelEndpoint:
         (TWO_MODELS, ["one", ":model b"], ["two"]),
         (NO_TOOL_ROLE + APPROVED, [READ], ["so"]),
         ("context: {max_tokens: 1000}\n", ["one " * 300, "two " * 300, "more"], ["three " * 300]),
-    ],
+    ], often=range(1, 33, 3), reason="each is three sessions"),
 )  # fmt: skip
 def test_what_is_asked_next_is_what_an_uninterrupted_session_would_ask(
     project: Project, endpoint: ModelEndpoint, text: str, before: list[str], after: list[str]

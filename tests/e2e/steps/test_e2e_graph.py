@@ -305,7 +305,7 @@ def test_many_steps_do_not_look_at_each_other_again_and_again(project: Project) 
         return int(counted.read_text())
 
     # To look at every template after every step would cost the square of the steps.
-    assert run(400) < 8 * run(80)
+    assert run(200) < 8 * run(40)
 
 
 @pytest.mark.requirement("F3", "P1")

@@ -252,7 +252,7 @@ while True:
     [
         1_500,
         pytest.param(
-            50_000, marks=pytest.mark.slow(reason="looks 50,000 times at what is swapped")
+            12_000, marks=pytest.mark.slow(reason="looks 12,000 times at what is swapped")
         ),
     ],
 )

@@ -393,6 +393,9 @@ def check_file(c: ModuleType, source: bytes, language: str, most: int) -> int:
     return written
 
 
+HEADER_PARTS = 4
+
+
 def headers() -> Iterator[tuple[Path, str]]:
     """The headers of Python, which are C, and those of Eigen, which are C++."""
     for path in sorted(Path(sysconfig.get_path("include")).rglob("*.h")):
@@ -424,13 +427,15 @@ def test_definitions_of_a_sample_of_real_headers_are_written_back_unchanged(c: M
 
 
 @pytest.mark.slow(reason="reads and writes back the definitions of more than 600 headers")
-def test_definitions_of_all_headers_are_written_back_unchanged(c: ModuleType) -> None:
+@pytest.mark.parametrize("part", range(HEADER_PARTS))
+def test_definitions_of_all_headers_are_written_back_unchanged(c: ModuleType, part: int) -> None:
     rows = [row for row in headers() if row[0].stat().st_size <= 2 * 1024 * 1024]
-
-    written = sum(check_file(c, path.read_bytes(), language, 10) for path, language in rows)
-
     assert len(rows) > 500
-    assert written > 3000
+
+    mine = rows[part::HEADER_PARTS]
+    written = sum(check_file(c, path.read_bytes(), language, 6) for path, language in mine)
+
+    assert written > 1500 / HEADER_PARTS
 
 
 _PIECES = st.sampled_from(

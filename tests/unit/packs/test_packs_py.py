@@ -12,6 +12,7 @@ import anyio
 import pytest
 from jsonschema import Draft202012Validator
 from pack_scenes import PackScene, opened_packs, sha256, started_packs
+from samples import sampled
 
 from aish.core.json import JsonObject
 from aish.core.tools import RESULT_LIMIT
@@ -416,12 +417,21 @@ def test_long_results_are_cut_and_say_how_to_go_on(scene: PackScene) -> None:
 @pytest.mark.requirement("K16", "X6")
 @pytest.mark.parametrize(
     "deep",
-    [
-        "-" * 200_000 + "1",
-        "(" * 200_000 + ")" * 200_000,
-        "+".join("1" * 200_000),
-        "f" + "(1)" * 200_000,
-    ],
+    sampled(
+        [
+            piece
+            for size in (50_000, 200_000)
+            for piece in (
+                "-" * size + "1",
+                "(" * size + ")" * size,
+                "+".join("1" * size),
+                "f" + "(1)" * size,
+            )
+        ],
+        often=range(4),
+        reason="deeper, as the cases before",
+    ),
+    ids=[f"{kind}-{size}k" for size in (50, 200) for kind in ("signs", "pairs", "sum", "calls")],
 )
 def test_deep_code_ends_in_a_result_or_an_error(scene: PackScene, parser: str, deep: str) -> None:
     scene.put("b.py", "")
