@@ -208,6 +208,42 @@ def test_each_command_that_was_made_is_a_script(commanded: Project) -> None:
     assert named == [f"scripts/{script.name}" for script in scripts]
 
 
+def test_commands_of_a_pipeline_within_a_pipeline(project: Project) -> None:
+    inner = """
+        models: {}
+        inputs: {word: {}}
+        mcp:
+          servers: {box: {pack: shell, root: .}}
+          auto_approve: [box__shell_run, shell__run]
+        steps:
+          - {id: pack, call: box__shell_run, with: {command: "echo pack {{ inputs.word }}"}}
+          - {id: step, run: [echo, step, "{{ inputs.word }}"]}
+        """
+    project.pipeline(inner, "inner.yaml")
+    project.pipeline("""
+        models: {}
+        steps:
+          - id: outer
+            foreach: "['one', 'two']"
+            concurrency: 1
+            pipeline: inner.yaml
+            with: {word: "{{ item }}"}
+        """)
+    done = project.run()
+    assert done.code == 0, done.stderr
+
+    assert export(project).code == 0
+
+    found = {(line["step"], line["item"]): line for line in rows(project, "commands.jsonl")}
+    printed = {key: line["stdout"] for key, line in found.items()}
+    assert printed == {
+        ("outer/pack", "0"): "pack one\n",
+        ("outer/step", "0"): "step one\n",
+        ("outer/pack", "1"): "pack two\n",
+        ("outer/step", "1"): "step two\n",
+    }
+
+
 def test_an_attempt_of_a_step_that_was_repeated(project: Project) -> None:
     project.write("fails.sh", "echo no; test -e again || { touch again; exit 1; }\necho yes\n")
     project.pipeline("""
