@@ -1,4 +1,5 @@
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from pack_scenes import PackScene, opened_packs, sha256
 
 from aish.core.json import JsonObject
-from aish.core.text_diff import hunks
 from aish.packs.workspace.deny_list import is_protected
 from aish.packs.workspace.file_change import diff_of
 from aish.packs.workspace.file_text import decoded, encoded
@@ -531,29 +531,57 @@ def test_a_difference_leads_from_one_text_to_the_other(before: str, after: str) 
     st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=30),
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["x", "a", "\n", ""])), max_size=3),
 )
-def test_a_difference_is_that_of_all_lines(lines: list[str], edits: list[tuple[int, str]]) -> None:
-    """What two texts have in common is skipped before they are compared by line."""
+def test_a_difference_makes_one_text_of_the_other(
+    lines: list[str], edits: list[tuple[int, str]]
+) -> None:
+    """Also where the texts begin and end alike, which is skipped before lines are compared."""
     before = after = "\n".join(lines)
     for place, text in edits:
         after = after[:place] + text + after[place + 1 :]
-    old, new = ([f"{line}\n" for line in each.split("\n")] for each in (before, after))
-    for each in (old, new):
-        last = each.pop()
-        each.extend([f"{last}\\ No newline at end of file\n"] if last != "\n" else [])
-    expected: list[str] = []
-    for hunk in hunks(old, new, 3, 1000):
-        counts = [sum(row[0] != sign for row in hunk.rows) for sign in "+-"]
-        starts = [
-            start + (1 if count else 0)
-            for start, count in zip((hunk.old, hunk.new), counts, strict=True)
-        ]
-        ranges = [
-            f"{start}" if count == 1 else f"{start},{count}"
-            for start, count in zip(starts, counts, strict=True)
-        ]
-        expected += [f"@@ -{ranges[0]} +{ranges[1]} @@\n", *hunk.rows]
-    shown = diff_of(before, after, "a").text
-    assert shown == ("--- a/a\n+++ b/a\n" + "".join(expected) if before != after else "")
+    diff = diff_of(before, after, "a").text
+    assert patched(before, diff) == after
+    assert bool(diff) is (before != after)
+
+
+_RANGES = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+
+
+def patched(before: str, diff: str) -> str:
+    """A text after a unified diff, all of whose numbers and lines have to be right."""
+    old = marked_lines(before)
+    new: list[str] = []
+    done = 0
+    for part in re.split(r"^(?=@@)", diff, flags=re.MULTILINE)[1:]:
+        head, *rows = re.sub(r"\n(?=\\)", "", part).splitlines()
+        found = _RANGES.fullmatch(head)
+        assert found
+        first, count = _range(found[1], found[2])
+        new += old[done:first]
+        new_first, new_count = _range(found[3], found[4])
+        assert len(new) == new_first
+        done = first + count
+        assert [row[1:] for row in rows if row[0] in " -"] == old[first:done]
+        new += [row[1:] for row in rows if row[0] in " +"]
+        assert len(new) == new_first + new_count
+        marks = "".join(row[0] for row in rows)
+        assert len(marks) - min(len(marks.lstrip()), len(marks.rstrip())) <= 3
+    new += old[done:]
+    return "".join(f"{line}\n" for line in new).replace(NO_END, "")
+
+
+def _range(first: str, count: str | None) -> tuple[int, int]:
+    """How many lines are before a range, and in it: an empty one is named by the line before it."""
+    size = int(count or 1)
+    return int(first) - (size > 0), size
+
+
+NO_END = "\\ No newline at end of file\n"
+
+
+def marked_lines(text: str) -> list[str]:
+    """The lines of a text; a last one without an end has a mark, as in a diff."""
+    *lines, last = text.split("\n")
+    return [*lines, f"{last}{NO_END[:-1]}"] if last else lines
 
 
 @pytest.mark.requirement("K6", "X6")
