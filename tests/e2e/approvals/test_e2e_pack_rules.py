@@ -198,6 +198,97 @@ def test_tools_are_counted_by_conversation(project: Project, step: str, expected
     assert len(leaks(project, approving('"repo__*"', '"far__*"'), steps)) == expected
 
 
+FILES, SERVER = "rule `repo__*`", "`far__*`"
+READER = 'id: a, prompt: Go on, tools: ["repo__*"]'
+SHOWN = "id: a, prompt: Go on, tools: [], context: {files: [notes.txt]}"
+SENDER = 'id: b, tools: ["far__*"]'
+
+
+def listed(steps: tuple[str, ...]) -> str:
+    return "".join(["steps:\n", *(f"  - {{{step}}}\n" for step in steps)])
+
+
+@pytest.mark.requirement("K20")
+@pytest.mark.parametrize(
+    ("steps", "files", "sends"),
+    [
+        ((READER, SENDER + ", prompt: '{{ steps.a.output }}'"), f"{FILES} in step `a`", SERVER),
+        (
+            (READER, SENDER + ", prompt: '{{ steps.a.text | upper }}'"),
+            f"{FILES} in step `a`",
+            SERVER,
+        ),
+        (
+            (
+                READER,
+                "id: c, run: [cat, '{{ steps.a.output }}']",
+                SENDER + ", prompt: Go on, system: '{{ steps.c.output.stdout }}'",
+            ),
+            f"{FILES} in step `a`",
+            SERVER,
+        ),
+        (
+            (
+                "id: a, call: repo__file_read, with: {path: x}",
+                SENDER + ", prompt: '{{ item }}', foreach: steps.a.output.content",
+            ),
+            f"{FILES} in step `a`",
+            SERVER,
+        ),
+        ((SENDER + ", prompt: Go on, attach: notes.txt",), "`attach`", SERVER),
+        ((SENDER + """, prompt: "{{ 'notes.txt' | readfile }}\"""",), "`readfile`", SERVER),
+        (
+            (SENDER + ", prompt: Go on, context: {files: [notes.txt]}",),
+            "`context.files`",
+            SERVER,
+        ),
+        ((SHOWN, SENDER + ", prompt: Go on, continues: a"), "`context.files`", SERVER),
+        (
+            (SHOWN, SENDER + ", prompt: '{{ steps.a.output }}'"),
+            "`context.files` in step `a`",
+            SERVER,
+        ),
+        (
+            (
+                READER + ", attach: [{server: far, uri: 'docs://a/b'}]",
+                "id: b, call: far__post, with: {text: '{{ steps.a.output }}'}",
+            ),
+            FILES,
+            f"{SERVER} in step `b`",
+        ),
+    ],
+)
+def test_text_is_followed_from_step_to_step(
+    project: Project, steps: tuple[str, ...], files: str, sends: str
+) -> None:
+    project.write("notes.txt", "x\n")
+
+    (told,) = leaks(project, approving('"repo__*"', '"far__*"'), listed(steps))
+
+    assert f"may read files (by {files})" in told
+    assert f"send data out ({sends})" in told
+
+
+@pytest.mark.requirement("K20")
+@pytest.mark.parametrize(
+    "steps",
+    [
+        # Nothing but how it ended.
+        (READER, SENDER + ", prompt: '{{ steps.a.status }}'"),
+        (READER, SENDER + ", prompt: Go on, needs: [a], when: steps.a.output"),
+        # The other way round: after what the server says has been read, nothing is sent.
+        (SENDER + ", prompt: Go on", "id: c, prompt: '{{ steps.b.output }}', tools: []"),
+        # A call that only its author words, and one whose text no server has influenced.
+        (READER, "id: c, call: far__get"),
+        (READER, "id: c, call: far__post, with: {text: '{{ steps.a.output }}'}"),
+        (SHOWN,),
+    ],
+)
+def test_text_that_leads_nowhere_is_no_leak(project: Project, steps: tuple[str, ...]) -> None:
+    project.write("notes.txt", "x\n")
+    assert leaks(project, approving('"repo__*"', '"far__*"'), listed(steps)) == []
+
+
 @pytest.mark.requirement("K20")
 def test_a_sub_pipeline_is_looked_at_too(project: Project) -> None:
     inner = f"aish: 1\n{MODEL}\n{SERVERS}{approving('box__shell_run')}\nprompt: Go\n"

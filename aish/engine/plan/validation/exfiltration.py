@@ -3,45 +3,69 @@
 Three things together are the danger, each without approval: to read files, to read text that
 anybody may have written, and to send data out. Such a text may then tell the model to send the
 files. What is not known of a server's tools counts as possible.
+
+A model also reads what its prompt has from `context.files`, `attach`, a server's prompt and the
+results of earlier steps, and it sends what a call step takes from its answer. Text is not followed
+into and out of the steps of other pipeline files, and what a command prints is its author's.
 """
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from aish.config.model import Pipeline, PromptStep, ServerEntry
+from aish.config.model import CallStep, Pipeline, PromptStep, ServerEntry, ServerPrompt, Step
+from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.lock import is_wanted, lock_of, locked_tools
+from aish.engine.plan.order import prompt_sources, sources
 from aish.engine.plan.validation.issue import Issue, step_path, within
 from aish.packs.catalogue import tools_of
 from aish.policy.rules import Policy, Rule, is_command_tool, may_approve, split_glob
 from aish.system.globs import matches_word
+from aish.templates.render import references, references_of_expression
 
 _READERS = frozenset({"fs", "git", "py", "c"})
 """Packs whose read-only tools return what is in files."""
 _COMMANDS = frozenset({"shell_run", "process_start"})
 _FETCHING = "web_fetch"
 """Only reads, but the address can carry anything to anybody."""
+_NO_TEXT = frozenset({"status", "usage"})
+"""Fields of a step that have no text of a model or tool."""
+_READS_FILE = re.compile(r"\|\s*readfile\b")
 
 
 @frozen
 class _Ability:
-    """What a model may do by a rule: read files, read untrusted text, send data out."""
+    """What a model may do: read files, read untrusted text, send data out.
 
-    rule: Rule
+    `rule` is what approves it; what the file itself gives to the model has a `key` instead. `step`
+    is the one whose model or call does it, where that is another one.
+    """
+
+    rule: Rule | None
     files: bool = False
     untrusted: bool = False
     sends: bool = False
+    key: str = ""
+    step: str = ""
+
+    @property
+    def name(self) -> str:
+        """The rule, or the key of the file."""
+        return self.key if self.rule is None else self.rule.text
+
+    @property
+    def label(self) -> str:
+        """The same for a message."""
+        return f"`{self.name}`" + (f" in step `{self.step}`" if self.step else "")
 
 
 def exfiltration_issues(pipeline: Pipeline, policy: Policy) -> Iterator[Issue]:
-    """A warning for each step whose model may do all three, with the rules that approve it."""
+    """A warning for each step whose model may do all three, with what permits it."""
     abilities = tuple(_abilities(pipeline, policy))
-    if not (
-        any(one.files for _, one in abilities)
-        and any(one.untrusted for _, one in abilities)
-        and any(one.sends for _, one in abilities)
-    ):
+    if not any(one.sends for _, one in abilities):
         return
     told: set[tuple[str, ...]] = set()
     for step, path, own, before in _conversations(pipeline, abilities):
@@ -51,23 +75,24 @@ def exfiltration_issues(pipeline: Pipeline, policy: Policy) -> Iterator[Issue]:
         sends = _first(own, "sends")
         if files is None or untrusted is None or sends is None:
             continue
-        rules = tuple(dict.fromkeys(rule.text for rule in (files, untrusted, sends)))
-        if rules in told:
+        names = tuple(dict.fromkeys(one.name for one in (files, untrusted, sends)))
+        if names in told:
             continue
-        told.add(rules)
+        told.add(names)
         who = "a session" if step is None else f"the model of step `{step.id}`"
+        by = "by" if files.rule is None else "by rule"
         yield Issue(
-            path if step is not None else sends.entry.path,
-            f"exfiltration: without approval, {who} may read files (by rule `{files.text}`), read "
-            f"untrusted text (`{untrusted.text}`) and send data out (`{sends.text}`)",
+            path if step is not None or sends.rule is None else sends.rule.entry.path,
+            f"exfiltration: without approval, {who} may read files ({by} {files.label}), read "
+            f"untrusted text ({untrusted.label}) and send data out ({sends.label})",
             "narrow one of these rules or put it under `ask`; or give the step fewer `tools`",
             warning=True,
             by=("mcp**", "steps[].tools**", "tools**"),
         )
 
 
-def _first(abilities: Sequence[_Ability], what: str) -> Rule | None:
-    return next((one.rule for one in abilities if getattr(one, what)), None)
+def _first(abilities: Sequence[_Ability], what: str) -> _Ability | None:
+    return next((one for one in abilities if getattr(one, what)), None)
 
 
 _Known = tuple[Tool | None, _Ability]
@@ -77,34 +102,130 @@ _Known = tuple[Tool | None, _Ability]
 def _conversations(
     pipeline: Pipeline, abilities: Sequence[_Known]
 ) -> Iterator[tuple[PromptStep | None, str, tuple[_Ability, ...], tuple[_Ability, ...]]]:
-    """Each prompt step with the abilities of its model, now and earlier in its conversation."""
+    """Each prompt step with the abilities of its model, and what else its conversation has."""
     if not pipeline.steps:
-        yield None, "", tuple(one for _, one in abilities), ()
+        given = _of_context(pipeline.context.files)
+        yield None, "", tuple(one for _, one in abilities), tuple(given)
         return
-    prompts = {step.id: step for step in pipeline.steps if isinstance(step, PromptStep)}
-    own = {id: tuple(_of_step(step, abilities)) for id, step in prompts.items()}
+    flows = _Flows(pipeline, abilities)
     for index, step in enumerate(pipeline.steps):
         if isinstance(step, PromptStep):
-            before: tuple[_Ability, ...] = ()
-            earlier = step.continues
-            # Never longer, even if the steps continue each other in a circle, which is an error.
-            for _ in prompts:
-                if earlier is None or earlier not in prompts:
-                    break
-                before += own[earlier]
-                earlier = prompts[earlier].continues
             path = within(step_path(index, listed="steps" in pipeline.data), "prompt")
-            yield step, path, own[step.id], before
+            own = (*flows.own(step), *flows.sent(step))
+            yield step, path, own, tuple(flows.read(step))
 
 
-def _of_step(step: PromptStep, abilities: Sequence[_Known]) -> Iterator[_Ability]:
-    """What the model of a step may do."""
-    return (one for tool, one in abilities if _is_shown(step, one.rule, tool))
+class _Flows:
+    """How text gets from step to step of one pipeline."""
+
+    def __init__(self, pipeline: Pipeline, abilities: Sequence[_Known]) -> None:
+        self._pipeline = pipeline
+        self._abilities = abilities
+        self._steps = {step.id: step for step in pipeline.steps}
+        self._sources = {step.id: self._named(step) for step in pipeline.steps}
+
+    def own(self, step: Step) -> Iterator[_Ability]:
+        """What the model of a step may do with its tools, or a call step does."""
+        for tool, one in self._abilities:
+            if isinstance(step, PromptStep):
+                applies = _is_shown(step, one, tool)
+            else:
+                applies = isinstance(step, CallStep) and _is_called(step, one, tool)
+            if applies:
+                yield one
+
+    def read(self, step: PromptStep) -> Iterator[_Ability]:
+        """What comes into the conversation of a step otherwise than by its own tools."""
+        seen = {step.id}
+        # The closest steps first: a message names the first of several.
+        ahead: list[tuple[Step, bool]] = [(step, True)]
+        while ahead:
+            here, is_same = ahead.pop(0)
+            if here is not step:
+                own = (replace(one, sends=False) for one in self.own(here))
+                yield from own if is_same else (replace(one, step=here.id) for one in own)
+            if isinstance(here, PromptStep):
+                given = self._given(here)
+                yield from given if is_same else (replace(one, step=here.id) for one in given)
+                if here.continues in self._steps.keys() - seen:
+                    seen.add(here.continues)
+                    ahead.append((self._steps[here.continues], is_same))
+            for id in self._sources[here.id]:
+                if id not in seen:
+                    seen.add(id)
+                    ahead.append((self._steps[id], False))
+
+    def sent(self, step: PromptStep) -> Iterator[_Ability]:
+        """What call steps send that comes from the answer of a step."""
+        reached = {step.id}
+        for _ in self._steps:
+            reached |= {id for id, named in self._sources.items() if named & reached}
+        for id in self._sources:
+            here = self._steps[id]
+            if isinstance(here, CallStep) and id in reached:
+                yield from (
+                    replace(one, files=False, untrusted=False, step=id)
+                    for one in self.own(here)
+                    if one.sends
+                )
+
+    def _given(self, step: PromptStep) -> Iterator[_Ability]:
+        """What the file itself puts into the prompt of a step."""
+        yield from _of_context(step.context.files)
+        if any(one.server is None for one in step.attach):
+            yield _Ability(None, files=True, key="attach")
+        if any(map(_READS_FILE.search, prompt_sources(step))):
+            yield _Ability(None, files=True, key="readfile")
+        prompt = step.prompt
+        asked = [("prompt", prompt.server)] if isinstance(prompt, ServerPrompt) else []
+        asked += [("attach", one.server) for one in step.attach if one.server is not None]
+        for key, alias in asked:
+            entry = self._pipeline.servers.get(alias)
+            if entry is not None and not entry.pack and not entry.trust:
+                yield _Ability(None, untrusted=True, key=key)
+
+    def _named(self, step: Step) -> set[str]:
+        """The steps whose text is in what a step is given."""
+        foreach = step.flow.foreach
+        names: set[str] = set()
+        try:
+            for source in sources(step):
+                names |= references(source)
+            if foreach is not None and foreach.expression is not None:
+                names |= references_of_expression(foreach.expression)
+        except UsageError:
+            # Reported as an error of the template itself.
+            return set()
+        if "steps" in names:
+            return self._steps.keys() - {step.id}
+        parts = [name.split(".") for name in names if name.startswith("steps.")]
+        return {
+            id
+            for _, id, *fields in parts
+            if id in self._steps and id != step.id and not _NO_TEXT & set(fields[:1])
+        }
 
 
-def _is_shown(step: PromptStep, rule: Rule, tool: Tool | None) -> bool:
+def _of_context(files: Sequence[object]) -> Iterator[_Ability]:
+    if files:
+        yield _Ability(None, files=True, key="context.files")
+
+
+def _is_called(step: CallStep, one: _Ability, tool: Tool | None) -> bool:
+    """Whether a step calls a tool; where its tools are not known, one that the rule approves."""
+    server, _, name = step.call.partition("__")
+    called = ToolName(server, name)
+    return (
+        called == tool.name
+        if tool is not None
+        else one.rule is not None and one.rule.covers(called)
+    )
+
+
+def _is_shown(step: PromptStep, one: _Ability, tool: Tool | None) -> bool:
     """Whether a step may show its model a tool; where it is not known, one of its server."""
-    if step.tools is None:
+    rule = one.rule
+    if step.tools is None or rule is None:
         return True
     for glob in step.tools:
         server, name = split_glob(glob)
