@@ -26,7 +26,7 @@ from aish.packs.pack_error import PackError
 from aish.packs.workspace.deny_list import ANYWHERE, is_protected
 from aish.packs.workspace.workspace import Workspace
 from aish.system.globs import comparable_name, is_autorun, may_be_autorun
-from aish.system.process.child import child_environment
+from aish.system.process.child import child_environment, hide_process
 from aish.system.process.sandbox import (
     NoSandboxError,
     SandboxChoice,
@@ -35,7 +35,7 @@ from aish.system.process.sandbox import (
     choose_sandbox,
     landlock_rules,
 )
-from aish.system.process.supervisor import Command, Supervised, Supervisor, hide_process
+from aish.system.process.supervisor import Command, Supervised, Supervisor
 
 COMMAND_CODES = ("bad_path", "outside", "not_found", "not_a_folder", "not_installed", "unavailable")
 MOST_LOOKED_AT = 20_000

@@ -14,7 +14,7 @@ import stat
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -28,6 +28,23 @@ from aish.system.process.reaper_process import holders_of
 from aish.system.secrets.secrets import Secrets, StreamMask
 
 _KILLED_WITHIN = 5.0
+
+
+_SET_DUMPABLE = 4
+
+
+@cache
+def hide_process() -> None:
+    """Close this process's environment and memory to other processes of its user (X8).
+
+    A child could otherwise read keys in `/proc`. The kernel refuses it to all but root; in
+    bubblewrap there is no such process to be seen.
+    """
+    # Imported here, because only runs that start processes need it.
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):  # not Linux
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, *map(ctypes.c_ulong, (0, 0, 0, 0)))
 
 
 class Process:
@@ -125,12 +142,15 @@ def start_process(
 ) -> Process:
     """Start a child with the given standard streams, in a session and a group of its own.
 
+    It cannot read what this process has in its environment and memory, unless it is root.
+
     Pipes among the streams must be created for this child: they identify its processes to the
     reaper before the number of the group is known, also when the child replaces some of them.
 
     Raises:
         OSError: it cannot be started.
     """
+    hide_process()
     pipes = {found.st_ino for found in map(os.fstat, streams) if stat.S_ISFIFO(found.st_mode)}
     if reaper is not None:
         reaper.expect(pipes)

@@ -27,20 +27,6 @@ from aish.system.process.reaper_process import MARK, marked_with
 
 SCRIPT = Path(__file__).with_name("supervisor_process.py")
 _KILLED_WITHIN = 6.0
-_SET_DUMPABLE = 4
-
-
-def hide_process() -> None:
-    """Close this process's environment and memory to other processes of its user (X8).
-
-    A command could otherwise read keys in `/proc`. The kernel refuses it to all but root; in
-    bubblewrap there is no such process to be seen.
-    """
-    # Imported here, because only runs that start such commands need it.
-    import ctypes
-
-    with contextlib.suppress(AttributeError, OSError):  # not Linux
-        ctypes.CDLL(None).prctl(_SET_DUMPABLE, *map(ctypes.c_ulong, (0, 0, 0, 0)))
 
 
 @frozen

@@ -224,6 +224,57 @@ def test_processes_are_recorded_and_replayed_without_any_program(project: Projec
     assert outputs[0] == outputs[1]
 
 
+@pytest.mark.requirement("K55", "X4")
+def test_output_of_a_process_is_masked_wherever_it_is_read_on_from(project: Project) -> None:
+    project.aish.env["MY_TOKEN"] = "hidden-Value-0123456789"
+    (project.folder / "log.txt").write_text("token=hidden-Value-0123456789 end")
+    project.pipeline("""
+        models: {}
+        secrets: [MY_TOKEN]
+        mcp:
+          servers: {box: {pack: [proc], root: .}}
+          auto_approve: [box__process_start, box__process_output]
+        steps:
+          - {id: start, call: box__process_start, with: {command: cat, args: [log.txt]}}
+          - id: out
+            needs: [start]
+            call: box__process_output
+            with: {id: p1, since: 12, wait_seconds: 20, wait_for: end}
+        """)
+    shown = project.result()["steps"]["out"]["output"]
+    assert (shown["output"], shown["found"]) == ("t:MY_TOKEN> end", True)
+
+
+@pytest.mark.requirement("K19", "K53")
+@pytest.mark.skipif(bool(REPORT.bubblewrap), reason=f"bubblewrap: {REPORT.bubblewrap}")
+def test_a_lock_file_that_a_command_creates_fails_its_call_and_a_recording_does_not(
+    project: Project,
+) -> None:
+    project.pipeline("""
+        models: {}
+        mcp:
+          servers: {box: {pack: [shell], root: .}}
+          auto_approve: [box__shell_run]
+        steps:
+          - {id: first, call: box__shell_run, with: {command: echo fine}}
+          - id: second
+            needs: [first]
+            call: box__shell_run
+            with: {command: "echo x > p.lock.json; echo x > .envrc"}
+        """)
+    found = project.result("--record", "p.cassette.yaml")
+    assert found["steps"]["first"]["output"]["stdout"] == "fine\n"
+    error = found["steps"]["second"]["output"]["error"]
+    assert error["details"]["created"] == ["p.lock.json"]
+    told = [
+        event["text"]
+        for event in of_type(project.journal, "notice")
+        if event["code"] == "protected_created"
+    ]
+    (text,) = told
+    assert text.endswith(": `.envrc`, `p.lock.json`")
+
+
 @pytest.mark.requirement("K12", "K53")
 def test_a_plan_shows_options_and_sandbox(project: Project) -> None:
     project.pipeline("""

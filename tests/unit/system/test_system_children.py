@@ -1,7 +1,9 @@
 import json
 import os
+import shutil
 import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -458,3 +460,31 @@ def test_a_group_of_somebody_elses_making_can_be_killed() -> None:
         assert await child.stop(0) == -9
 
     run(kill)
+
+
+LOOKER = """
+import anyio, os
+from aish.system.process.child import run_command
+looked = ["cat", f"/proc/{os.getpid()}/environ"]
+env = {"PATH": os.environ["PATH"]}
+print(anyio.run(lambda: run_command(looked, cwd="/", env=env, timeout=20, limit_bytes=10_000)))
+"""
+WITHOUT_CAPABILITIES = ("setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
+
+
+@pytest.mark.requirement("X8")
+@pytest.mark.skipif(sys.platform != "linux", reason="`/proc` is a part of Linux")
+def test_a_child_cannot_read_the_environment_of_aish() -> None:
+    words = () if os.geteuid() else WITHOUT_CAPABILITIES  # root may look at everything
+    if words and shutil.which(words[0]) is None:
+        pytest.skip("there is no `setpriv` to drop the capabilities of root with")
+    done = subprocess.run(
+        [*words, sys.executable, "-c", LOOKER],
+        env={**os.environ, "HIDDEN_KEY": "a key that nobody is to see"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "ermission denied" in done.stdout
+    assert "a key that nobody" not in done.stdout
