@@ -433,9 +433,9 @@ def test_definitions_of_all_headers_are_written_back_unchanged(c: ModuleType, pa
     assert len(rows) > 500
 
     mine = rows[part::HEADER_PARTS]
-    written = sum(check_file(c, path.read_bytes(), language, 6) for path, language in mine)
+    written = sum(check_file(c, path.read_bytes(), language, 4) for path, language in mine)
 
-    assert written > 1500 / HEADER_PARTS
+    assert written > 1000 / HEADER_PARTS
 
 
 _PIECES = st.sampled_from(

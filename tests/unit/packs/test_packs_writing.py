@@ -382,7 +382,7 @@ def test_a_write_that_fails_leaves_everything_as_it_was(
 
 
 # By six: three tools, and two kinds of races.
-ROUNDS = 3_000 if os.environ.get("AISH_TEST_ALL") == "1" else 700
+ROUNDS = 2_000 if os.environ.get("AISH_TEST_ALL") == "1" else 700
 
 SWAP_FOLDER = """
 import os
