@@ -51,6 +51,22 @@ def test_the_reference_pages_are_up_to_date() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_every_decision_that_is_cited_by_its_number_is_there_once() -> None:
+    numbers = [path.name[:4] for path in sorted((ROOT / "docs" / "decisions").glob("*.md"))]
+    listed = subprocess.run(
+        ["git", "grep", "-hoE", r"decisions/[0-9]{4}", "--", "*.py", "*.md", "*.toml", "Makefile"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    cited = {line.removeprefix("decisions/") for line in listed.stdout.splitlines()}
+
+    assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
+    assert cited
+    assert cited <= set(numbers)
+
+
 def _without_code(text: str) -> str:
     return _CODE.sub("", text)
 
