@@ -12,9 +12,12 @@ import anyio.to_thread
 from aish.packs.framework.pack import (
     CHANGES,
     FILE_CHANGE,
+    OUTLINE_ROW,
     PARSE_CODES,
     PATH_CODES,
     READS,
+    SIGNATURE_ROW,
+    SOURCE_ROW,
     WRITE_CODES,
     Older,
     Pack,
@@ -100,15 +103,7 @@ async def c_get_skeleton(place: Workspace, path: str, language: Language = "auto
         "broken": "array",
         "truncated": "boolean",
     },
-    rows={
-        "items": {
-            "kind": "string",
-            "name": "string",
-            "start_line": "integer",
-            "end_line": "integer",
-            "depth": "integer",
-        }
-    },
+    rows={"items": OUTLINE_ROW},
     older=_older("get_code_outline"),
 )
 async def c_get_code_outline(place: Workspace, path: str, language: Language = "auto") -> Answer:
@@ -135,7 +130,7 @@ async def c_get_code_outline(place: Workspace, path: str, language: Language = "
     READS,
     codes=_READS,
     result={"path": "string", "language": "string", "definitions": "array"},
-    rows={"definitions": {"source": "string", "start_line": "integer", "end_line": "integer"}},
+    rows={"definitions": SOURCE_ROW},
     older=_older("get_definition"),
 )
 async def c_get_definition(
@@ -161,7 +156,7 @@ async def c_get_definition(
     READS,
     codes=_READS,
     result={"path": "string", "language": "string", "signatures": "array"},
-    rows={"signatures": {"signature": "string", "start_line": "integer"}},
+    rows={"signatures": SIGNATURE_ROW},
     older=_older("get_signature"),
 )
 async def c_get_signature(

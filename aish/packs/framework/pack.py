@@ -187,6 +187,23 @@ FILE_CHANGE: Mapping[str, str] = {
 }
 """The result of every tool that changes one file."""
 
+OUTLINE_ROW: Mapping[str, str] = {
+    "kind": "string",
+    "name": "string",
+    "start_line": "integer",
+    "end_line": "integer",
+    "depth": "integer",
+}
+"""A definition in an outline."""
+SOURCE_ROW: Mapping[str, str] = {
+    "source": "string",
+    "start_line": "integer",
+    "end_line": "integer",
+}
+"""A piece of code."""
+SIGNATURE_ROW: Mapping[str, str] = {"signature": "string", "start_line": "integer"}
+"""A definition up to its body."""
+
 
 @frozen
 class Older:

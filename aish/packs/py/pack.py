@@ -14,9 +14,12 @@ from aish.core.text import for_line
 from aish.packs.framework.pack import (
     CHANGES,
     FILE_CHANGE,
+    OUTLINE_ROW,
     PARSE_CODES,
     PATH_CODES,
     READS,
+    SIGNATURE_ROW,
+    SOURCE_ROW,
     WRITE_CODES,
     Pack,
     tool,
@@ -100,15 +103,7 @@ async def py_get_skeleton(place: Workspace, path: str) -> Answer:
         "broken": "array",
         "truncated": "boolean",
     },
-    rows={
-        "items": {
-            "kind": "string",
-            "name": "string",
-            "start_line": "integer",
-            "end_line": "integer",
-            "depth": "integer",
-        }
-    },
+    rows={"items": OUTLINE_ROW},
 )
 async def py_get_code_outline(place: Workspace, path: str) -> Answer:
     """Lists the classes, functions and methods of a Python file with their first and last lines.
@@ -125,7 +120,7 @@ async def py_get_code_outline(place: Workspace, path: str) -> Answer:
     READS,
     codes=_READ_CODES,
     result={"path": "string", "definitions": "array"},
-    rows={"definitions": {"source": "string", "start_line": "integer", "end_line": "integer"}},
+    rows={"definitions": SOURCE_ROW},
 )
 async def py_get_definition(
     place: Workspace, path: str, name: str, line: int | None = None
@@ -146,7 +141,7 @@ async def py_get_definition(
     READS,
     codes=_READ_CODES,
     result={"path": "string", "signatures": "array"},
-    rows={"signatures": {"signature": "string", "start_line": "integer"}},
+    rows={"signatures": SIGNATURE_ROW},
 )
 async def py_get_signature(
     place: Workspace, path: str, name: str, line: int | None = None
@@ -232,7 +227,7 @@ async def py_get_class_summary(
     READS,
     codes=_READ_CODES,
     result={"path": "string", "declarations": "array"},
-    rows={"declarations": {"source": "string", "start_line": "integer", "end_line": "integer"}},
+    rows={"declarations": SOURCE_ROW},
 )
 async def py_get_var_declaration(
     place: Workspace, path: str, name: str, line: int | None = None
