@@ -23,7 +23,7 @@ _LONGEST = 4096
 _WORD = re.compile(r"[A-Za-z0-9._~+/=-]+", re.ASCII)
 _CODE_SECONDS = 60.0
 _MOST_CODES = 64
-_MOST_ISSUED = 1000
+_MOST_ISSUED = 100
 _MAKE = "`openssl rand -hex 32` makes one"
 
 
