@@ -43,6 +43,8 @@ EXIT_MEANINGS = {
     "`cassette.strict`, left recorded ones unused",
     ExitCode.LOCK: "a server, tool, prompt or model is not as the lock file pins it or as a call "
     "was staged for, or `aish lock` found a difference",
+    ExitCode.PAUSED: "calls wait for an answer (`on_ask: pause`): `aish approve` gives it, and "
+    "`--resume` goes on",
     ExitCode.INTERNAL: "a bug: the message names the log file and asks for a report",
     ExitCode.INTERRUPTED: "SIGINT (Ctrl-C): children are gone, the journal is closed",
     ExitCode.TERMINATED: "SIGTERM: the same",

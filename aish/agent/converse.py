@@ -5,6 +5,7 @@ An answer without tool calls ends it; its meaning for the step is decided here t
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from aish.agent import wording
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from aish.agent.compaction import Window
 
 _SHOWN = 400
+_NO_CALLS: Mapping[str, UsedCall] = MappingProxyType({})
 
 
 @frozen
@@ -97,6 +99,26 @@ _GO_ON = "let the model continue with `on_denied: continue`"
 
 
 @frozen
+class Earlier:
+    """What an earlier part of the run has had of a conversation, to go on within it (A10).
+
+    `turns` and `rounds` of it are over, and `calls` were made in them. `answer` is the last one, if
+    its calls or its end are left: then it counts in `turns`, and is the last turn of the history if
+    `is_added`. `ended` are its calls that have a result, by their ids. `corrections` counts the
+    requests for another answer, `attempt` the attempts at the step.
+    """
+
+    turns: int = 0
+    rounds: int = 0
+    calls: tuple[UsedCall, ...] = ()
+    answer: Assembled | None = None
+    is_added: bool = False
+    ended: Mapping[str, UsedCall] = field(default_factory=dict)
+    corrections: int = 0
+    attempt: int = 1
+
+
+@frozen
 class Ask:
     """A request of a prompt step, or of a line typed by the user, to a model.
 
@@ -104,7 +126,7 @@ class Ask:
     no other can be called. `tool_choice` is `auto`, `required`, `none` or a tool's name. Turns are
     numbered from `place.turn`, and `rounds` counts earlier tool rounds of the same question.
     `bound` belongs to `history` and limits its length; `heard` observes its changes. `files` are
-    those that stay current in it.
+    those that stay current in it. With `earlier` the history has more than the user turn.
     """
 
     history: History
@@ -118,6 +140,7 @@ class Ask:
     bound: "Window | None" = None
     heard: Heard | None = None
     files: FileUpdates | None = None
+    earlier: Earlier | None = None
 
 
 @frozen
@@ -164,6 +187,10 @@ class _Exchange:
         self._finish = ""
         self._usage: Usage | None = None
         self._calls: list[UsedCall] = []
+        if ask.earlier is not None:
+            self._turns = ask.earlier.turns
+            self._rounds += ask.earlier.rounds
+            self._calls += ask.earlier.calls
 
     async def run(self) -> Outcome:
         """Repeat until an answer has no calls, or a limit or error ends it."""
@@ -174,6 +201,10 @@ class _Exchange:
 
     async def _rounds_to_the_end(self) -> Outcome:
         ask = self._ask
+        if ask.earlier is not None and ask.earlier.answer is not None:
+            ended = await self._take_over(ask.earlier, ask.earlier.answer)
+            if ended is not None:
+                return ended
         while True:
             place = self._next_place()
             request = self._next_request(place)
@@ -188,6 +219,18 @@ class _Exchange:
             ended = await self._run_round(wanted, place)
             if ended is not None:
                 return ended
+
+    async def _take_over(self, earlier: Earlier, answer: Assembled) -> Outcome | None:
+        """Go on after an answer of an earlier part; an outcome if that ends the conversation."""
+        place = replace(self._next_place(), turn=self._first_turn + self._turns - 1)
+        self._text, self._finish = answer.text, answer.finish.reason
+        if not answer.calls or answer.finish.reason == "refusal":
+            return self._judge(answer, place, is_added=earlier.is_added)
+        used = () if earlier.is_added else self._conversation.used_ids
+        wanted = make_legal(answer.calls, self._visible, place, used, self._runtime.mask)
+        if not earlier.is_added:
+            self._add_assistant(answer, answer.text, tuple(one.call for one in wanted))
+        return await self._run_round(wanted, place, earlier.ended)
 
     def _next_place(self) -> Place:
         place = self._ask.place
@@ -238,8 +281,16 @@ class _Exchange:
         self._add_assistant(answer, answer.text, tuple(one.call for one in wanted))
         return wanted
 
-    async def _run_round(self, wanted: tuple[RequestedCall, ...], place: Place) -> Outcome | None:
-        """Answer every call; returns an outcome if the conversation ends with this round."""
+    async def _run_round(
+        self,
+        wanted: tuple[RequestedCall, ...],
+        place: Place,
+        ended: Mapping[str, UsedCall] = _NO_CALLS,
+    ) -> Outcome | None:
+        """Answer every call; returns an outcome if the conversation ends with this round.
+
+        Those that have `ended` are not made again.
+        """
         self._sampler.place = place
         current = Round(
             wanted,
@@ -247,6 +298,7 @@ class _Exchange:
             self._runtime,
             self._sampler,
             sees_images=self._ask.model.sees_images,
+            ended=ended,
         )
         stop = self._stop(len(wanted))
         block = ""
@@ -256,15 +308,12 @@ class _Exchange:
                 block = await self._changed_files(current, place)
             else:
                 current.refuse_all(stop.reply)
-        finally:
-            # Also when interrupted: the history never ends with unanswered calls.
-            ended = current.ended
-            *before, last = current.replies()
-            shown = replace(last, content=with_block(last.content, block))
-            for reply in (*before, shown):
-                # With an image or a block it contains more than the event of the call's end.
-                more = reply.media or (block and reply is shown)
-                self._conversation.add(reply, told=reply.call_id in ended and not more)
+        except BaseException:
+            if not self._runtime.asking.waits:
+                self._add_replies(current, "")
+            # Else it is gone on with from here (A10).
+            raise
+        self._add_replies(current, block)
         self._rounds += 1
         self._calls.extend(current.used)
         if stop is not None:
@@ -274,6 +323,16 @@ class _Exchange:
         if current.over is not None:
             return self._outcome("budget", self._text, _limit(current.over))
         return None
+
+    def _add_replies(self, current: Round, block: str) -> None:
+        """Add a reply to each call: the history never ends with unanswered ones."""
+        ended = current.ended
+        *before, last = current.replies()
+        shown = replace(last, content=with_block(last.content, block))
+        for reply in (*before, shown):
+            # With an image or a block it contains more than the event of the call's end.
+            more = reply.media or (block and reply is shown)
+            self._conversation.add(reply, told=reply.call_id in ended and not more)
 
     async def _changed_files(self, current: Round, place: Place) -> str:
         """The block at the end of the round's last reply, if a request follows (K83, K84)."""
@@ -301,9 +360,13 @@ class _Exchange:
     def _end(self, answer: Assembled, place: Place) -> Outcome:
         """Add an answer without calls, and evaluate it."""
         self._tell_turn(answer, place, tuple(call.id for call in answer.calls))
+        return self._judge(answer, place)
+
+    def _judge(self, answer: Assembled, place: Place, *, is_added: bool = False) -> Outcome:
         wants_schema = self._ask.schema is not None
         ending = ending_of(answer, self._runtime.mask, wants_schema=wants_schema)
-        self._add_assistant(answer, ending.text or wording.EMPTY_ANSWER, ())
+        if not is_added:
+            self._add_assistant(answer, ending.text or wording.EMPTY_ANSWER, ())
         if ending.notice is not None:
             self._runtime.emit(Notice(place, "warning", *ending.notice))
         status: StepStatus = "failed" if ending.failure else "ok"

@@ -7,9 +7,13 @@ call`. Nothing is sent without a decision, and the decision is emitted first (P7
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
+from types import TracebackType
+from typing import Self
 
 import anyio
+from anyio.abc import TaskGroup
 
 from aish.agent import wording
 from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what
@@ -26,6 +30,7 @@ from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.system.process.child import CUT_OFF, CommandResult
 from aish.system.schema.check import spell_path
+from aish.system.task_group import task_group
 
 CALLS: ContextVar[dict[Place, UsedCall | None] | None] = ContextVar("calls", default=None)
 """The calls of this task as they were asked for, for who has no result of it; `None` until told."""
@@ -54,7 +59,8 @@ async def call_tool(
     Raises:
         BudgetError: a limit would be exceeded by another call.
     """
-    approved = await propose(tool, arguments, runtime, place)
+    async with Proposals(runtime) as proposals:
+        approved = await proposals.get(proposals.begin(tool, arguments, place))
     if isinstance(approved, UsedCall):
         return approved
     try:
@@ -64,10 +70,94 @@ async def call_tool(
         raise
 
 
+class Proposed:
+    """A call that the gate is asked about; `asked` is set once somebody has to answer."""
+
+    def __init__(self, tool: Tool, arguments: JsonObject, place: Place) -> None:
+        self.tool = tool
+        self.arguments = arguments
+        self.place = place
+        self.asked = anyio.Event()
+        self.decided = anyio.Event()
+        self.result: Approved | UsedCall | None = None
+
+
+class Proposals:
+    """Asks the gate about the calls of a round; use it in an `async with`.
+
+    Where questions stay open (A7), those of a round are open at the same time, and the step waits
+    for each when its turn comes. What is left open in the end is withdrawn.
+    """
+
+    def __init__(self, runtime: AgentRuntime) -> None:
+        self._runtime = runtime
+        self._ahead = runtime.asking.waits
+        self._stack = AsyncExitStack()
+        self._tasks: TaskGroup | None = None
+        self._all: list[Proposed] = []
+
+    async def __aenter__(self) -> Self:
+        """Open the tasks that ask, if there are any."""
+        if self._ahead:
+            self._tasks = await self._stack.enter_async_context(task_group())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End what is still asked about."""
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+        await self._stack.__aexit__(kind, error, trace)
+        if error is None:
+            left = {one.place for one in self._all if one.result is None}
+            self._runtime.gate.questions.withdraw(left.__contains__)
+
+    def begin(self, tool: Tool, arguments: JsonObject, place: Place) -> Proposed:
+        """Begin to ask about a call."""
+        proposed = Proposed(tool, arguments, place)
+        self._all.append(proposed)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._ask, proposed)
+        return proposed
+
+    async def get(self, proposed: Proposed) -> Approved | UsedCall:
+        """The result; waits for it.
+
+        Raises:
+            PausedError: the run is paused before it.
+        """
+        if self._tasks is None:
+            await self._ask(proposed)
+        elif proposed.result is None:
+            await proposed.asked.wait()
+            if proposed.result is None:
+                await self._runtime.park(proposed.decided)
+        assert proposed.result is not None, "it was waited for"
+        return proposed.result
+
+    async def _ask(self, proposed: Proposed) -> None:
+        tool, arguments, place = proposed.tool, proposed.arguments, proposed.place
+        found = await propose(tool, arguments, self._runtime, place, proposed.asked.set)
+        proposed.result = found
+        proposed.asked.set()
+        proposed.decided.set()
+
+
 async def propose(
-    tool: Tool, arguments: JsonObject, runtime: AgentRuntime, place: Place
+    tool: Tool,
+    arguments: JsonObject,
+    runtime: AgentRuntime,
+    place: Place,
+    asked: Callable[[], None] = lambda: None,
 ) -> Approved | UsedCall:
-    """Ask the gate about a call; a `UsedCall` is the reason why it is not made."""
+    """Ask the gate about a call; a `UsedCall` is the reason why it is not made.
+
+    `asked` is called once somebody has to answer.
+    """
     _note(place, None)
     problems = await runtime.check_arguments(tool.input_schema, arguments)
     if problems:
@@ -76,7 +166,7 @@ async def propose(
         reply = wording.does_not_fit(runtime.mask(path), runtime.mask(why))
         return refuse(str(tool.name), arguments, "bad_arguments", reply, runtime, place)
     proposal = Proposal(tool, arguments, place)
-    decision = await runtime.gate.decide(proposal)
+    decision = await runtime.gate.decide(proposal, runtime.asking, asked)
     runtime.emit(
         ToolDecided(
             place=place,
@@ -89,6 +179,7 @@ async def propose(
             rule=decision.rule,
             definition=decision.definition,
             level=decision_level(runtime.gate.policy, tool, decision.verdict),
+            approval=decision.approval,
         )
     )
     if decision.allowed:

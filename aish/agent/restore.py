@@ -1,14 +1,14 @@
 """Restores a conversation from the records of its journal, in one pass (S6, B3)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from aish.agent import wording
 from aish.agent.conversation import Conversation, IllegalTurnError
-from aish.agent.turn_json import ReadFile, turn_from_json
+from aish.agent.turn_json import SECRETS, ReadFile, turn_from_json
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject
+from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import AssistantTurn, History, ToolTurn, Turn
 
 TURN_ADDED = "turn.added"
@@ -30,6 +30,7 @@ def history_of(
     read_file: ReadFile,
     step: str | None = None,
     begin: Iterable[Turn] = (),
+    restore: Callable[[JsonValue], JsonValue] = lambda value: value,
 ) -> Restored:
     """The conversation in `records`; with a `step`, that of this step only.
 
@@ -39,7 +40,7 @@ def history_of(
     Raises:
         UsageError: a record is not a turn, or is not valid at its position.
     """
-    recalling = Restorer(read_file, begin)
+    recalling = Restorer(read_file, begin, restore)
     for record in records:
         if step is None or record.get("step") == step:
             recalling.take(record)
@@ -47,10 +48,16 @@ def history_of(
 
 
 class Restorer:
-    """The state of a conversation after the records so far."""
+    """The state of a conversation after the records so far; `restore` puts secrets back."""
 
-    def __init__(self, read_file: ReadFile, begin: Iterable[Turn] = ()) -> None:
+    def __init__(
+        self,
+        read_file: ReadFile,
+        begin: Iterable[Turn] = (),
+        restore: Callable[[JsonValue], JsonValue] = lambda value: value,
+    ) -> None:
         self._read_file = read_file
+        self._restore = restore
         self._lost: dict[str, None] = {}
         self._conversation = Conversation(History(list(begin)))
 
@@ -74,12 +81,24 @@ class Restorer:
             said = f"a record of type {kind!r} is not a valid event: {error}"
             raise UsageError(said, where=f"record {record.get('seq')}") from error
 
+    def unfinished(self) -> Restored:
+        """The conversation up to the last answer, if calls of that have no reply yet (A10)."""
+        turns = list(self._conversation.history.turns)
+        if self._conversation.open_calls:
+            while isinstance(turns[-1], ToolTurn):
+                turns.pop()
+        return Restored(History(turns), tuple(self._lost))
+
     def end(self) -> Restored:
         """The conversation after the last record."""
         self._answer_open_calls()
         return Restored(self._conversation.history, tuple(self._lost))
 
     def _turn(self, told: JsonObject) -> Turn:
+        if told.get(SECRETS) is True:
+            restored = self._restore(told)
+            assert isinstance(restored, Mapping), "an object stays one"
+            told = restored
         return turn_from_json(told, self._read_file, self._note)
 
     def _note(self, lost: str) -> None:

@@ -6,12 +6,14 @@ Unknown tokens and costs stay unknown in sums (quirk 34, B10).
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 
+import anyio
+
 from aish.agent.result_limit import Spans, no_spans
 from aish.config.model import LoopLimits, OnDenied
 from aish.core.events import Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.protocols import Clock, Emit, Every, Meter, Model, Tools
+from aish.core.protocols import Asking, Clock, Emit, Every, Meter, Model, Tools
 from aish.core.tools import Media, ResultKind
 from aish.policy.gate import Gate
 from aish.system.clock import call_every
@@ -22,6 +24,24 @@ Keep = Callable[[str, bytes], str | None]
 
 Mask = Callable[[str], str]
 """A text without its secrets."""
+
+
+class PausedError(Exception):
+    """The run ends before a question has its answer, and is resumed after it (A8)."""
+
+
+Park = Callable[[anyio.Event], Awaitable[None]]
+"""Waits until an event is set; the step or item does nothing else meanwhile.
+
+Raises:
+    PausedError: the run is paused before.
+"""
+
+
+async def park_alone(event: anyio.Event) -> None:
+    """Wait, with nothing else that would go on or be told of it."""
+    await event.wait()
+
 
 CheckArguments = Callable[[JsonObject, JsonValue], Awaitable[tuple[SchemaProblem, ...]]]
 
@@ -34,7 +54,8 @@ class AgentRuntime:
     messages are not recorded. `tells_cut_off`: also emit the end of a cancelled call; a session
     reports that itself. `mask` masks a text before it is truncated: a truncated secret would not be
     recognized later. `spans` finds the paths that have names in a cassette. `models` are those of
-    the file by alias, which tools of packs may ask.
+    the file by alias, which tools of packs may ask. `asking` says what becomes of a call that needs
+    a yes, and `park` is where a step waits for it.
     """
 
     tools: Tools
@@ -52,6 +73,8 @@ class AgentRuntime:
     mask: Mask = str
     spans: Spans = no_spans
     models: Mapping[str, Model] = field(default_factory=dict)
+    asking: Asking = Asking()
+    park: Park = park_alone
 
 
 @frozen

@@ -9,11 +9,12 @@ import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from types import MappingProxyType
 
 import anyio
 
 from aish.agent import wording
-from aish.agent.dispatch import Approved, dispatch, no_more, propose, refuse
+from aish.agent.dispatch import Approved, Proposals, Proposed, dispatch, no_more, refuse
 from aish.agent.runtime import AgentRuntime, Mask, UsedCall
 from aish.core.errors import BudgetError
 from aish.core.events import Place
@@ -24,6 +25,7 @@ from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Sampler
 from aish.core.tools import ResultKind, Tool, ToolCall
 from aish.policy.gate import THE_LOCK
+from aish.system.task_group import task_group
 from aish.wire.chat.tool_calls import made_id
 
 # Deeper than any real call, and well below the limits of encoders and validators.
@@ -298,6 +300,7 @@ class Round:
         sampler: Sampler | None = None,
         *,
         sees_images: bool = False,
+        ended: Mapping[str, UsedCall] = MappingProxyType({}),
     ) -> None:
         self._wanted = wanted
         self._places = [Place(place.step, place.item, place.turn, one.call.id) for one in wanted]
@@ -305,9 +308,12 @@ class Round:
         self._sampler = sampler
         self._sees_images = sees_images
         self._begun: set[int] = set()
-        self._used: list[UsedCall | None] = [None] * len(wanted)
+        self._used = [ended.get(one.call.id) for one in wanted]
+        self._proposed: dict[int, Proposed] = {}
         self.denied: UsedCall | None = None
         self.over: BudgetError | None = None
+        for used in self.used:
+            self._note_denial(used)
 
     @property
     def used(self) -> tuple[UsedCall, ...]:
@@ -336,9 +342,27 @@ class Round:
             self._refuse(index, "denied", reply)
 
     async def run(self) -> None:
-        """Make the calls: consecutive parallel ones together, any other alone."""
-        for _, group in groupby(range(len(self._wanted)), self._group_key):
-            await self._run_group(list(group))
+        """Make the calls: consecutive parallel ones together, any other alone.
+
+        Raises:
+            PausedError: the run is paused before an answer to a question.
+        """
+        left = [index for index, used in enumerate(self._used) if used is None]
+        async with Proposals(self._runtime) as proposals:
+            for index in left if self._runtime.asking.waits and self.denied is None else ():
+                self._begin(index, proposals)
+            for _, group in groupby(left, self._group_key):
+                await self._run_group(list(group), proposals)
+
+    def _begin(self, index: int, proposals: Proposals) -> Proposed | None:
+        """Begin to ask about a call that can be made."""
+        wanted = self._wanted[index]
+        if wanted.tool is None or wanted.arguments is None:
+            return None
+        if index not in self._proposed:
+            place = self._places[index]
+            self._proposed[index] = proposals.begin(wanted.tool, wanted.arguments, place)
+        return self._proposed[index]
 
     def _group_key(self, index: int) -> int:
         """Equal for consecutive calls that may run together: -1, else a unique number."""
@@ -350,11 +374,11 @@ class Round:
         )
         return index if alone else -1
 
-    async def _run_group(self, group: Sequence[int]) -> None:
-        # Decisions are made sequentially, so that the user is asked one question at a time.
+    async def _run_group(self, group: Sequence[int], proposals: Proposals) -> None:
+        # In the order of the model: what follows a denial is not made.
         approved: list[tuple[int, Approved]] = []
         for index in group:
-            ready = await self._propose(index)
+            ready = await self._propose(index, proposals)
             if ready is not None:
                 approved.append((index, ready))
         if len(approved) == 1:
@@ -362,7 +386,7 @@ class Round:
         elif approved:
             await self._dispatch_together(approved)
 
-    async def _propose(self, index: int) -> Approved | None:
+    async def _propose(self, index: int, proposals: Proposals) -> Approved | None:
         wanted = self._wanted[index]
         if self.denied is not None:
             self._refuse(index, "denied", wording.NOT_RUN_AFTER_DENIAL)
@@ -370,18 +394,22 @@ class Round:
         if self.over is not None:
             self._refuse(index, "denied", wording.NO_MORE_CALLS)
             return None
-        if wanted.tool is None or wanted.arguments is None:
+        proposed = self._begin(index, proposals)
+        if proposed is None:
             self._refuse(index, "bad_arguments", wanted.refusal())
             return None
-        ready = await propose(wanted.tool, wanted.arguments, self._runtime, self._places[index])
+        ready = await proposals.get(proposed)
         if isinstance(ready, Approved):
             return ready
         self._used[index] = ready
-        # A denial by the lock is not a denial by the file's rules: the run reports it at its end.
-        ours = ready.rule != THE_LOCK
-        if ready.kind == "denied" and ours and self._runtime.on_denied == "fail":
-            self.denied = ready
+        self._note_denial(ready)
         return None
+
+    def _note_denial(self, used: UsedCall) -> None:
+        # A denial by the lock is not a denial by the file's rules: the run reports it at its end.
+        ours = used.rule != THE_LOCK
+        if used.kind == "denied" and ours and self._runtime.on_denied == "fail":
+            self.denied = self.denied or used
 
     async def _dispatch(self, index: int, approved: Approved) -> None:
         self._begun.add(index)
@@ -400,14 +428,11 @@ class Round:
             async with slots:
                 await self._dispatch(index, ready)
 
-        try:
-            async with anyio.create_task_group() as tasks:
-                for index, ready in approved:
-                    tasks.start_soon(one, index, ready)
-        except ExceptionGroup as group:
-            # A call's failure is a result: an exception here is a bug or a broken sink, and its
-            # class determines the exit code.
-            raise _first(group) from group
+        # A call's failure is a result: an exception here is a bug or a broken sink, and its class
+        # determines the exit code.
+        async with task_group() as tasks:
+            for index, ready in approved:
+                tasks.start_soon(one, index, ready)
 
     def _refuse(self, index: int, kind: ResultKind, reply: str) -> None:
         wanted = self._wanted[index]
@@ -419,10 +444,3 @@ class Round:
             self._runtime,
             self._places[index],
         )
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    error: Exception = group
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

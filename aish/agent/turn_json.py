@@ -26,6 +26,10 @@ Lost = Callable[[str], None]
 """Is told in a sentence of what does not come back."""
 
 
+SECRETS = "secrets"
+"""The key of a turn whose secrets can be put back in the place of their tags."""
+
+
 def turn_to_json(turn: Turn, keep: Keep) -> JsonObject:
     """The turn; its images are stored by `keep`."""
     match turn:

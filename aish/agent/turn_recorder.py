@@ -1,14 +1,14 @@
 """Records a conversation's turns as events: to continue it later, or to show what was sent."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
 from aish.agent.runtime import AgentRuntime, Keep, Mask
-from aish.agent.turn_json import turn_to_json
+from aish.agent.turn_json import SECRETS, turn_to_json
 from aish.core.events import HistoryReplaced, MessagePurpose, Place, TurnAdded
-from aish.core.json import JsonObject
+from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Turn
 from aish.core.protocols import Emit
 
@@ -26,11 +26,19 @@ class TurnRecorder:
     """`agent.conversation.Heard` that emits events, currently at `place`.
 
     An image is stored once, however often its turn is recorded. If it cannot be stored, the turn is
-    recorded anyway.
+    recorded anyway. `is_restorable` says of a turn whether its secrets, which the journal masks,
+    can be put back: the turn then says so (A10).
     """
 
-    def __init__(self, emit: Emit, keep: Keep, place: Place) -> None:
+    def __init__(
+        self,
+        emit: Emit,
+        keep: Keep,
+        place: Place,
+        is_restorable: Callable[[JsonValue], bool] = lambda _: False,
+    ) -> None:
         self.place = place
+        self._is_restorable = is_restorable
         self._emit = emit
         self._keep = keep
         self._kept: dict[str, str | None] = {}
@@ -47,7 +55,8 @@ class TurnRecorder:
 
     def to_json(self, turn: Turn) -> JsonObject:
         """The turn in event form."""
-        return turn_to_json(turn, self._once)
+        told = turn_to_json(turn, self._once)
+        return {**told, SECRETS: True} if self._is_restorable(told) else told
 
     def _once(self, name: str, content: bytes) -> str | None:
         digest = sha256(content).hexdigest()

@@ -48,6 +48,7 @@ COMMANDS: tuple[Command, ...] = (
         "List the tools a pipeline sees, and what its rules say of each.",
     ),
     Command("call", "aish.cli.commands.call", "Call one tool directly, under the file's rules."),
+    Command("approve", "aish.cli.commands.approve", "Answer a tool call that waits for approval."),
     Command("apply", "aish.cli.commands.apply", "Execute staged calls after review, each once."),
     Command(
         "lock", "aish.cli.commands.lock", "Pin tools, servers, models and prompts in a lock file."
@@ -92,6 +93,12 @@ COMMANDS: tuple[Command, ...] = (
         "list",
         "aish.cli.commands.runs_list",
         "List the runs that were kept, and how each ended; the newest first.",
+        group="runs",
+    ),
+    Command(
+        "pending",
+        "aish.cli.commands.runs_pending",
+        "List the tool calls that wait for an answer.",
         group="runs",
     ),
     Command(

@@ -5,6 +5,7 @@ completed.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,7 +16,8 @@ from aish.config.loader import read_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError
 from aish.engine.plan.lock import is_wanted, lock_of, locked_tools
-from aish.features.history.run_store import newest_first, open_project, open_stores
+from aish.features.approvals.pending import questions_of
+from aish.features.history.run_store import find_run, newest_first, open_project, open_stores
 from aish.packs.catalogue import tools_of
 
 _MOST = 50
@@ -32,6 +34,22 @@ def run_ids(ctx: typer.Context, incomplete: str) -> list[str]:
             stores = list(open_stores(wanted, stack))
         ids = ["latest", *(id for id, _ in newest_first(stores))]
         return [id for id in ids if id.startswith(incomplete)][:_MOST]
+    return []
+
+
+def question_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The open questions of the run on the command line, each with its tool."""
+    given, run = ctx.params.get("run_dir"), ctx.params.get("run")
+    wanted = Path(given) if isinstance(given, (str, Path)) else None
+    if not isinstance(run, str):
+        return []
+    with ExitStack() as stack, suppress(AishError, OSError):
+        store, id = find_run(open_stores(wanted, stack), run)
+        return [
+            (one.id, one.tool)
+            for one in questions_of(store, id, time.time())
+            if one.is_open and one.id.startswith(incomplete)
+        ]
     return []
 
 

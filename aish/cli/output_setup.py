@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import field, replace
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,16 @@ from aish.cli.boundary import say
 from aish.cli.options import Format, ReportOptions, ResultOptions
 from aish.config.model import Pipeline, PipelineStep, PromptStep, Step
 from aish.core.errors import AishError, ExitCode, UsageError
-from aish.core.events import Event, Exit, ItemStarted, Notice, RunFinished, Stamped
+from aish.core.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    Exit,
+    ItemStarted,
+    Notice,
+    RunFinished,
+    Stamped,
+)
 from aish.core.frozen import frozen
 from aish.core.protocols import Approver, Clock
 from aish.core.text import safe_utf8
@@ -30,6 +39,7 @@ from aish.engine.run_folder import RunFolder
 from aish.output.event_log import EventLog, Sink
 from aish.output.formats.text import DATA, FinalText, Manner, manner_of
 from aish.output.items.results import ItemsFile, open_items_file
+from aish.output.status import OpenQuestions
 from aish.system.clock import process_began
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended
@@ -334,6 +344,8 @@ class RunOutput:
         self._lost: ExitCode = ExitCode.OK
         self._stack = ExitStack()
         self._ended_well = False
+        self._questions = OpenQuestions()
+        self._waiting: tuple[str, ...] = ()
         self._buffer: BinaryIO | None = None
         self._items = items_file(plan, folder)
         out = self._out()
@@ -409,7 +421,7 @@ class RunOutput:
             raise JournalLostError
         self._ended_well = isinstance(event, RunFinished) and event.exit.code == 0
         self._log.emit(event)
-        if self._shape.quiet and isinstance(event, Notice):
+        if self._shape.quiet:
             self._say_quietly(event)
 
     def approver(self, *, ask: bool) -> Approver:
@@ -426,13 +438,32 @@ class RunOutput:
     def exit_code(self, end: Exit) -> int:
         """The run's exit code, or 1 if the run succeeded but its result was lost."""
         if self._shape.quiet and end.code:
-            say(f"error: {end.reason}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
+            word = "paused" if end.code == ExitCode.PAUSED else "error"
+            told = "".join(f"\n{line}" for line in self._waiting)
+            say(f"{word}: {end.reason}{told}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
         return end.code or int(self._lost)
 
-    def _say_quietly(self, notice: Notice) -> None:
-        """Print what `-q` does not hide: that a run continues despite lock differences (P8)."""
-        if notice.level == "warning" and notice.code == "lock_differs":
-            say(f"warning: {self._plan.secrets.mask(notice.text)}")
+    def _say_quietly(self, event: Event) -> None:
+        """Print what `-q` does not hide.
+
+        That a run continues despite lock differences (P8), and that it waits for somebody who is
+        not at the terminal (A7).
+        """
+        mask = self._plan.secrets.mask
+        match event:
+            case Notice(level="warning", code="lock_differs"):
+                say(f"warning: {mask(event.text)}")
+            case ApprovalAsked():
+                masked = replace(event, tool=mask(event.tool), reason=mask(event.reason))
+                said = self._questions.asked(masked)
+                if event.expires is not None:
+                    say(said)
+            case ApprovalAnswered():
+                self._questions.answered(event)
+            case RunFinished():
+                self._waiting = tuple(self._questions.closing(event))
+            case _:
+                pass
 
     def _out(self) -> BinaryIO:
         path = self._shape.output

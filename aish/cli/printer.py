@@ -6,7 +6,7 @@ else is printed (B13).
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from aish.cli.boundary import say
@@ -30,6 +30,33 @@ def write_text(text: str) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(safe_utf8(text).encode())
     sys.stdout.buffer.flush()
+
+
+def table_lines(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    width: int | None = None,
+    *,
+    right: Collection[str] = (),
+    left_out_first: Sequence[str] = (),
+) -> Iterator[str]:
+    """A line for each row, below a header; a narrow screen omits some columns.
+
+    The columns in `right` are aligned to the right.
+    """
+    columns = {
+        name: (name, *column) for name, column in zip(head, zip(*rows, strict=True), strict=True)
+    }
+    widths = {name: max(map(len, column)) for name, column in columns.items()}
+    for name in left_out_first:
+        if width is not None and sum(widths.values()) + 2 * (len(widths) - 1) > width:
+            del columns[name], widths[name]
+    for row in zip(*columns.values(), strict=True):
+        cells = (
+            cell.rjust(widths[name]) if name in right else cell.ljust(widths[name])
+            for name, cell in zip(columns, row, strict=True)
+        )
+        yield for_ci_log("  ".join(cells).rstrip())
 
 
 _LINES = 12

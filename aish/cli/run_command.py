@@ -33,7 +33,7 @@ from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.execution.run import execute
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import require_stdin
-from aish.engine.plan.plan import Plan, make_plan, stages_calls
+from aish.engine.plan.plan import Plan, make_plan, most_patient, stages_calls
 from aish.engine.plan.validation.validate import require_steps
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder, resume_words
 from aish.engine.steps.context import OpenCarrier
@@ -55,6 +55,27 @@ def check_staging(plan: Plan, wanted: Path | None, *, ephemeral: bool) -> None:
         raise UsageError(
             "`mcp.stage` stores calls for review, and `--ephemeral` stores nothing",
             hint="`--staged FILE` sets the file for them",
+        )
+
+
+def check_asking(plan: Plan, asked: "RunRequest") -> None:
+    """Check that questions can stay open in this run (A7, A8).
+
+    Raises:
+        UsageError: they cannot.
+    """
+    on_ask = most_patient(plan)
+    if asked.spreading != ClusterOptions() and on_ask != "deny":
+        raise UsageError(
+            f"`--cluster` and `on_ask: {on_ask}` exclude each other: workers decide on calls by "
+            "rules alone",
+            hint="`--set on_ask=deny` denies what no rule approves; `mcp.stage` stores calls for "
+            "review",
+        )
+    if asked.telling.ephemeral and on_ask == "pause":
+        raise UsageError(
+            "`on_ask: pause` keeps the run for later, and `--ephemeral` keeps nothing",
+            hint="leave out `--ephemeral`, or wait for the answers with `--set on_ask=wait`",
         )
 
 
@@ -118,6 +139,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
         register_masks(plan.secrets, quiet=telling.quiet)
         clock, shape = SystemClock(), _shape(asked, plan)
         check_staging(plan, telling.staged, ephemeral=telling.ephemeral)
+        check_asking(plan, asked)
         resume_state = None if resumed is None else resumed.resume_state(plan, options)
         if resumed is not None and resume_state is not None and resume_state.ended:
             return resumed.show_again(plan, shape, clock, quiet=telling.quiet)

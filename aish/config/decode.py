@@ -84,6 +84,7 @@ from aish.core.pack_options import (
     WebOptions,
 )
 from aish.core.phrases import backticked
+from aish.core.protocols import Asking, OnAsk
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 
 _OF_ITEMS = ("as", "key", "on_duplicate", "concurrency", "max_failures")
@@ -857,9 +858,11 @@ _STEP_BELONGS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_PROMPT_ONLY, ("prompt",)),
     "context": ("prompt",),
     "with": ("call", "pipeline"),
+    "on_ask": ("prompt", "call", "run"),
+    "ask_timeout": ("prompt", "call", "run"),
 }
 # Of what is for one kind of step, what stands at the top for the whole file.
-_OF_THE_FILE = frozenset({"model", "context"})
+_OF_THE_FILE = frozenset({"model", "context", "on_ask", "ask_timeout"})
 _NAME = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
 
@@ -872,6 +875,7 @@ class StepsReader:
     documents: Documents
     limits: LoopLimits
     on_denied: OnDenied
+    asking: Asking
     context: Context
 
     def steps(self, top: Table) -> tuple[Step, ...]:
@@ -932,6 +936,7 @@ class StepsReader:
             context=decode_context(table, self.context),
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
+            asking=decode_asking(table, self.asking),
             needs=table.texts("needs"),
             expect=decode_expect(table, self.documents),
             flow=decode_flow(table, at_top=not table.path),
@@ -964,6 +969,7 @@ class StepsReader:
             arguments=table.mapping("with"),
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
+            asking=decode_asking(table, self.asking),
             needs=table.texts("needs"),
             expect=decode_expect(table, self.documents),
             flow=decode_flow(table, at_top=not table.path),
@@ -975,6 +981,7 @@ class StepsReader:
             run=table.text("run") or table.texts("run"),
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
+            asking=decode_asking(table, self.asking),
             needs=table.texts("needs"),
             expect=decode_expect(table, self.documents),
             flow=decode_flow(table, at_top=not table.path),
@@ -1014,6 +1021,16 @@ Denied = TypeVar("Denied", OnDenied, OnDenied | None)
 def on_denied(table: Table, default: Denied) -> Denied:
     """The value of `on_denied`."""
     return cast("Denied", table.text("on_denied") or default)
+
+
+def decode_asking(table: Table, default: Asking) -> Asking:
+    """The values of `on_ask` and `ask_timeout`; another `on_ask` has its own default time (A7)."""
+    given = cast("OnAsk | None", table.text("on_ask"))
+    on_ask = given or default.on_ask
+    timeout = default.timeout
+    if table.has("ask_timeout"):
+        timeout = table.seconds("ask_timeout", Asking(on_ask).seconds)
+    return Asking(on_ask, timeout)
 
 
 def _attachments(table: Table) -> Iterator[Attachment]:
@@ -1064,10 +1081,13 @@ def decode(
     documents = Documents()
     prompts = decode_prompts(top.part("prompts"), documents)
     denied = on_denied(top, None)
+    asking = decode_asking(top, Asking())
     bounds = loop_limits(top, loop_limits(mcp, LoopLimits()))
     context = decode_context(top, Context())
     named = is_whole(root) and not top.is_broken("prompts") and is_whole(top.part("prompts").node)
-    steps = StepsReader(prompts, named, documents, bounds, denied or "fail", context).steps(top)
+    steps = StepsReader(prompts, named, documents, bounds, denied or "fail", asking, context).steps(
+        top
+    )
     tests = decode_tests(top, documents)
     data = to_data(root)
     assert isinstance(data, Mapping)
@@ -1093,6 +1113,7 @@ def decode(
         annotations=decode_annotations(top),
         limits=decode_limits(top.part("limits")),
         on_denied=denied,
+        asking=asking,
         loop=bounds,
         context=context,
         shell=decode_shell(top.part("shell")),

@@ -13,6 +13,7 @@ from aish.core.events import OnDuplicate
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import PackOptions
+from aish.core.protocols import Asking
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 
 ExpectKind = Literal[
@@ -411,6 +412,7 @@ class PromptStep:
     context: Context = Context()
     limits: LoopLimits = LoopLimits()
     on_denied: OnDenied = "fail"
+    asking: Asking = Asking()
     needs: tuple[str, ...] = ()
     expect: tuple[Expectation, ...] = ()
     flow: Flow = Flow()
@@ -425,6 +427,7 @@ class CallStep:
     arguments: Mapping[str, JsonValue] = field(default_factory=dict)
     limits: LoopLimits = LoopLimits()
     on_denied: OnDenied = "fail"
+    asking: Asking = Asking()
     needs: tuple[str, ...] = ()
     expect: tuple[Expectation, ...] = ()
     flow: Flow = Flow()
@@ -438,6 +441,7 @@ class RunStep:
     run: tuple[str, ...] | str
     limits: LoopLimits = LoopLimits()
     on_denied: OnDenied = "fail"
+    asking: Asking = Asking()
     needs: tuple[str, ...] = ()
     expect: tuple[Expectation, ...] = ()
     flow: Flow = Flow()
@@ -512,6 +516,7 @@ class Pipeline:
     annotations: tuple[Annotation, ...] = ()
     limits: Limits = Limits()
     on_denied: OnDenied | None = None
+    asking: Asking = Asking()
     loop: LoopLimits = LoopLimits()
     context: Context = Context()
     shell: Shell = Shell()

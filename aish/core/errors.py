@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 5
     CASSETTE = 6
     LOCK = 7
+    PAUSED = 8
     INTERNAL = 70
     INTERRUPTED = 130
     TERMINATED = 143

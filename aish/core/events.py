@@ -22,7 +22,7 @@ from aish.core.json import JsonObject, JsonValue, json_text, string_text
 from aish.core.messages import Usage
 from aish.core.tools import ResultKind
 
-StepStatus = Literal["ok", "failed", "skipped", "denied", "budget"]
+StepStatus = Literal["ok", "failed", "skipped", "denied", "budget", "paused"]
 StepKind = Literal["prompt", "call", "run", "pipeline"]
 Verdict = Literal["auto", "ask-yes", "ask-no", "deny", "staged"]
 Level = Literal["info", "warning", "error"]
@@ -482,7 +482,8 @@ class ToolDecided:
     """Written before the call (P7). `rule` is the rule's text, or who decided.
 
     `definition` is the hash of the server's definition of a tool whose call is staged (B16).
-    `level` is `security` for every call but an approved one that only reads (K18).
+    `level` is `security` for every call but an approved one that only reads (K18). `approval` is
+    the question that was asked about it.
     """
 
     place: Place
@@ -495,6 +496,48 @@ class ToolDecided:
     rule: str
     definition: str | None = None
     level: DecisionLevel = "security"
+    approval: str | None = None
+
+
+ApprovalAnswer = Literal["approve", "deny", "always", "expired", "withdrawn"]
+"""How a question ended: answered, by its time, or with the run or the call (A6)."""
+
+
+@frozen
+class ApprovalAsked:
+    """A call waits for a yes (A6).
+
+    `id` is random, 32 hexadecimal digits; `digest` binds the answer to this call; `reason` says why
+    it asks. `expires` is a time as in `time`; without one somebody is at the terminal. `always` is
+    the rule that this answer would add.
+    """
+
+    place: Place
+    id: str
+    tool: str
+    server: str
+    name: str
+    arguments: JsonValue
+    digest: str
+    reason: str
+    expires: str | None
+    always: str | None = None
+
+
+@frozen
+class ApprovalAnswered:
+    """The answer to a question, written and synced before the call goes on (A6).
+
+    `by` is who answered, `way` from where: `terminal`, `command`, `page`, `api`, a `rule` that was
+    added meanwhile, or `time`.
+    """
+
+    place: Place
+    id: str
+    answer: ApprovalAnswer
+    by: str
+    way: str
+    note: str = ""
 
 
 @frozen
@@ -603,7 +646,10 @@ class AnnotationAdded:
 
 @frozen
 class RunFinished:
-    """Last event of the stream: the final state, the exit code and its reason."""
+    """Last event of the stream: the final state, the exit code and its reason.
+
+    `waiting` counts the questions that are open, and can be answered for `--resume` (A8).
+    """
 
     status: StepStatus | Literal["interrupted"]
     exit: Exit
@@ -614,6 +660,7 @@ class RunFinished:
     denials: tuple[str, ...]
     folder: str | None
     cassette: CassetteUse | None = None
+    waiting: int = 0
     place: Place = NOWHERE
 
 
@@ -630,6 +677,8 @@ Event = (
     | TextDelta
     | ReasoningDelta
     | TextWithdrawn
+    | ApprovalAsked
+    | ApprovalAnswered
     | ToolDecided
     | ToolStarted
     | ToolProgress
@@ -674,6 +723,8 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     TextDelta: "text.delta",
     ReasoningDelta: "reasoning.delta",
     TextWithdrawn: "text.withdrawn",
+    ApprovalAsked: "approval.asked",
+    ApprovalAnswered: "approval.answered",
     ToolDecided: "tool.decided",
     ToolStarted: "tool.started",
     ToolProgress: "tool.progress",

@@ -59,3 +59,16 @@ def dollars(amount: float) -> str:
     if amount == 0 or math.isclose(amount, round(amount, 2), rel_tol=1e-9):
         return f"${amount:,.2f}"
     return f"${amount:,.4f}" if amount >= _SMALL_CHANGE else f"${amount:.2g}"
+
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+def duration(seconds: float) -> str:
+    """A duration as files have it: `90s` is `1m30s`, a part of a second is in `ms`."""
+    left, text = int(seconds), ""
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        text += f"{count}{unit}" if count else ""
+    part = round(seconds % 1 * 1000)
+    return text + (f"{part}ms" if part else "") or "0s"

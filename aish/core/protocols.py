@@ -4,7 +4,7 @@ Each has an implementation in a higher-level package and a substitute that ships
 (`models.scripted.Scripted`, `terminal.unattended.Unattended`).
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, Protocol
 
@@ -146,8 +146,35 @@ class Sampler(Protocol):
         ...
 
 
+OnAsk = Literal["deny", "wait", "pause"]
+"""What becomes of a call that nobody at a terminal can be asked about (A7)."""
+_TIMEOUTS: Mapping[OnAsk, float] = {"deny": 0.0, "wait": 15 * 60.0, "pause": 7 * 86_400.0}
+
+
+@frozen
+class Asking:
+    """How a call is asked about (A7); `timeout` in seconds, `None` is the default of `on_ask`."""
+
+    on_ask: OnAsk = "deny"
+    timeout: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a question stays open for somebody who is not at the terminal."""
+        return self.on_ask != "deny"
+
+    @property
+    def seconds(self) -> float:
+        """How long a question is open."""
+        return _TIMEOUTS[self.on_ask] if self.timeout is None else self.timeout
+
+
 Answer = Literal["no", "yes", "always"]
 """A person's answer to a question; `always` is a yes that approves later calls too."""
+
+
+async def _always_open() -> bool:  # ruff: ignore[unused-async] - the type of others that wait
+    return True
 
 
 @frozen
@@ -155,7 +182,8 @@ class Question:
     """A tool call that needs approval: exactly what will be sent (P2).
 
     `always` is the text of the rule that this answer would store for the session; empty if it is
-    not offered.
+    not offered. `is_open` says whether it still waits for an answer: somebody else may have given
+    one, or a rule.
     """
 
     tool: Tool
@@ -163,6 +191,7 @@ class Question:
     reason: str
     place: Place
     always: str | None = None
+    is_open: Callable[[], Awaitable[bool]] = field(default=_always_open, compare=False)
 
 
 class Approver(Protocol):

@@ -1,6 +1,6 @@
 """Tools, calls of tools and their results; resources and prompts of servers (M12)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import field
 from math import inf
@@ -182,3 +182,31 @@ Sample = Callable[[JsonObject], Awaitable[JsonObject]]
 
 SAMPLE: ContextVar[Sample | None] = ContextVar("SAMPLE", default=None)
 """How a tool of a pack asks a model during its call (K13); it raises `SamplingError`."""
+
+
+HINTS: Mapping[str, str] = {
+    "title": "title",
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+"""The names of a server's hints about a tool in MCP."""
+
+
+def definition_of(tool: Tool) -> JsonObject:
+    """A tool's definition by its server, in MCP's terms: all that is pinned but the name."""
+    claims = {
+        word: value
+        for name, word in HINTS.items()
+        if (value := getattr(tool.annotations, name)) is not None
+    }
+    definition: dict[str, JsonValue] = {
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+    }
+    if tool.output_schema is not None:
+        definition["outputSchema"] = tool.output_schema
+    if claims:
+        definition["annotations"] = claims
+    return definition

@@ -1,20 +1,16 @@
-"""Ctrl-C, SIGTERM and SIGHUP; whether a run still begins new work; work in flight (B14, F3).
-
-Also task groups: the first failure is raised itself, not as part of a group.
-"""
+"""Ctrl-C, SIGTERM and SIGHUP; whether a run still begins new work; work in flight (B14, F3)."""
 
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import field
 from functools import partial
 from typing import NoReturn
 
 import anyio
-from anyio.abc import TaskGroup
 
 from aish.core.errors import ExitCode
 from aish.core.frozen import slotted
@@ -209,16 +205,3 @@ def _taken(end: End) -> Generator[Interrupt]:
     finally:
         for number in installed:
             loop.remove_signal_handler(number)
-
-
-@asynccontextmanager
-async def together() -> AsyncGenerator[TaskGroup]:
-    """A task group that raises the first failure of its tasks."""
-    try:
-        async with anyio.create_task_group() as tasks:
-            yield tasks
-    except BaseExceptionGroup as group:
-        failure: BaseException = group
-        while isinstance(failure, BaseExceptionGroup):
-            failure = failure.exceptions[0]
-        raise failure from None

@@ -15,6 +15,7 @@ from aish.core.tools import ToolResult
 from aish.engine.final import FinalState
 from aish.engine.run_folder import RunFolder
 from aish.policy.gate import Reviewed, Staging
+from aish.policy.questions import Questions
 
 if TYPE_CHECKING:
     # Not every run imports these.
@@ -118,10 +119,10 @@ class RunEnvironment:
     """Where events go, who is asked, what time it is, where things are kept.
 
     `recorder` is the run's cassette, if it has one: opened by `recording.open_recorder`.
-    `resume_state` is what a resumed run has done before. `staging` is where calls are put down that
-    a rule stages, `reviewed` what a person applies of them. `own_files` are the files that the
-    runs around a sub-pipeline are made of. `tag` marks what the run says of files that have
-    changed, so that no text from outside can imitate it.
+    `resume_state` is what a resumed run has done before, `questions` are those of the whole run.
+    `staging` is where calls are put down that a rule stages, `reviewed` what a person applies of
+    them. `own_files` are the files that the runs around a sub-pipeline are made of. `tag` marks
+    what the run says of files that have changed, so that no text from outside can imitate it.
     """
 
     emit: Emit
@@ -134,6 +135,7 @@ class RunEnvironment:
     staging: Staging | None = None
     reviewed: Reviewed | None = None
     own_files: frozenset[Path] = frozenset()
+    questions: Questions | None = None
     tag: str = field(default_factory=lambda: token_hex(_TAG_BYTES))
 
     @property

@@ -19,6 +19,7 @@ PRECEDENCE = (
     ExitCode.DENIED,
     ExitCode.BUDGET,
     ExitCode.UNAVAILABLE,
+    ExitCode.PAUSED,
     ExitCode.FAILED,
     ExitCode.OK,
 )
@@ -31,6 +32,7 @@ NAMES = {
     ExitCode.UNAVAILABLE: "unavailable",
     ExitCode.CASSETTE: "cassette",
     ExitCode.LOCK: "lock",
+    ExitCode.PAUSED: "paused",
     ExitCode.INTERNAL: "internal",
     ExitCode.INTERRUPTED: "interrupted",
     ExitCode.TERMINATED: "interrupted",
@@ -44,6 +46,7 @@ _STATUS: dict[ExitCode, RunStatus] = {
     ExitCode.OK: "ok",
     ExitCode.DENIED: "denied",
     ExitCode.BUDGET: "budget",
+    ExitCode.PAUSED: "paused",
     ExitCode.INTERRUPTED: "interrupted",
     ExitCode.TERMINATED: "interrupted",
 }

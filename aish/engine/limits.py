@@ -653,6 +653,14 @@ class Spending:
         """Add external usage, for the whole run."""
         self.whole = self.whole.plus(used)
 
+    def carry(self, place: Place, used: Spent) -> None:
+        """Count what an earlier part of the run has used for this unit; not for the whole."""
+        if place.item is None:
+            self.steps[place.step] = self.steps.get(place.step, _NOTHING).plus(used)
+        else:
+            unit = (place.step, place.item)
+            self.items[unit] = self.items.get(unit, _NOTHING).plus(used)
+
     def of(self, place: Place) -> Spent:
         """Usage of the step or item at `place`: of a step with all of its items."""
         if place.item is None:

@@ -8,11 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from hashlib import sha256
 
+from aish.agent.converse import Earlier
 from aish.core.errors import UsageError
 from aish.core.events import Notice, StepStatus
 from aish.core.frozen import frozen
-from aish.core.messages import Spent, Usage, add_usage
+from aish.core.json import JsonObject
+from aish.core.messages import Spent, Turn, Usage, add_usage
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended
+from aish.policy.questions import PastQuestion
 
 _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")
 # A longer key is identified by its hash, which takes less memory.
@@ -182,6 +185,21 @@ def _packed(digest: str) -> bytes:
     return packed if len(packed) == _DIGEST else bytes(_DIGEST)
 
 
+@frozen
+class Unfinished:
+    """A step or an item that goes on within its conversation (A10).
+
+    `turn` is the number of requests before its attempt, `spent` what it has used so far, `turns`
+    the conversation.
+    """
+
+    turns: tuple[Turn, ...]
+    earlier: Earlier
+    turn: int
+    spent: Spent
+    files: JsonObject | None = None
+
+
 class ResumeRefusedError(UsageError):
     """A run that cannot be resumed; says what differs, or what is unknown."""
 
@@ -199,8 +217,9 @@ class ResumeState:
     are answers, its tokens those that were reported. `last_seq` numbers the last record of the
     journal, `part_seq` the first one of its last part, `begun` the first one of each step in
     `steps`; `segments` counts the parts. `notices` are to be emitted right after `run.started`.
-    `ended`: the run ended successfully, and nothing is left to do. `context_tag` is the tag of its
-    blocks of changed files, if it has shown any.
+    `questions` are those that were asked, `unfinished` the conversations that are gone on with, by
+    step and item as in the journal. `ended`: the run ended successfully, and nothing is left to do.
+    `context_tag` is the tag of its blocks of changed files, if it has shown any.
     """
 
     run: str
@@ -215,4 +234,6 @@ class ResumeState:
     segments: int = 0
     notices: tuple[Notice, ...] = ()
     ended: bool = False
+    questions: tuple[PastQuestion, ...] = ()
+    unfinished: Mapping[tuple[str, str | None], Unfinished] = field(default_factory=dict)
     context_tag: str | None = None

@@ -8,11 +8,15 @@ step. Callers use the last one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from datetime import datetime
 from typing import assert_never, cast
 
+from aish.core.errors import ExitCode
 from aish.core.events import (
     AnnotationAdded,
+    ApprovalAnswered,
+    ApprovalAsked,
     AttachmentsWait,
     ContextFiles,
     ExpectChecked,
@@ -60,6 +64,9 @@ Finished = StepFinished | ItemFinished
 
 REFUSED: frozenset[Verdict] = frozenset({"deny", "ask-no"})
 """Verdicts by which a call is not made."""
+
+# Ends of a part of a run after which its questions can still be answered (8.13).
+_KEEP_QUESTIONS = frozenset({ExitCode.PAUSED, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 
 # The maximum that code scanning accepts of one run.
 _MOST_ANNOTATIONS = 25_000
@@ -124,11 +131,42 @@ class Unanswered:
 
 
 @frozen
+class Question:
+    """A question about a call, and its answer if there is one (A6).
+
+    `began` is when it was asked first: a resumed run asks an open question again, and it remains
+    the same question.
+    """
+
+    began: float
+    asked: ApprovalAsked
+    answered: ApprovalAnswered | None = None
+
+    @property
+    def id(self) -> str:
+        """The question's id."""
+        return self.asked.id
+
+    def is_open(self, now: float) -> bool:
+        """Whether it may still be answered after its process has ended.
+
+        One without an end was only asked at the terminal of that process.
+        """
+        if self.answered is not None or self.asked.expires is None:
+            return False
+        try:
+            return datetime.fromisoformat(self.asked.expires).timestamp() > now
+        except ValueError:
+            # Not a time: nobody can say that it has passed.
+            return True
+
+
+@frozen
 class Call:
-    """A tool call: as requested by the model, the decision, and its result.
+    """A tool call: as requested by the model, the question, the decision, and its result.
 
     `sent` is the number of the event by which it was sent to its server; `began` is the time of
-    that, or of its first event.
+    that, or of its first event. `question` is missing if nobody was asked.
     """
 
     seq: int
@@ -141,11 +179,18 @@ class Call:
     sent: int | None
     finished: ToolFinished | None
     within: int | None
+    question: Question | None = None
 
     @property
     def is_refused(self) -> bool:
         """Whether a rule or the user denied it."""
         return self.decided is not None and self.decided.verdict in REFUSED
+
+    @property
+    def waits(self) -> bool:
+        """Whether the run ended, or goes on, without an answer to its question."""
+        question = self.question
+        return self.finished is None and question is not None and question.answered is None
 
 
 @frozen
@@ -274,6 +319,7 @@ class _OpenCall:
     arguments: JsonValue = None
     decided: ToolDecided | None = None
     sent: int | None = None
+    question: Question | None = None
 
     def call(self, ended: float, finished: ToolFinished | None) -> Call:
         return Call(
@@ -287,6 +333,7 @@ class _OpenCall:
             self.sent,
             finished,
             self.within,
+            self.question,
         )
 
 
@@ -348,6 +395,54 @@ class _OpenUnit:
         )
 
 
+class Questions:
+    """Folds the questions of one run, without anything else of it."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Question] = {}
+        self._is_over = False
+
+    @property
+    def pending(self) -> Sequence[Question]:
+        """Those without an answer; none if the run has finished for good (8.13).
+
+        Whether their time has passed is not checked here.
+        """
+        if self._is_over:
+            return ()
+        return [one for one in self._held.values() if one.answered is None]
+
+    def take(self, stamped: Stamped) -> Question | None:
+        """Fold one event in; returns the question that it is about, as it is now.
+
+        Asked again, a question remains what it was; the first answer counts.
+        """
+        event = stamped.event
+        match event:
+            case ApprovalAsked():
+                before = self._held.get(event.id)
+                asked = Question(stamped.time, event)
+                self._held[event.id] = asked if before is None else replace(before, asked=event)
+                return self._held[event.id]
+            case ApprovalAnswered():
+                before = self._held.get(event.id)
+                if before is None or before.answered is not None:
+                    return None
+                self._held[event.id] = replace(before, answered=event)
+                return self._held[event.id]
+            case ToolDecided() if event.approval is not None:
+                # Its answer was used: the question is over.
+                return self._held.pop(event.approval, None)
+            case RunStarted():
+                self._is_over = False
+            case RunFinished():
+                # With another end too, such as that of a step which failed, calls may wait.
+                self._is_over = not event.waiting and event.exit.code not in _KEEP_QUESTIONS
+            case _:
+                pass
+        return None
+
+
 class History:
     """Folds the events of one run, in order.
 
@@ -360,16 +455,29 @@ class History:
         self._segments: list[_OpenSegment] = []
         self._open: dict[Key, _OpenUnit] = {}
         self._kinds: dict[str, StepKind] = {}
+        self._questions = Questions()
+        self._waiting: dict[Key, Unit] = {}
+        """The ended units with a call that waits: the answer may follow after the run's end."""
 
     @property
     def segments(self) -> Sequence[Segment]:
         """The segments of the run so far, including an open last one."""
         return [one.segment() for one in self._segments]
 
+    @property
+    def pending(self) -> Sequence[Question]:
+        """The questions without an answer; none if the run has finished for good (8.13).
+
+        Whether their time has passed is not checked here.
+        """
+        return self._questions.pending
+
     def take(self, stamped: Stamped) -> Sequence[Ended]:  # ruff: ignore[complex-structure, too-many-branches, too-many-return-statements] - a union
         """Fold one event in; returns what ended with it, innermost first."""
         event, now = stamped.event, stamped.time
-        if self._segments and not isinstance(event, RunStarted):
+        question = self._questions.take(stamped)
+        if self._segments and not isinstance(event, RunStarted | ApprovalAnswered):
+            # An answer may be appended long after the end of the process.
             self._segments[-1].ended = now
         match event:
             case TurnStarted():
@@ -380,7 +488,14 @@ class History:
                 return () if unit is None else (_answer(unit, event, stamped),)
             case ToolDecided() | ToolStarted() | ToolFinished():
                 unit = self._unit(event.place, stamped)
-                return () if unit is None else _call(unit, event, stamped)
+                return () if unit is None else _call(unit, event, question, stamped)
+            case ApprovalAsked():
+                unit = self._unit(event.place, stamped)
+                if unit is not None:
+                    held = _held(unit, event, stamped)
+                    held.question, held.arguments = question, event.arguments
+            case ApprovalAnswered():
+                return () if question is None else self._answered(question)
             case TurnAdded() | HistoryReplaced():
                 unit = self._unit(event.place, stamped)
                 if unit is not None:
@@ -425,7 +540,7 @@ class History:
         for unit in self._open.values():
             ended += _cut_off(unit, unit.ended)
         while self._open:
-            ended.append(self._open.popitem()[1].unit(None))
+            ended.append(self._closed(self._open.popitem()[1], None))
         if self._segments and not self._segments[-1].told:
             self._segments[-1].told = True
             ended.append(self._segments[-1].segment())
@@ -493,6 +608,7 @@ class History:
         if isinstance(event, StepStarted):
             self._kinds[step] = event.kind
         key = step, event.place.item
+        self._waiting.pop(key, None)
         older = self._open.pop(key, None)
         self._open[key] = self._opened(key, stamped, event)
         return () if older is None else _cut_off(older, older.ended)
@@ -502,7 +618,29 @@ class History:
         if unit is None:
             return ()
         del self._open[unit.step, unit.item]
-        return (*_cut_off(unit, stamped.time), unit.unit(event))
+        return (*_cut_off(unit, stamped.time), self._closed(unit, event))
+
+    def _closed(self, unit: _OpenUnit, finished: Finished | None) -> Unit:
+        ended = unit.unit(finished)
+        if any(call.waits for call in ended.calls):
+            self._waiting[ended.key] = ended
+        return ended
+
+    def _answered(self, question: Question) -> Sequence[Ended]:
+        """An answer; one that is given after the run's end changes a unit that has ended."""
+        key = question.asked.place.step or "", question.asked.place.item
+        unit = self._open.get(key)
+        for call in () if unit is None else unit.calls.values():
+            if call.question is not None and call.question.id == question.id:
+                call.question = question
+        ended = self._waiting.get(key)
+        if ended is None:
+            return ()
+        entries = [_with_answer(entry, question) for entry in ended.entries]
+        told = self._waiting[key] = replace(ended, entries=tuple(entries))
+        if not any(call.waits for call in told.calls):
+            del self._waiting[key]
+        return (told,)
 
     def _aside(
         self, event: Notice | Retry | Fallback | TextWithdrawn, stamped: Stamped
@@ -596,25 +734,48 @@ def _answer(unit: _OpenUnit, event: TurnFinished, stamped: Stamped) -> Turn:
     return turn
 
 
-def _call(
-    unit: _OpenUnit, event: ToolDecided | ToolStarted | ToolFinished, stamped: Stamped
-) -> Sequence[Call]:
-    place, now = event.place, stamped.time
+def _held(
+    unit: _OpenUnit,
+    event: ApprovalAsked | ToolDecided | ToolStarted | ToolFinished,
+    stamped: Stamped,
+) -> _OpenCall:
+    """The open call of an event; created by the first one."""
+    place = event.place
     key = place.turn, place.call
     held = unit.calls.get(key)
     if held is None:
         asked = None if place.call is None else unit.asked.get((place.turn, place.call))
         at = len(unit.entries)
-        held = _OpenCall(stamped.seq, place, event.tool, now, at, unit.around, asked)
+        held = _OpenCall(stamped.seq, place, event.tool, stamped.time, at, unit.around, asked)
         unit.calls[key] = held
         unit.entries.append(held)
+    return held
+
+
+def _with_answer(entry: Entry, question: Question) -> Entry:
+    """A call with the answer to its question; anything else as it is."""
+    if not isinstance(entry, Call) or entry.question is None or entry.question.id != question.id:
+        return entry
+    return replace(entry, question=question)
+
+
+def _call(
+    unit: _OpenUnit,
+    event: ToolDecided | ToolStarted | ToolFinished,
+    question: Question | None,
+    stamped: Stamped,
+) -> Sequence[Call]:
+    """An event of a call; its `question` may have been asked in an earlier part of the run."""
+    place, now = event.place, stamped.time
+    held = _held(unit, event, stamped)
+    held.question = question or held.question
     match event:
         case ToolDecided():
             held.decided, held.arguments = event, event.arguments
         case ToolStarted():
             held.sent, held.began = stamped.seq, now
         case ToolFinished():
-            del unit.calls[key]
+            del unit.calls[place.turn, place.call]
             call = held.call(now, event)
             unit.entries[held.at] = call
             talk = unit.talks.get("answer")

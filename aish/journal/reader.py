@@ -11,7 +11,7 @@ A long journal has many records of few types: how each field is read is computed
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime
 from functools import cache, lru_cache
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, BinaryIO, Literal, Self, Union, get_args, get_origin
 
-from aish.core.events import EVENT_TYPES, PLACE, VERSION, Place, Stamped, keys_of
+from aish.core.events import EVENT_TYPES, PLACE, VERSION, Event, Place, Stamped, keys_of
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.journal.writer import JournalError, is_unwritten, opened
@@ -27,6 +27,8 @@ from aish.system.files import open_own
 
 LONGEST = 256 * 1024 * 1024
 _BUFFER = 1 << 18
+# The beginning of a record: `v`, `seq` and `time` precede its type.
+_HEAD = 120
 
 
 @frozen
@@ -62,6 +64,7 @@ class JournalReading:
         self._line = 0
         self._offset = 0
         self._seq = 0
+        self._skipped: bytes | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +78,29 @@ class JournalReading:
         Raises:
             JournalError: a record is damaged, or a newer aish wrote it.
         """
+        return self._records(None)
+
+    def of_types(self, types: Iterable[type[Event]]) -> Iterator[JsonObject]:
+        """Only the records of these types: of all others the checksum is verified, and no more.
+
+        Raises:
+            JournalError: a record is damaged, or a newer aish wrote it.
+        """
+        return self._records([f'"type":"{EVENT_TYPES[kind]}"'.encode() for kind in types])
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last record, after all were read; 0 if there is none.
+
+        Raises:
+            JournalError: a newer aish wrote it, or it is a copy.
+        """
+        last, self._skipped = self._skipped, None
+        if last is not None:
+            self._record(last)
+        return self._seq
+
+    def _records(self, wanted: Sequence[bytes] | None) -> Iterator[JsonObject]:
         while line := self._file.readline(self._longest):
             self._line += 1
             if not line.endswith(b"\n"):
@@ -85,7 +111,11 @@ class JournalReading:
                 if not is_unwritten(line) or not self._rest_is_empty(line):
                     raise self._damage(line[:-1])
                 return
-            yield self._record(body)
+            if wanted is None or any(kind in body[:_HEAD] for kind in wanted):
+                self._skipped = None
+                yield self._record(body)
+            else:
+                self._skipped = body
             self._offset += len(line)
 
     @property

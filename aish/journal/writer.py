@@ -25,7 +25,16 @@ from typing import Self
 from zlib import crc32
 
 from aish.core.errors import UsageError
-from aish.core.events import Event, RunFinished, Stamped, StepFinished, ToolFinished, to_line
+from aish.core.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    RunFinished,
+    Stamped,
+    StepFinished,
+    ToolFinished,
+    to_line,
+)
 from aish.core.patterns import lazy_pattern
 from aish.system.durable import THE_DISK, Disk, DurableFile, Need
 from aish.system.file_lock import take
@@ -67,6 +76,8 @@ def opened(record: bytes) -> bytes | None:
 # Starts and decisions are written without sync: after a crash of the machine they may be missing,
 # and then their results are missing too.
 SYNCED: Mapping[type[Event], Need] = {
+    ApprovalAsked: "soon",
+    ApprovalAnswered: "now",
     ToolFinished: "soon",
     StepFinished: "soon",
     RunFinished: "now",
@@ -134,6 +145,24 @@ class HeldJournal:
         journal = _journal(self.path, self._descriptor, disk)
         self._descriptor = None
         return journal
+
+    def append(self, stamped: Stamped, disk: Disk = THE_DISK) -> None:
+        """Append one record, synced; the journal remains locked.
+
+        Raises:
+            OSError: it could not be written and synced; nothing of it is left in the journal.
+        """
+        assert self._descriptor is not None, "it was handed on"
+        _prepare(self._descriptor, self.path)
+        size = os.fstat(self._descriptor).st_size
+        # A duplicate shares the lock: closing it does not release that.
+        journal = _journal(self.path, os.dup(self._descriptor), disk)
+        try:
+            journal(stamped)
+        except OSError:
+            os.ftruncate(self._descriptor, size)
+            raise
+        journal.close()
 
 
 def hold_journal(folder: Path) -> HeldJournal:
@@ -221,6 +250,16 @@ def _after_last_record(descriptor: int, size: int) -> int:
             break
         end = begin
     return end
+
+
+def last_record(descriptor: int) -> bytes | None:
+    """The line in the last whole record of an open journal; `None` if that is damaged or missing.
+
+    Only the end of the file is read.
+    """
+    end = _after_last_record(descriptor, os.fstat(descriptor).st_size)
+    begin = _after_last_line_end(descriptor, end - 1) if end else 0
+    return opened(_read(descriptor, begin, end).rstrip(b"\n"))
 
 
 def _read(descriptor: int, begin: int, end: int) -> bytes:

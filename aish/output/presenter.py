@@ -18,6 +18,8 @@ from typing import Literal, assert_never
 from aish.core.events import (
     AnnotationAdded,
     AnnotationLevel,
+    ApprovalAnswered,
+    ApprovalAsked,
     Event,
     ExpectChecked,
     Fallback,
@@ -56,6 +58,7 @@ from aish.output.rows import folded, hint_rows, parts_in_rows, sentence
 from aish.output.screen import Screen
 from aish.output.status import (
     OF_ITEMS,
+    OpenQuestions,
     Tally,
     cassette_text,
     exit_lines,
@@ -107,6 +110,7 @@ class Account:
     tally: Tally = field(default_factory=Tally)
     hint: str | None = None
     annotations: list[AnnotationAdded] = field(default_factory=list)
+    questions: OpenQuestions = field(default_factory=OpenQuestions)
 
 
 class Presenter:
@@ -163,6 +167,8 @@ class Presenter:
             if self._items is not None:
                 self._account.tally.take(stamped)
                 self._items.take(event)
+            if isinstance(event, ApprovalAsked | ApprovalAnswered):
+                self._question(event)
         elif isinstance(event, TextDelta):
             self._said(event.place, event.text)
         elif isinstance(event, ReasoningDelta):
@@ -235,6 +241,8 @@ class Presenter:
                 self._quiet()
                 self._lines(self._decided_lines(event))
                 self._last_call, self._below_frame = event.place, True
+            case ApprovalAsked() | ApprovalAnswered():
+                self._question(event)
             case ToolStarted():
                 self._waits.call(event.place, "running" if _is_command(event) else event.tool)
             case ToolProgress():
@@ -275,6 +283,29 @@ class Presenter:
                 pass
             case _:
                 assert_never(event)
+
+    def _question(self, event: ApprovalAsked | ApprovalAnswered) -> None:
+        """A call that waits for somebody who is not at the terminal, and the answer.
+
+        At the terminal the question itself shows both.
+        """
+        questions, look = self._account.questions, self._look
+        style: Style = "yellow"
+        if isinstance(event, ApprovalAsked):
+            is_shown, said = event.expires is not None, questions.asked(event)
+        else:
+            asked = questions.get(event.id)
+            is_shown = event.way != "terminal" and (asked is None or asked.expires is not None)
+            style = "dim" if event.answer in {"approve", "always"} else "yellow"
+            said = questions.answered(event)
+        if not is_shown:
+            return
+        if event.place.item is None:
+            self._named(event.place)
+            self._quiet()
+        else:
+            said = f"{event.place.step} {event.place.item}: {said}"
+        self._lines(_note(look, style, said))
 
     def _lines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -481,6 +512,9 @@ class Presenter:
                 yield look.row(f"{look.glyphs.skipped} {step}skipped{why}", "dim")
             return
         said = event.error.message if event.error else event.status
+        if event.status == "paused":
+            yield from _note(look, "yellow", f"{step}{said}")
+            return
         # Unmet expectations were shown in full; the error only repeats the first in short.
         for first, *rest in [message.split("\n") for message in self._unmet] or [[said]]:
             yield from _said(look, f"{look.glyphs.no} {step}{first}", "red")
@@ -525,8 +559,9 @@ def _closing_of_run(account: Account, event: RunFinished, look: Look) -> Iterato
             yield from _note(look, _LEVELS[level], row)
     if event.exit.code:
         first, *rest = exit_lines(event.exit)
-        yield from _said(look, first, "red")
+        yield from _said(look, first, _style_of(event))
         yield from (for_line(f"{_INDENT}{line}") for line in rest)
+        yield from map(for_line, account.questions.closing(event))
         if event.exit.hint and event.exit.hint != account.hint:
             yield from hint_rows(for_line(event.exit.hint), look.width)
     status, *parts = account.tally.parts(event)
@@ -534,11 +569,16 @@ def _closing_of_run(account: Account, event: RunFinished, look: Look) -> Iterato
     used = parts.pop() if event.cassette is not None else None
     said = [status, *map(for_line, parts)]
     first, *others = parts_in_rows(said, look.glyphs.dot, look.width)
-    style: Style = "green" if event.exit.code == 0 else "red"
-    yield look.paint(style, status) + first.removeprefix(status)
+    yield look.paint(_style_of(event), status) + first.removeprefix(status)
     yield from others
     if used is not None:
         yield from _said(look, used)
+
+
+def _style_of(event: RunFinished) -> Style:
+    if event.status == "paused":
+        return "yellow"
+    return "green" if event.exit.code == 0 else "red"
 
 
 def _closing_of_session(account: Account, event: RunFinished, look: Look) -> Iterator[str]:

@@ -10,6 +10,8 @@ from dataclasses import field
 from itertools import islice
 
 from aish.core.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
     Event,
     ItemFinished,
     ItemStarted,
@@ -63,6 +65,7 @@ class Batch:
     done: int = 0
     ok: int = 0
     skipped: int = 0
+    paused: int = 0
     retries: int = 0
     unpriced: int = 0
     cost: float | None = None
@@ -76,7 +79,7 @@ class Batch:
     @property
     def failed(self) -> int:
         """The number of items that failed."""
-        return self.done - self.ok - self.skipped
+        return self.done - self.ok - self.skipped - self.paused
 
     @property
     def over(self) -> int:
@@ -105,9 +108,10 @@ class Batch:
             self.cost = (self.cost or 0.0) + event.cost_usd
         elif event.usage.input or event.usage.output:
             self.unpriced += 1
-        if event.status in {"ok", "skipped"}:
+        if event.status in {"ok", "skipped", "paused"}:
             self.ok += event.status == "ok"
             self.skipped += event.status == "skipped"
+            self.paused += event.status == "paused"
             return None
         said = event.error.message if event.error else event.status
         failure = ItemFailure(event.key, event.status, said)
@@ -180,9 +184,14 @@ def pace_parts(batch: Batch, now: float) -> list[str]:
 
 
 def trouble_parts(batch: Batch) -> list[str]:
-    """The failures, if any."""
+    """The items that did not succeed, and the retries, if any."""
     retries = "retry" if batch.retries == 1 else "retries"
-    named = ((batch.failed, "failed"), (batch.skipped, "skipped"), (batch.retries, retries))
+    named = (
+        (batch.failed, "failed"),
+        (batch.paused, "paused"),
+        (batch.skipped, "skipped"),
+        (batch.retries, retries),
+    )
     return [f"{number:,} {name}" for number, name in named if number]
 
 
@@ -270,6 +279,9 @@ class Batches:
 
     def _counted(self, batch: Batch, event: Event) -> bool:
         """Count what happened inside an item; returns whether it needs a line all the same."""
+        if isinstance(event, ApprovalAsked | ApprovalAnswered):
+            # For each of them a person is asked: there are few.
+            return True
         if isinstance(event, Retry):
             batch.retries += 1
         elif isinstance(event, Notice):

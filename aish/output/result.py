@@ -117,6 +117,7 @@ class Fold:
             "notices": self._told_notices(),
             "folder": finished.folder,
             "cassette": plain(finished.cassette),
+            **self._pending(),
         }
 
     def so_far(self, status: str, folder: str) -> Row:
@@ -135,7 +136,23 @@ class Fold:
             "notices": self._told_notices(),
             "folder": folder,
             "cassette": None,
+            **self._pending(),
         }
+
+    def _pending(self) -> Row:
+        """The questions without an answer, of items too; nothing if there are none."""
+        found: list[JsonValue] = [
+            {
+                "id": one.id,
+                "tool": one.asked.tool,
+                "arguments": one.asked.arguments,
+                "reason": one.asked.reason,
+                "expires": one.asked.expires,
+                **_where(one.asked.place),
+            }
+            for one in self._history.pending
+        ]
+        return {"pending": found} if found else {}
 
     def _tell(self, told: list[Row] | list[str], what: Row | str) -> None:
         """Add to a list that must not grow with the items."""
@@ -172,14 +189,26 @@ def _step_row(unit: Unit, finished: Finished) -> Row:
 
 
 def _call_row(call: Call) -> Row:
-    decided, finished = call.decided, call.finished
-    return {
+    decided, finished, question = call.decided, call.finished, call.question
+    row: Row = {
         "tool": call.tool,
         "arguments": call.arguments,
         "verdict": None if decided is None else decided.verdict,
         "kind": None if finished is None else finished.kind,
         "content": None if finished is None else finished.content,
         "seconds": None if finished is None else finished.seconds,
+    }
+    if question is None:
+        return row
+    answered = question.answered
+    return row | {
+        "approval": {
+            "id": question.id,
+            "answer": None if answered is None else answered.answer,
+            "by": None if answered is None else answered.by,
+            "way": None if answered is None else answered.way,
+            "note": None if answered is None else answered.note,
+        }
     }
 
 

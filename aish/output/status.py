@@ -1,8 +1,12 @@
 """Short texts about a run: its result, tokens, durations, and its cassette."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 from aish.core.events import (
+    ApprovalAnswer,
+    ApprovalAnswered,
+    ApprovalAsked,
     CassetteInfo,
     CassetteMode,
     Exit,
@@ -14,7 +18,7 @@ from aish.core.events import (
     ToolFinished,
 )
 from aish.core.messages import Usage
-from aish.core.phrases import counted, dollars
+from aish.core.phrases import counted, dollars, shorten
 
 _MINUTE = 60
 _TEN_SECONDS = 9.95
@@ -55,6 +59,111 @@ _MODES: Mapping[CassetteMode, str] = {
 def cassette_text(info: CassetteInfo) -> str:
     """What happens to a run's cassette, shown before it begins: recording costs money."""
     return _MODES[info.mode].format(info.path)
+
+
+ANSWERS: Mapping[ApprovalAnswer, str] = {
+    "approve": "approved",
+    "always": "approved for all such calls",
+    "deny": "denied",
+    "expired": "expired: nobody answered in time",
+    "withdrawn": "withdrawn: the call is not made any more",
+}
+"""How a question ended, in words."""
+_SHOWN_ID = 8
+_LONGEST_REASON = 120
+_MOST_QUESTIONS = 20
+
+
+def short_id(id: str) -> str:
+    """The first digits of a question's id: enough for `aish approve`, if no other begins so."""
+    return id[:_SHOWN_ID]
+
+
+def until_text(expires: str | None) -> str:
+    """` until 2026-11-30 01:20 UTC`; empty if the question has no end."""
+    if expires is None:
+        return ""
+    try:
+        end = datetime.fromisoformat(expires).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return f" until {expires}"
+    return f" until {end:%Y-%m-%d %H:%M} UTC"
+
+
+def asked_text(event: ApprovalAsked) -> str:
+    """What waits, why, and until when."""
+    why = f": {shorten(event.reason, _LONGEST_REASON)}" if event.reason else ""
+    until = until_text(event.expires)
+    return f"{event.tool} waits for an answer{until} ({short_id(event.id)}){why}"
+
+
+def answered_text(event: ApprovalAnswered, tool: str) -> str:
+    """The answer, who gave it, and what the person wrote about it."""
+    said = ANSWERS[event.answer]
+    if event.answer in {"approve", "always", "deny"}:
+        note = f": {shorten(event.note, _LONGEST_REASON)}" if event.note else ""
+        said += f" by {event.by} ({event.way}){note}"
+    return f"{tool} ({short_id(event.id)}) {said}"
+
+
+class OpenQuestions:
+    """The questions of a run that have no answer yet, in the order in which they were asked."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, ApprovalAsked] = {}
+
+    def get(self, id: str) -> ApprovalAsked | None:
+        """The question of this id, if it is open."""
+        return self._open.get(id)
+
+    def asked(self, event: ApprovalAsked) -> str:
+        """A question is open; returns the line for it."""
+        self._open[event.id] = event
+        return asked_text(event)
+
+    def answered(self, event: ApprovalAnswered) -> str:
+        """A question has ended; returns the line for it."""
+        asked = self._open.pop(event.id, None)
+        return answered_text(event, "call" if asked is None else asked.tool)
+
+    def closing(self, finished: RunFinished) -> Iterator[str]:
+        """What a paused run waits for, and the command that answers each call (A8)."""
+        if finished.status == "paused":
+            yield from waiting_lines(tuple(self._open.values()), finished)
+
+
+def waiting_lines(asked: Sequence[ApprovalAsked], finished: RunFinished) -> Iterator[str]:
+    """The calls that wait for an answer, each with its command, and how to continue."""
+    if asked:
+        verb = "waits" if len(asked) == 1 else "wait"
+        yield f"{counted(len(asked), 'call')} {verb} for an answer:"
+    hint = finished.exit.hint or ""
+    for one in asked[:_MOST_QUESTIONS]:
+        command = approve_command(one.id, finished) if finished.folder else ""
+        how = f": `{command}`" if command and command not in hint else f" ({short_id(one.id)})"
+        yield f"  {one.tool}{until_text(one.expires)}{how}"
+    if len(asked) > _MOST_QUESTIONS:
+        yield f"  and {len(asked) - _MOST_QUESTIONS} more: `aish runs pending` lists them"
+    if finished.folder and "--resume" not in hint:
+        yield "`aish run FILE --resume` continues the run after the answers"
+
+
+def approve_command(id: str, finished: RunFinished) -> str:
+    """The command that answers a question of a run: the run's id is the name of its folder."""
+    runs, _, run = (finished.folder or "").rpartition("/")
+    # There the command looks for runs by itself.
+    elsewhere = f" --run-dir {_quoted(runs)}" if not _is_usual(runs) else ""
+    return f"aish approve {run} {short_id(id)}{elsewhere}"
+
+
+def _is_usual(runs: str) -> bool:
+    return runs in {".aish/runs", "pipelines/.aish/runs"}
+
+
+def _quoted(path: str) -> str:
+    import shlex
+
+    return shlex.quote(path)
 
 
 class Tally:

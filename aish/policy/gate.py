@@ -4,19 +4,22 @@ A digest ties an approval to one call (P6).
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal, Protocol
 
 import anyio
 
-from aish.core.events import Place, Verdict
+from aish.core.events import ApprovalAnswer, Place, Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical
-from aish.core.protocols import Approver, Question
+from aish.core.phrases import duration
+from aish.core.protocols import Answer, Approver, Asking, Question
 from aish.core.rules import RuleEntry
-from aish.core.tools import Tool, ToolName
+from aish.core.tools import Tool, ToolName, definition_of
 from aish.policy.decide import Ruling, decide, exact_entry, forbidden, simple_fit
+from aish.policy.questions import EXPIRED, OpenQuestion, QuestionEnd, Questions
 from aish.policy.rules import (
     THIS_SESSION,
     Policy,
@@ -25,17 +28,18 @@ from aish.policy.rules import (
     is_command_tool,
     rule_of,
 )
+from aish.system.task_group import task_group
 
 
 def call_digest(run: str, place: Place, tool: Tool, arguments: JsonObject) -> str:
-    """SHA-256 over run, step, item, server, tool, its schema and the canonical arguments."""
+    """SHA-256 over run, step, item, server, tool, its definition and the canonical arguments."""
     subject: JsonObject = {
         "run": run,
         "step": place.step,
         "item": place.item,
         "server": tool.name.server,
         "tool": tool.name.name,
-        "schema": tool.input_schema,
+        "definition": definition_of(tool),
         "arguments": arguments,
     }
     return hashlib.sha256(canonical(subject).encode("ascii")).hexdigest()
@@ -89,6 +93,14 @@ THE_LOCK = "the lock file"
 NOBODY = "nobody to ask"
 
 
+_AT_ONCE = Asking()
+_ANSWERS: Mapping[Answer, ApprovalAnswer] = {"yes": "approve", "no": "deny", "always": "always"}
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class ApprovalError(AssertionError):
     """A call was dispatched without its own approval: a bug, never a user error."""
 
@@ -109,6 +121,7 @@ class Decision:
     `rule` is the text of the rule that decided, or who did; `reply` is what the model is told
     where the call is not made; `number` makes each decision its own. `definition` is the hash of
     what the server says of a tool whose call is staged. `hint` is for who writes the rules.
+    `approval` is the question that was asked about it.
     """
 
     verdict: Verdict
@@ -119,6 +132,7 @@ class Decision:
     number: int = 0
     definition: str | None = None
     hint: str | None = None
+    approval: str | None = None
 
     @property
     def allowed(self) -> bool:
@@ -131,7 +145,7 @@ class Gate:
 
     `staging` is where calls that a rule stages are put down; without it they are denied. With
     `reviewed` only what a person applies is approved, and deny rules still hold. `mask` takes the
-    secrets out of what is said of a call.
+    secrets out of what is said of a call. `questions` are those of the run.
     """
 
     def __init__(
@@ -147,7 +161,7 @@ class Gate:
     ) -> None:
         self._policy = policy
         self._approver = approver
-        self._run = run
+        self.run = run
         self._check_schema = check_schema
         self._withdrawn = withdrawn
         self._staging = staging
@@ -156,7 +170,12 @@ class Gate:
         self.autonomy: Autonomy | None = None
         self._count = 0
         self._open: dict[int, Decision] = {}
-        self._one_at_a_time = anyio.Lock()
+        self.questions = Questions()
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody is asked at a terminal."""
+        return self._approver.attended
 
     @property
     def policy(self) -> Policy:
@@ -181,8 +200,16 @@ class Gate:
         before, self._policy = self._policy, self._policy.without_approved(server)
         return len(before.auto_approve) - len(self._policy.auto_approve)
 
-    async def decide(self, proposal: Proposal) -> Decision:
-        """The decision on a call; asks the user if the rules say so and a user is present."""
+    async def decide(
+        self,
+        proposal: Proposal,
+        asking: Asking = _AT_ONCE,
+        asked: Callable[[], None] = _nothing,
+    ) -> Decision:
+        """The decision on a call; somebody is asked if the rules say so and can be asked.
+
+        `asked` is called once a question is open, before its answer is waited for.
+        """
         # Taken before the user is asked: the approval covers the state at the beginning.
         digest = self._digest(proposal)
         withdrawn = self._withdrawn(proposal.tool) if self._withdrawn else None
@@ -191,14 +218,9 @@ class Gate:
         if self._reviewed is not None:
             return self._apply(self._reviewed, proposal, digest)
         ruling = await self._ruling(proposal)
-        if ruling.verdict != "ask" or not self._approver.attended:
-            return self._decided(ruling, proposal, digest)
-        async with self._one_at_a_time:
-            # Another open question may have been answered with a rule.
-            ruling = await self._ruling(proposal)
-            if ruling.verdict != "ask":
-                return self._decided(ruling, proposal, digest)
-            return await self._ask(ruling, proposal, digest)
+        if ruling.verdict == "ask" and (self._approver.attended or asking.waits):
+            return await self._ask(ruling, proposal, digest, asking, asked)
+        return self._decided(ruling, proposal, digest)
 
     def redeem(self, decision: Decision, proposal: Proposal) -> None:
         """Use up an approval, at dispatch.
@@ -221,7 +243,7 @@ class Gate:
         """The decision that follows from a ruling without asking the user."""
         match ruling.verdict:
             case "auto":
-                return self._grant("auto", ruling.rule, digest, by_person=False)
+                return self._grant("auto", ruling.rule, digest)
             case "staged":
                 return self._stage(ruling, proposal, digest)
             case "deny":
@@ -233,23 +255,122 @@ class Gate:
                 who = ruling.rule or NOBODY
                 return Decision("ask-no", who, digest, reply, by_person=False, hint=ruling.hint)
 
-    async def _ask(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
+    async def _ask(
+        self,
+        ruling: Ruling,
+        proposal: Proposal,
+        digest: str,
+        asking: Asking,
+        asked: Callable[[], None],
+    ) -> Decision:
         tool, arguments = proposal.tool, proposal.arguments
         entry = self._always(tool, arguments)
         always = rule_of("auto_approve", entry).text if entry else None
-        question = Question(tool, arguments, ruling.reason, proposal.place, always)
-        answer = await self._approver.ask(question)
-        if answer == "always" and entry is not None:
-            rule = replace(
-                rule_of("auto_approve", replace(entry, path=THIS_SESSION)), given_for=tool
-            )
-            self._policy = self._policy.with_rule(rule)
-            who = f"{THE_USER}, always: {rule.name}"
-            return self._grant("ask-yes", who, digest, by_person=True)
-        if answer == "yes":
-            return self._grant("ask-yes", THE_USER, digest, by_person=True)
-        reply = DECLINED if tool.name == _LOCAL else "[aish] tool call denied by the user"
-        return Decision("ask-no", THE_USER, digest, reply, by_person=True)
+
+        async def is_open() -> bool:
+            return opened.end is None and not await self._end_by_rule(opened)
+
+        question = Question(tool, arguments, ruling.reason, proposal.place, always, is_open)
+        opened = self.questions.open(question, digest, asking.seconds if asking.waits else None)
+        rule = None if entry is None else self._session_rule(entry, tool)
+        if rule is not None:
+            opened.on_always = partial(self._add, rule)
+        try:
+            if opened.end is None:
+                asked()
+                await self._until_ended(opened)
+        except BaseException:
+            if opened.end is None and not asking.waits:
+                self.questions.withdraw(lambda place: place == proposal.place)
+            raise
+        finally:
+            opened.caller_waits = False
+        assert opened.end is not None, "it was waited for"
+        if opened.end.answer != "always" or rule is None:
+            return self._answered(opened, opened.end, asking, proposal)
+        for other in self.questions.still_open():
+            await self._end_by_rule(other)
+        decision = self._answered(opened, opened.end, asking, proposal)
+        return self._renamed(decision, f"{decision.rule}, always: {rule.name}")
+
+    @staticmethod
+    def _session_rule(entry: RuleEntry, tool: Tool) -> Rule:
+        rule = rule_of("auto_approve", replace(entry, path=THIS_SESSION))
+        return replace(rule, given_for=tool)
+
+    def _add(self, rule: Rule) -> None:
+        self._policy = self._policy.with_rule(rule)
+
+    async def _until_ended(self, opened: OpenQuestion) -> None:
+        """Wait for the first answer: from the terminal, from elsewhere, or by its time."""
+        if not self._approver.attended:
+            await self._until_answered(opened)
+            return
+        async with task_group() as tasks:
+
+            async def at_the_terminal() -> None:
+                answer = await self._approver.ask(opened.question)
+                offered = answer != "always" or opened.question.always is not None
+                said = _ANSWERS.get(answer, "deny") if offered else "deny"
+                end = QuestionEnd(said, THE_USER, "terminal")
+                self.questions.settle(opened.id, end)
+
+            tasks.start_soon(at_the_terminal)
+            await self._until_answered(opened)
+            tasks.cancel_scope.cancel()
+
+    async def _until_answered(self, opened: OpenQuestion) -> None:
+        with anyio.move_on_after(self.questions.left(opened)):
+            await opened.ended.wait()
+        if opened.end is None:
+            self.questions.settle(opened.id, EXPIRED)
+
+    async def _end_by_rule(self, opened: OpenQuestion) -> bool:
+        """Answer a question by the rules, if one was added meanwhile that decides about it."""
+        asked = opened.question
+        ruling = await self._ruling(Proposal(asked.tool, asked.arguments, asked.place))
+        if opened.end is not None:
+            return True
+        if ruling.verdict not in {"auto", "deny"}:
+            return False
+        answer: ApprovalAnswer = "approve" if ruling.verdict == "auto" else "deny"
+        self.questions.settle(opened.id, QuestionEnd(answer, ruling.rule, "rule"))
+        return True
+
+    def _answered(
+        self,
+        opened: OpenQuestion,
+        end: QuestionEnd,
+        asking: Asking,
+        proposal: Proposal,
+    ) -> Decision:
+        """The decision that follows from the end of a question."""
+        digest = opened.digest
+        if end.way == "rule":
+            if end.approves:
+                return self._grant("auto", end.by, digest, opened.id)
+            reply = f"[aish] tool call denied by rule {end.by}"
+            return Decision("deny", end.by, digest, reply, by_person=False, approval=opened.id)
+        who = THE_USER if end.way == "terminal" else f"{end.by} ({end.way})"
+        if end.approves:
+            return self._grant("ask-yes", who, digest, opened.id, by_person=True)
+        if end.answer == "deny":
+            note = f": {self._mask(end.note)}" if end.note else ""
+            reply = f"[aish] tool call denied by the user{note}"
+            if proposal.tool.name == _LOCAL:
+                reply = DECLINED
+            return Decision("ask-no", who, digest, reply, by_person=True, approval=opened.id)
+        why = "the question was withdrawn"
+        if end.answer == "expired":
+            why = f"nobody answered within {duration(asking.seconds)}"
+        reply = f"[aish] tool call denied: {why}"
+        return Decision("ask-no", NOBODY, digest, reply, by_person=False, approval=opened.id)
+
+    def _renamed(self, decision: Decision, rule: str) -> Decision:
+        named = replace(decision, rule=rule)
+        if decision.number in self._open:
+            self._open[decision.number] = named
+        return named
 
     def _always(self, tool: Tool, arguments: JsonObject) -> RuleEntry | None:
         """The rule that an "always" stores, if it would approve this very call."""
@@ -284,11 +405,19 @@ class Gate:
         return self._grant("auto", rule, digest, by_person=True)
 
     def _digest(self, proposal: Proposal) -> str:
-        return call_digest(self._run, proposal.place, proposal.tool, proposal.arguments)
+        return call_digest(self.run, proposal.place, proposal.tool, proposal.arguments)
 
-    def _grant(self, verdict: Verdict, rule: str, digest: str, *, by_person: bool) -> Decision:
+    def _grant(
+        self,
+        verdict: Verdict,
+        rule: str,
+        digest: str,
+        approval: str | None = None,
+        *,
+        by_person: bool = False,
+    ) -> Decision:
         self._count += 1
-        decision = Decision(verdict, rule, digest, None, by_person, self._count)
+        decision = Decision(verdict, rule, digest, None, by_person, self._count, approval=approval)
         self._open[decision.number] = decision
         return decision
 

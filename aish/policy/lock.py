@@ -11,19 +11,11 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.patterns import lazy_pattern
 from aish.core.text import for_terminal
-from aish.core.tools import Annotations, Tool, ToolName
+from aish.core.tools import HINTS, Annotations, Tool, ToolName
 
 Transport = Literal["http", "stdio", "pack"]
 ADDRESS_KEYS: Mapping[Transport, str] = {"http": "url", "stdio": "command", "pack": "pack"}
 """The key of the pipeline file that says where a server is."""
-
-_HINTS: Mapping[str, str] = {
-    "title": "title",
-    "read_only": "readOnlyHint",
-    "destructive": "destructiveHint",
-    "idempotent": "idempotentHint",
-    "open_world": "openWorldHint",
-}
 
 
 @frozen
@@ -75,24 +67,6 @@ class Difference:
     fields: tuple[FieldChange, ...] = ()
 
 
-def definition_of(tool: Tool) -> JsonObject:
-    """A tool's definition by its server, in MCP's terms: all that is pinned but the name."""
-    claims = {
-        word: value
-        for name, word in _HINTS.items()
-        if (value := getattr(tool.annotations, name)) is not None
-    }
-    definition: dict[str, JsonValue] = {
-        "description": tool.description,
-        "inputSchema": tool.input_schema,
-    }
-    if tool.output_schema is not None:
-        definition["outputSchema"] = tool.output_schema
-    if claims:
-        definition["annotations"] = claims
-    return definition
-
-
 def hash_of(name: str, definition: JsonObject) -> str:
     """SHA-256 of the canonical JSON of a tool's name and definition; key order is irrelevant."""
     subject = canonical({"name": name, **definition})
@@ -120,7 +94,7 @@ def locked_tool(
         description=str(definition.get("description", "")),
         input_schema=schema if isinstance(schema, Mapping) else {},
         output_schema=output if isinstance(output, Mapping) else None,
-        annotations=Annotations(**{key: said.get(word) for key, word in _HINTS.items()}),  # type: ignore[arg-type] # the schema of lock files says which is text and which a flag
+        annotations=Annotations(**{key: said.get(word) for key, word in HINTS.items()}),  # type: ignore[arg-type] # the schema of lock files says which is text and which a flag
         trusted=trusted,
         builtin=builtin,
     )

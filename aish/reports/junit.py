@@ -32,6 +32,7 @@ _TROUBLES: Mapping[State, Literal["failure", "error", "skipped"]] = {
     "error": "error",
     "cut_off": "error",
     "denied": "skipped",
+    "paused": "skipped",
     "skipped": "skipped",
 }
 

@@ -6,8 +6,11 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue, structured
 from aish.journal.history import Unit
 
-State = Literal["ok", "failed", "error", "skipped", "denied", "cut_off"]
-"""`failed`: it was answered, and not well. `error`: something around it broke or ran out."""
+State = Literal["ok", "failed", "error", "skipped", "denied", "paused", "cut_off"]
+"""`failed`: it was answered, and not well. `error`: something around it broke or ran out.
+
+`paused`: a call of it waits for an answer.
+"""
 
 # Error codes that do not judge an answer: peers, the machine, limits, bugs.
 _AROUND = frozenset(
@@ -35,6 +38,7 @@ WORDS: dict[State, str] = {
     "error": "error",
     "skipped": "skipped",
     "denied": "denied",
+    "paused": "paused",
     "cut_off": "cut off",
 }
 

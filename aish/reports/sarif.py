@@ -96,7 +96,9 @@ class SarifReport:
         if end is not None:
             found |= {"exitCode": end.exit.code, "exitCodeDescription": end.exit.name}
             if end.exit.code:
-                told.insert(0, _notification("error", end.exit.reason))
+                # A paused run is not over: it has not failed.
+                level = "warning" if end.status == "paused" else "error"
+                told.insert(0, _notification(level, end.exit.reason))
         if segments:
             found["startTimeUtc"] = f"{iso_text(segments[0].began)}Z"
             found["endTimeUtc"] = f"{iso_text(segments[-1].ended)}Z"

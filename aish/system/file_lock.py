@@ -10,7 +10,7 @@ from pathlib import Path
 from aish.core.errors import UsageError
 
 # Readers hold the lock for a moment: `is_written`.
-_TRIES = 20
+_MOMENT = 0.1
 _PAUSE = 0.005
 _OWNER = 5
 
@@ -23,18 +23,21 @@ class BeingWrittenError(UsageError):
         self.writer = writer
 
 
-def take(descriptor: int, path: Path) -> None:
+def take(descriptor: int, path: Path, seconds: float = _MOMENT) -> None:
     """Become the only writer of an open file until its descriptor is closed or the process ends.
+
+    Another writer is waited for as long as readers hold a lock, or for `seconds`.
 
     Raises:
         BeingWrittenError: another process writes it, and which one.
         UsageError: the file system has no locks.
     """
-    for last in (*[False] * (_TRIES - 1), True):
+    tries = round(seconds / _PAUSE)
+    for number in range(1, tries + 1):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            if last:
+            if number == tries:
                 raise BeingWrittenError(path, writer(descriptor)) from error
             time.sleep(_PAUSE)
         except OSError as error:

@@ -172,19 +172,27 @@ class Sheet:
         )
 
 
-def sheet_of(question: Question, width: int, secrets: Secrets | None = None) -> Sheet:
+def sheet_of(
+    question: Question,
+    width: int,
+    secrets: Secrets | None = None,
+    details: Sequence[tuple[str, str]] = (),
+    masked: Sequence[str] = (),
+) -> Sheet:
     """The question for a terminal `width` columns wide.
+
+    `details` are more rows of its head, `masked` the tags of secrets that were masked before.
 
     Raises:
         RecursionError: the arguments are nested too deeply.
         ValueError: JSON cannot represent them.
     """
-    masks = Masks(secrets)
+    masks = Masks(secrets, dict.fromkeys(masked))
     lines = _arguments(masks.json(question.arguments)).split("\n")
     arguments = tuple(row for line in lines for row in barred(line, width))
     return Sheet(
         width=width,
-        head=tuple(_head(question, masks, width)),
+        head=(*_head(question, masks, width), *_details(details, width)),
         lines=len(lines),
         arguments=arguments,
         always=tuple(_always(question.always, secrets, width)),
@@ -215,6 +223,11 @@ def _head(question: Question, masks: Masks, width: int) -> Iterator[str]:
     if masks.used:
         hidden = f"{counted(len(masks.used), 'secret')}, sent as what they are: "
         yield from labelled("hidden", visible(hidden + ", ".join(masks.used)), width)
+
+
+def _details(details: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+    for label, value in details:
+        yield from labelled(label, visible(value), width)
 
 
 def _lookalikes(question: Question) -> str:
@@ -297,6 +310,9 @@ class TerminalApprover:
             return "no"
         try:
             async with self._turns.take() as terminal:
+                # While others were asked, it may have been answered.
+                if not await question.is_open():
+                    return "no"
                 return await self._asked(terminal, question)
         except OSError:
             # A closed terminal is no approval.
@@ -311,36 +327,90 @@ class TerminalApprover:
                 name = visible(str(question.tool.name))
                 await terminal.show(("", *labelled("not sent", f"{name}: {UNSHOWN}", width)))
                 return "no"
-            answer = await _answer(terminal, sheet)
+            said = await _said_to(terminal, sheet, PROMPT_ALWAYS if sheet.offers_always else PROMPT)
+            answer: Answer = "no"
+            if said in YES:
+                answer = "yes"
+            elif said in _ALWAYS and sheet.offers_always:
+                answer = "always"
             if answer == "no" or terminal.width >= width:
                 return answer
             # The terminal has folded the rows by itself, so that some began without our bar.
             await terminal.show(("", *words(RESIZED, terminal.width)))
 
 
-async def _answer(terminal: Terminal, sheet: Sheet) -> Answer:
+async def _said_to(
+    terminal: Terminal,
+    sheet: Sheet,
+    prompt: str,
+    view: str = VIEW,
+    unseen: frozenset[str] = frozenset(),
+) -> str:
+    """What was typed after the whole question was shown; nothing if the user stops reading.
+
+    The words in `unseen` are also accepted before a long question was shown whole.
+    """
     if not sheet.is_long:
         await terminal.show(sheet.whole())
-    elif not await _shown_all(terminal, sheet):
-        return "no"
-    typed = await terminal.ask(PROMPT_ALWAYS if sheet.offers_always else PROMPT)
-    said = "" if typed is None else typed.strip().lower()
-    if said in YES:
-        return "yes"
-    return "always" if said in _ALWAYS and sheet.offers_always else "no"
+    else:
+        await terminal.show(sheet.beginning())
+        while (said := _word(await terminal.ask(view))) not in _VIEW:
+            if said in unseen:
+                return said
+            if said not in YES | _ALWAYS:
+                return ""
+            await terminal.show(words(UNSEEN, terminal.width))
+        if not await show_pages(terminal, sheet.whole()):
+            return ""
+    return _word(await terminal.ask(prompt))
 
 
-async def _shown_all(terminal: Terminal, sheet: Sheet) -> bool:
-    """Whether the user has seen everything of a long call."""
-    await terminal.show(sheet.beginning())
-    while True:
-        typed = await terminal.ask(VIEW)
-        said = "" if typed is None else typed.strip().lower()
-        if said in _VIEW:
-            return await show_pages(terminal, sheet.whole())
-        if said not in YES | _ALWAYS:
-            return False
-        await terminal.show(words(UNSEEN, terminal.width))
+def _word(typed: str | None) -> str:
+    return "" if typed is None else typed.strip().lower()
+
+
+Decision = Literal["approve", "deny", "open"]
+"""What a person decides about a question that need not be answered now."""
+
+PROMPT_DECIDE = "approve this call? [y: approve, n: deny, Enter: leave it open]"
+PROMPT_DENY = "deny this call? [y: deny, Enter: leave it open]"
+VIEW_DECIDE = "v shows all of it, n denies it [v/n, Enter: leave it open]"
+VIEW_DENY = "v shows all of it, y denies it [v/y, Enter: leave it open]"
+_NO = frozenset({"n", "no"})
+
+
+async def ask_decision(
+    question: Question,
+    turns: Turns,
+    *,
+    deny: bool = False,
+    details: Sequence[tuple[str, str]] = (),
+    masked: Sequence[str] = (),
+) -> Decision:
+    """The decision about a recorded question; with `deny` it is asked whether to deny it.
+
+    A call is approved only after all of it was shown; it may be denied before. Anything but an
+    answer leaves it open.
+
+    Raises:
+        OSError: there is no terminal, or it was closed.
+        RecursionError: the arguments are nested too deeply to be shown.
+        ValueError: JSON cannot represent them.
+    """
+    prompt, view = (PROMPT_DENY, VIEW_DENY) if deny else (PROMPT_DECIDE, VIEW_DECIDE)
+    denials = YES if deny else _NO
+    async with turns.take() as terminal:
+        while True:
+            width = terminal.width
+            sheet = sheet_of(question, width, details=details, masked=masked)
+            said = await _said_to(terminal, sheet, prompt, view, denials)
+            if said in denials:
+                return "deny"
+            if said not in YES:
+                return "open"
+            if terminal.width >= width:
+                return "approve"
+            await terminal.show(("", *words(RESIZED, terminal.width)))
 
 
 CommandAnswer = Literal["no", "yes", "edit"]

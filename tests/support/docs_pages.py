@@ -64,7 +64,9 @@ _VOLATILE = (
     (re.compile(r"http://127\.0\.0\.1:\d+"), "http://127.0.0.1:<port>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
     (re.compile(r"(files updated |\[aish |\[end )[0-9a-f]{12}\b"), r"\1<tag>"),
-    (re.compile(r"\b[0-9a-f]{8}\b(?=  \w+__)"), "<id>"),
+    (re.compile(r"\b[0-9a-f]{8}\b(?=  (?:\w+  )?\w+__)"), "<id>"),
+    (re.compile(r"(approve <run>-[\w-]+ |until <time> UTC \()[0-9a-f]{8}\b"), r"\1<id>"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
 )
 # Around a `yaml fragment`: what it does not say itself.
 _FRAME: Mapping[str, Any] = {

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from aish.core.events import (
     EVENT_TYPES,
+    ApprovalAnswered,
+    ApprovalAsked,
     Asked,
     CassetteInfo,
     CassetteUse,
@@ -111,6 +113,71 @@ def decided(place: Place, tool: str, arguments: JsonValue, **changes: Any) -> To
     return ToolDecided(
         place=place, tool=tool, server=server, name=name, arguments=arguments, **given | changes
     )
+
+
+WAITING = "1a2b3c4d" + "0" * 24
+"""The id of the question of `paused_run`."""
+
+
+def asked(place: Place, tool: str, arguments: JsonValue, **changes: Any) -> ApprovalAsked:
+    server, _, name = tool.partition("__")
+    given: dict[str, Any] = {
+        "id": WAITING,
+        "digest": "0" * 64,
+        "reason": "no rule approves it",
+        "expires": "2026-12-31T12:00:00.000Z",
+        "always": None,
+    }
+    return ApprovalAsked(
+        place=place, tool=tool, server=server, name=name, arguments=arguments, **given | changes
+    )
+
+
+def answered(place: Place, **changes: Any) -> ApprovalAnswered:
+    given: dict[str, Any] = {"id": WAITING, "answer": "approve", "by": "mia", "way": "command"}
+    return ApprovalAnswered(place=place, **given | changes)
+
+
+def paused_run() -> list[Event]:
+    """Two calls wait: one is answered while the run goes on, the other after it was paused."""
+    turn = Place("fix", turn=1)
+    first, second = (Place("fix", turn=1, call=f"c{n}") for n in (1, 2))
+    other = "f" * 32
+    return [
+        run_started(),
+        StepStarted(Place("fix"), "prompt"),
+        TurnStarted(turn, "local", 2),
+        turn_finished(
+            turn,
+            "",
+            finish="tool_calls",
+            calls=(Asked("c1", "repo__file_write", "{}"), Asked("c2", "repo__file_remove", "{}")),
+        ),
+        asked(first, "repo__file_write", {"path": "a.md"}, id=other),
+        asked(second, "repo__file_remove", {"path": HOSTILE}, reason=f"it removes {HOSTILE}"),
+        answered(first, id=other, by=HOSTILE, way="page", note=HOSTILE),
+        decided(first, "repo__file_write", {"path": "a.md"}, verdict="ask-yes", approval=other),
+        ToolStarted(first, "repo__file_write"),
+        ToolFinished(first, "repo__file_write", "ok", "written", None, 0.01),
+        step_finished(
+            "fix",
+            status="paused",
+            text=None,
+            error=Failure("paused", "1 call waits for an answer"),
+        ),
+        StepStarted(Place("tell"), "call"),
+        step_finished("tell", status="skipped", text=None),
+        run_finished(
+            status="paused",
+            exit=Exit(
+                8,
+                "paused",
+                retryable=False,
+                reason="step `fix`: 1 call waits for an answer",
+                hint="aish run quickstart.yaml --resume",
+            ),
+        ),
+    ]
 
 
 def ordinary_run() -> list[Stamped]:
@@ -248,7 +315,7 @@ _SCALARS: Mapping[Any, st.SearchStrategy[Any]] = {
         Place, st.text("ab", min_size=1), st.none() | _TEXT, st.integers(0, 99), _TEXT
     ),
     Exit: st.builds(
-        Exit, st.sampled_from([0, 1, 2, 3, 4, 5, 70, 130, 143]), _TEXT, st.booleans(), _TEXT
+        Exit, st.sampled_from([0, 1, 2, 3, 4, 5, 8, 70, 130, 143]), _TEXT, st.booleans(), _TEXT
     ),
 }
 
@@ -272,7 +339,10 @@ def _strategy(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def _built(kind: Any) -> st.SearchStrategy[Any]:
-    return st.builds(kind, **{field.name: _strategy(field.type) for field in fields(kind)})
+    given = {field.name: _strategy(field.type) for field in fields(kind)}
+    if kind in {ApprovalAsked, ApprovalAnswered}:
+        given["id"] = st.text("0123456789abcdef", min_size=32, max_size=32)
+    return st.builds(kind, **given)
 
 
 def any_event() -> st.SearchStrategy[Stamped]:

@@ -11,12 +11,12 @@ from shutil import get_terminal_size
 
 from aish.cli.boundary import say
 from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
-from aish.cli.printer import print_json, print_text
+from aish.cli.printer import print_json, print_text, table_lines
 from aish.core.events import plain, rfc3339
 from aish.core.json import JsonObject
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
-from aish.core.text import for_ci_log, for_line
+from aish.core.text import for_line
 from aish.features.history.run_store import open_stores, sessions_elsewhere
 from aish.features.history.summary import PastRun, State, past_runs
 from aish.output.status import seconds_text
@@ -36,24 +36,9 @@ _LONGEST_NAME = 39
 
 def table(runs: Sequence[PastRun], width: int | None = None) -> Iterator[str]:
     """A line for each run, below a header; a narrow screen omits the least important columns."""
-    columns = {
-        head: (head, *column)
-        for head, column in zip(_HEAD, zip(*map(_cells, runs), strict=True), strict=True)
-    }
-    for name in _LEFT_OUT_FIRST:
-        if width is not None and _width(columns) > width:
-            del columns[name]
-    widths = {name: max(map(len, column)) for name, column in columns.items()}
-    for row in zip(*columns.values(), strict=True):
-        cells = (
-            cell.rjust(widths[name]) if name in _RIGHT else cell.ljust(widths[name])
-            for name, cell in zip(columns, row, strict=True)
-        )
-        yield for_ci_log("  ".join(cells).rstrip())
-
-
-def _width(columns: Mapping[str, Sequence[str]]) -> int:
-    return sum(max(map(len, column)) for column in columns.values()) + 2 * (len(columns) - 1)
+    return table_lines(
+        _HEAD, map(_cells, runs), width, right=_RIGHT, left_out_first=_LEFT_OUT_FIRST
+    )
 
 
 def row_of(run: PastRun) -> JsonObject:
@@ -69,6 +54,7 @@ def row_of(run: PastRun) -> JsonObject:
         "steps": run.steps,
         "usage": None if end is None else plain(end.usage),
         "seconds": None if end is None else end.seconds,
+        "pending": _pending(run),
         "writer": run.writer,
         "problem": run.problem,
     }
@@ -80,12 +66,24 @@ def _cells(run: PastRun) -> tuple[str, ...]:
         run.id,
         time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(run.began)),
         shorten(for_line(run.pipeline or ""), _LONGEST_NAME),
-        STATES[run.state] if end is None else end.status,
+        _status(run),
         "" if end is None else str(end.exit.code),
         str(run.steps),
         "" if end is None else _tokens(end.usage),
         "" if end is None else seconds_text(end.seconds),
     )
+
+
+def _status(run: PastRun) -> str:
+    """The status, with the number of calls that can still be answered."""
+    end, pending = run.finished, _pending(run)
+    status = STATES[run.state] if end is None else end.status
+    return f"{status} ({pending:,} pending)" if pending else status
+
+
+def _pending(run: PastRun) -> int:
+    now = time.time()
+    return sum(one.is_open(now) for one in run.pending)
 
 
 def _tokens(usage: Usage) -> str:

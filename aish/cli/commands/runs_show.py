@@ -12,6 +12,8 @@ from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import (
     DecisionLevel,
     RunFinished,
+    RunStarted,
+    Stamped,
     ToolDecided,
     TurnFinished,
     TurnPurpose,
@@ -100,12 +102,19 @@ def command(
     return 0
 
 
+def _end_after(end: RunFinished | None, stamped: Stamped) -> RunFinished | None:
+    """The end of the run after one more event: an answer may follow it, a new part replaces it."""
+    if isinstance(stamped.event, RunFinished):
+        return stamped.event
+    return None if isinstance(stamped.event, RunStarted) else end
+
+
 def _print_log(store: RunStore, id: str, stack: ExitStack) -> None:
     journal = require_past(store, id, stack)
     log = Plain(sys.stdout)
     end: RunFinished | None = None
     for stamped in events(journal.reading):
-        end = stamped.event if isinstance(stamped.event, RunFinished) else None
+        end = _end_after(end, stamped)
         log(stamped)
     if end is not None:
         return
@@ -123,7 +132,7 @@ def _print_result(store: RunStore, id: str, stack: ExitStack) -> None:
     for stamped in events(journal.reading):
         fold.take(stamped)
         items(stamped)
-        end = stamped.event if isinstance(stamped.event, RunFinished) else None
+        end = _end_after(end, stamped)
     if end is None:
         found = fold.so_far(journal.state(end), str(store.path / id))
     else:

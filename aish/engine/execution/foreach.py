@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from aish.config.model import Foreach, MaxFailures, PipelineStep, PromptStep, Step
@@ -26,9 +27,10 @@ from aish.core.events import (
 from aish.core.frozen import frozen, slotted
 from aish.core.messages import Spent, Usage
 from aish.core.phrases import counted
-from aish.engine.cancellation import CutOffError, together, until_cancelled
+from aish.engine.activity import MOST_WAITING, Activity
+from aish.engine.cancellation import CutOffError, until_cancelled
 from aish.engine.execution.item_source import count, given_parts, items_of, key_of, survey_keys
-from aish.engine.execution.step import KINDS, cut_off, ends_the_run, failed, run_unit
+from aish.engine.execution.step import KINDS, cut_off, ends_the_run, failed, how_to_go_on, run_unit
 from aish.engine.final import PRECEDENCE, failure_of
 from aish.engine.plan.order import names_item
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended, spent_nothing
@@ -38,6 +40,7 @@ from aish.items.keys import DuplicateKeyError, KeyOf, Keys, StandInKeyError, key
 from aish.items.shards import holds
 from aish.items.source import digest_of
 from aish.system.computation import ComputationStoppedError
+from aish.system.task_group import task_group
 from aish.templates.render import evaluate
 
 
@@ -196,6 +199,11 @@ class _Batch:
     through: bool = False
     dropped: bool = False
     seconds: float = 0.0
+    width: int = 0
+    workers: int = 0
+    waiting: int = 0
+    paused: list[ItemRecord] = field(default_factory=list)
+    tasks: TaskGroup | None = None
 
     async def run(self) -> StepRecord:
         """Run items, `concurrency` at a time; returns the step's end once all have ended."""
@@ -207,9 +215,11 @@ class _Batch:
             width = min(width, self.context.options.concurrency)
         if self.total is not None:
             width = min(width, self.total)
-        async with together() as tasks:
+        self.width = width
+        async with task_group() as tasks:
+            self.tasks = tasks
             for _ in range(width):
-                tasks.start_soon(self._worker)
+                self._begin_worker()
         self.through = not self.dropped and (self.through or self._is_empty())
         self._tell_of_repeated()
         return self._record()
@@ -247,9 +257,29 @@ class _Batch:
         usage = before.usage if self.done and self._asks_models else None
         self.spent = Spent(usage=usage, cost_usd=before.cost_usd)
 
-    async def _worker(self) -> None:
-        while self._goes_on():
-            async with self._slot():
+    def _begin_worker(self) -> None:
+        activity = self.context.activity.begin()
+        activity.on_wait = self._on_wait
+        self.workers += 1
+        assert self.tasks is not None, "the step has begun"
+        self.tasks.start_soon(self._worker, activity)
+
+    def _on_wait(self, waits: bool) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - the only thing that is told
+        """An item begins to wait for an answer, and another may run; or it goes on."""
+        self.waiting += 1 if waits else -1
+        if waits and self._goes_on() and not self.through:
+            self._begin_worker()
+
+    async def _worker(self, activity: Activity) -> None:
+        try:
+            await self._run_items(activity)
+        finally:
+            self.workers -= 1
+            activity.end()
+
+    async def _run_items(self, activity: Activity) -> None:
+        while self._goes_on() and self.workers - self.waiting <= self.width:
+            async with self._slot(activity):
                 carrier = self.context.carrier
                 size = 1 if carrier is None else carrier.size(self.step, self.context)
                 tasks: list[Task] = []
@@ -262,14 +292,14 @@ class _Batch:
                 if not tasks:
                     return
                 if carrier is None:
-                    await self._run(tasks[0])
+                    await self._run(tasks[0], activity)
                 else:
-                    await self._hand_over(tasks, carrier)
+                    await self._hand_over(tasks, carrier, activity)
 
-    def _slot(self) -> AbstractAsyncContextManager[object]:
+    def _slot(self, activity: Activity) -> AbstractAsyncContextManager[object]:
         """A slot for one unit of work; the steps of a local sub-pipeline take their own."""
         parts = self.context.carrier is None and isinstance(self.step, PipelineStep)
-        return nullcontext() if parts else self.context.slots
+        return nullcontext() if parts else activity.holding(self.context.slots)
 
     async def _next(self) -> Task | None:
         """The next item to run, if there is one and more are allowed."""
@@ -352,8 +382,8 @@ class _Batch:
         if found.record is not None:
             self.kept.append(ItemRecord(key, found.index, found.record))
 
-    async def _run(self, task: Task) -> None:
-        here = self._stage_of(task)
+    async def _run(self, task: Task, activity: Activity) -> None:
+        here = replace(self._stage_of(task), activity=activity)
         place = here.place(self.step)
         begin = partial(self._begin, task, place)
         if task.problem is None:
@@ -366,13 +396,13 @@ class _Batch:
         else:
             self._ended(task, place, record)
 
-    async def _hand_over(self, tasks: list[Task], carrier: Carrier) -> None:
+    async def _hand_over(self, tasks: list[Task], carrier: Carrier, activity: Activity) -> None:
         """Run items on workers, one after the other; those that need no execution end here."""
         items = []
         for task in tasks:
             here = self._stage_of(task)
             if task.problem is not None or await left_out(self.step, here) is not None:
-                await self._run(task)
+                await self._run(task, activity)
                 continue
             place = here.place(self.step)
             begin, end = partial(self._begin, task, place), partial(self._ended, task, place)
@@ -384,7 +414,9 @@ class _Batch:
 
     def _goes_on(self) -> bool:
         """Whether more items are to be begun."""
-        return not (self.over or self.context.course.stopped)
+        if self.over or self.context.course.stopped or self.context.activity.paused.is_set():
+            return False
+        return self.waiting < MOST_WAITING
 
     def _stage_of(self, task: Task) -> StepContext:
         names = {self.foreach.name: task.item.value, "index": task.item.index}
@@ -402,6 +434,9 @@ class _Batch:
             self._end(record)
             return
         self.context.resources.runtime.emit(task.finished(place, record))
+        if record.status == "paused":
+            self.paused.append(ItemRecord(task.key, task.item.index, record))
+            return
         self._count(ItemRecord(task.key, task.item.index, record))
 
     def _bill(self, record: StepRecord) -> None:
@@ -458,6 +493,8 @@ class _Batch:
         calls = tuple(call for item in kept for call in item.record.calls)
         if self.fatal is not None:
             record = self.fatal
+        elif self.paused and not self.codes & _NAMED:
+            record = self._paused()
         elif not (self.over or self.through):
             record = cut_off(self.step, self.context)
             if self.bad:
@@ -468,6 +505,17 @@ class _Batch:
             failure, code = self._failure(), self._code()
             record = StepRecord(self.step.id, kind, "failed", failure=failure, exit_code=code)
         return replace(record, items=kept, usage=usage, cost_usd=cost_usd, calls=calls)
+
+    def _paused(self) -> StepRecord:
+        """The record of a step with items that wait for answers (A8)."""
+        first = self.paused[0]
+        why = first.record.failure
+        said = f"{counted(len(self.paused), 'item')} {'waits' if len(self.paused) == 1 else 'wait'}"
+        detail = f"; first `{first.key}`: {why.message}" if why is not None else ""
+        alone = why is not None and len(self.paused) == 1
+        hint = why.hint if why is not None and alone else how_to_go_on(self.context, ())
+        failure = Failure("paused", f"{said} for an answer{detail}", hint)
+        return replace(failed(self.step, self.context, failure, ExitCode.PAUSED), status="paused")
 
     def _failure(self) -> Failure:
         items = "1 item" if self.done == 1 else f"{self.done:,} items"

@@ -11,8 +11,9 @@ from aish.core.errors import AishError, ExitCode
 from aish.core.events import Failure, Place, StepFinished, StepStarted
 from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Emit
-from aish.engine.cancellation import Cancellation, CutOffError, together, until_cancelled
-from aish.engine.execution.step import KINDS, cut_off, failed, run_unit
+from aish.engine.activity import Activity
+from aish.engine.cancellation import Cancellation, CutOffError, until_cancelled
+from aish.engine.execution.step import KINDS, PAUSED, cut_off, failed, run_unit, withdraw_questions
 from aish.engine.final import failure_of
 from aish.engine.plan.order import names_item, needs_of
 from aish.engine.plan.plan import Plan
@@ -20,6 +21,7 @@ from aish.engine.records import StepRecord
 from aish.engine.steps.context import OpenCarrier, StepContext, has_items
 from aish.engine.steps.prompt import nothing_to_continue
 from aish.system.computation import ComputationStoppedError
+from aish.system.task_group import task_group
 from aish.templates.render import evaluate
 
 
@@ -39,7 +41,7 @@ async def run_graph(context: StepContext) -> None:
     known = [step.id for step in steps]
     # Template references are collected once: a file may have a thousand steps.
     graph = _Graph(context, {step.id: _Waiting(step, needs_of(step, known)) for step in steps})
-    async with together() as tasks:
+    async with task_group() as tasks:
         graph.begin(tasks)
 
 
@@ -78,7 +80,7 @@ class _Graph:
         while again:
             again = False
             for one in tuple(self.waiting.values()):
-                if context.course.stopped:
+                if context.course.stopped or context.activity.paused.is_set():
                     return
                 if any(need not in context.records for need in one.needs):
                     continue
@@ -94,17 +96,23 @@ class _Graph:
                 elif left_out is not None:
                     _skip(step, context, left_out)
                 else:
-                    tasks.start_soon(self._run, step, tasks)
+                    tasks.start_soon(self._run, step, tasks, context.activity.begin())
                     continue
                 # A dependent step may come before it in the file.
                 again = True
 
-    async def _run(self, step: Step, tasks: TaskGroup) -> None:
-        record = self.context.records[step.id] = await _run_step(step, self.context)
-        fails = record.exit_code is not ExitCode.OK
-        if fails and (step.flow.on_error == "fail" or record.status != "failed"):
-            self.context.course.stop(f"step `{self.context.name(step)}` failed")
-        self.begin(tasks)
+    async def _run(self, step: Step, tasks: TaskGroup, activity: Activity) -> None:
+        here = replace(self.context, activity=activity)
+        try:
+            record = self.context.records[step.id] = await _run_step(step, here)
+            fails = record.exit_code is not ExitCode.OK
+            if fails and (step.flow.on_error == "fail" or record.status != "failed"):
+                paused = record.status == "paused"
+                name = self.context.name(step)
+                self.context.course.stop(PAUSED if paused else f"step `{name}` failed")
+            self.begin(tasks)
+        finally:
+            activity.end()
 
 
 def _left_out(step: Step, needs: tuple[str, ...], context: StepContext) -> Failure | None:
@@ -187,7 +195,7 @@ async def _outcome(step: Step, context: StepContext) -> StepRecord:
         # Its own steps take the slots; one for the step itself could cause a deadlock.
         emit(began)
         return await _within_time(step, context, run_unit(step, context))
-    async with context.slots:
+    async with context.activity.holding(context.slots):
         emit(began)
         with context.course.plain_unit():
             return await _within_time(step, context, run_unit(step, context))
@@ -196,13 +204,14 @@ async def _outcome(step: Step, context: StepContext) -> StepRecord:
 async def _within_time(step: Step, context: StepContext, work: Awaitable[StepRecord]) -> StepRecord:
     """The end of a step with all its items and attempts, within its `limits.time` (B8)."""
     limit = step.flow.limits.time
-    with anyio.move_on_after(limit) as scope:
+    with anyio.move_on_after(limit) as scope, context.activity.within(scope):
         try:
             record = await work
         except ComputationStoppedError:
             await until_cancelled()
     if not scope.cancelled_caught:
         return record
+    withdraw_questions(step, context)
     said = f"the time limit of the step, {limit:g} s, is exceeded"
     hint = "raise its `limits.time`; `--resume` continues the run"
     return failed(step, context, Failure("time", said, hint), ExitCode.BUDGET)

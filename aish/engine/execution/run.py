@@ -6,7 +6,6 @@ Also the number of units of work, plain steps and items, in flight at the same t
 """
 
 import os
-import pwd
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, fields, replace
@@ -35,6 +34,7 @@ from aish.core.frozen import slotted
 from aish.core.json import JsonValue
 from aish.core.messages import Usage
 from aish.core.protocols import Emit
+from aish.engine.activity import Activity
 from aish.engine.cancellation import (
     Cancellation,
     Interrupt,
@@ -63,8 +63,10 @@ from aish.engine.resources.resources import (
 from aish.engine.resources.toolbox import AllTools
 from aish.engine.run_folder import resume_words
 from aish.engine.steps.context import Examine, Inner, OpenCarrier, StepContext
+from aish.policy.questions import Questions
 from aish.system.computation import ComputationStoppedError
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
+from aish.system.user import login_name
 from aish.templates.render import render_tree
 
 FEWEST = 8
@@ -107,17 +109,8 @@ def run_started(
         shard=options.shard,
         cassette=None if environment.recorder is None else environment.recorder.info,
         uid=os.getuid(),
-        user=_login_name(),
+        user=login_name(),
     )
-
-
-def _login_name() -> str | None:
-    """The user's name in the user database; variables such as `USER` can say anything (K18)."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        # A container may run as a number that no user has.
-        return None
 
 
 def _models(plan: Plan, prefix: str = "") -> Iterator[ModelInfo]:
@@ -196,6 +189,7 @@ class _Progress:
     above: RunMeter | None = None
     tools: list[AllTools] = field(default_factory=list)
     course: Cancellation = field(default_factory=Cancellation)
+    activity: Activity = field(default_factory=Activity)
     spending: Spending = field(default_factory=Spending)
 
 
@@ -217,6 +211,9 @@ async def execute(
     progress = _Progress(examine=examine, carriers=carriers, above=above)
     if environment.recorder is not None:
         environment = environment.with_emit(environment.recorder.followed(environment.emit))
+    past = () if environment.resume_state is None else environment.resume_state.questions
+    questions = Questions(environment.emit, environment.clock, past)
+    environment = replace(environment, questions=questions)
     course = progress.course
 
     def end(code: ExitCode) -> None:
@@ -375,10 +372,12 @@ def _context(
         progress.records,
         progress.ends,
         course=progress.course,
+        activity=progress.activity,
         spending=progress.spending,
         resume_state=environment.resume_state,
         inner=inner,
         replayed=environment.recorder is not None and environment.recorder.offline,
+        records_cassette=environment.recorder is not None and not environment.recorder.offline,
         resume=()
         if environment.recorder is not None
         else resume_words(pipeline.file, environment.folder),
@@ -447,6 +446,10 @@ def _finish(
         ended = environment.recorder.end(state, environment.emit)
         state, cassette = replace(state, others=state.others + ended.errors), ended.use
     end = decide_exit(state)
+    questions = environment.questions
+    if questions is not None and interrupt.code is None and not progress.activity.paused.is_set():
+        # The run is over for good: nobody is asked any more (A6).
+        questions.withdraw(lambda _: True)
     used = progress.spending.whole
     if environment.resume_state is not None:
         used = environment.resume_state.spent.plus(used)
@@ -461,6 +464,7 @@ def _finish(
             denials=tuple(progress.denials),
             folder=environment.folder.shown,
             cassette=cassette,
+            waiting=0 if questions is None else sum(1 for _ in questions.still_open()),
         )
     )
     return end

@@ -1,12 +1,14 @@
 """A unit of work, a plain step or an item: retries, time limit, expectations (F4)."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import shlex
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import anyio
 
 from aish.agent.dispatch import CALLS
-from aish.agent.runtime import UsedCall
+from aish.agent.runtime import PausedError, UsedCall
 from aish.config.model import (
     CallStep,
     PipelineStep,
@@ -17,15 +19,20 @@ from aish.config.model import (
     StepRetry,
 )
 from aish.core.errors import AishError, ExitCode
-from aish.core.events import Failure, Place, Retry, StepKind
+from aish.core.events import Failure, Notice, Place, Retry, StepKind
 from aish.core.messages import Spent, Usage
+from aish.core.phrases import counted
 from aish.engine.cancellation import CutOffError, until_cancelled
 from aish.engine.final import failure_of
 from aish.engine.records import StepRecord
 from aish.engine.steps.context import StepContext
 from aish.engine.steps.prompt import run_prompt
 from aish.engine.steps.tool_call import run_call, run_command_step
+from aish.policy.questions import OpenQuestion
 from aish.system.computation import ComputationStoppedError
+
+if TYPE_CHECKING:
+    from aish.engine.resume_state import Unfinished
 
 KINDS: Mapping[type[Step], StepKind] = {
     PromptStep: "prompt",
@@ -38,6 +45,7 @@ FATAL = frozenset(
     {ExitCode.CASSETTE, ExitCode.LOCK, ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.BUDGET}
 )
 TIMEOUT = "timeout"
+PAUSED = "the run is paused"
 CUT_OFF = "interrupted"
 """The code of a step that something else has ended."""
 # A limit of one conversation, which does not affect the next one.
@@ -59,11 +67,16 @@ async def run_unit(step: Step, context: StepContext) -> StepRecord:
         CutOffError: the run was stopped between two attempts at an item, which stays open.
     """
     retry = step.flow.retry
-    attempt = 0
+    attempt, earlier = 0, context.unfinished(step)
+    if earlier is not None:
+        attempt = earlier.earlier.attempt - 1
+        _take_over(step, context, earlier)
+        context = replace(context, turn=earlier.turn)
+    first = attempt + 1
     while True:
         attempt += 1
         begun = context.spending.of(context.place(step))
-        here = context if attempt == 1 else replace(context, turn=begun.turns)
+        here = context if attempt == first else replace(context, turn=begun.turns, anew=True)
         record = _billed(await _attempt(step, here), context.spending.of(context.place(step)))
         if attempt >= retry.attempts or not _helps(retry, record):
             return record
@@ -72,6 +85,14 @@ async def run_unit(step: Step, context: StepContext) -> StepRecord:
                 raise CutOffError
             return record
         await _wait(step, context, attempt + 1, record)
+
+
+def _take_over(step: Step, context: StepContext, earlier: "Unfinished") -> None:
+    """Tell that a unit goes on within its conversation, and count what that has used."""
+    place, emit = context.place(step), context.resources.runtime.emit
+    context.spending.carry(place, earlier.spent)
+    said = f"goes on after turn {earlier.turn + earlier.earlier.turns} of its conversation"
+    emit(Notice(place, "info", "conversation_resumed", said))
 
 
 def _billed(record: StepRecord, used: Spent) -> StepRecord:
@@ -89,11 +110,12 @@ async def _attempt(step: Step, context: StepContext) -> StepRecord:
     calls: dict[Place, UsedCall | None] = {}
     token = CALLS.set(calls)
     try:
-        with anyio.move_on_after(limit) as scope:
+        with anyio.move_on_after(limit) as scope, context.activity.within(scope):
             record = await _told(step, context, began)
     finally:
         CALLS.reset(token)
     if scope.cancelled_caught:
+        withdraw_questions(step, context)
         late = Failure(TIMEOUT, f"it took longer than {limit:g} s", "raise its `timeout`")
         record = failed(step, context, late, ExitCode.FAILED)
     # An attempt without a result has made its calls anyway.
@@ -113,9 +135,53 @@ async def _told(step: Step, context: StepContext, began: float) -> StepRecord:
             return end
         # It has answered; whether the answer is as expected is unknown.
         return replace(end, text=record.text, output=record.output, calls=record.calls)
+    except PausedError:
+        return _paused(step, context)
     except ComputationStoppedError:
         await until_cancelled()
     return record
+
+
+def _paused(step: Step, context: StepContext) -> StepRecord:
+    """The record of a unit that waits for answers, and goes on after them (A8)."""
+    place = context.place(step)
+    asked = [
+        one
+        for one in context.resources.runtime.gate.questions.still_open()
+        if (one.question.place.step, one.question.place.item) == (place.step, place.item)
+    ]
+    names = ", ".join(f"`{one.question.tool.name}`" for one in asked)
+    said = f"{counted(len(asked), 'call')} {'waits' if len(asked) == 1 else 'wait'} for an answer"
+    failure = Failure("paused", f"{said}: {names}", how_to_go_on(context, asked))
+    return replace(failed(step, context, failure, ExitCode.PAUSED), status="paused")
+
+
+def how_to_go_on(context: StepContext, asked: Sequence[OpenQuestion]) -> str | None:
+    """The commands that answer one question or more, and that go on after it."""
+    if not context.resume:
+        return None
+    run = context.resources.runtime.gate.run
+    answer = f"approve {run} {asked[0].id[:8]}" if len(asked) == 1 else f"runs pending {run}"
+    place = context.resume.index("--resume") + 1
+    go_on = shlex.join((*context.resume[:place], run, *context.resume[place:]))
+    return f"`aish {answer}`, then `{go_on}`"
+
+
+def withdraw_questions(step: Step, context: StepContext) -> None:
+    """End the questions of a step or item that has ended before the answers."""
+    here = context.place(step)
+
+    def concerns(place: Place) -> bool:
+        inner = (place.step or "").startswith(f"{here.step}/")
+        if place.step != here.step and not inner:
+            return False
+        return (
+            here.item is None
+            or place.item == here.item
+            or (inner and (place.item or "").startswith(f"{here.item}/"))
+        )
+
+    context.resources.runtime.gate.questions.withdraw(concerns)
 
 
 async def _held(step: Step, record: StepRecord, context: StepContext, began: float) -> StepRecord:

@@ -18,7 +18,11 @@ from aish.engine.steps.context import StepContext
 from aish.system.schema.check import spell_path
 from aish.templates.render import render_tree
 
-_STATUSES: dict[ExitCode, StepStatus] = {ExitCode.DENIED: "denied", ExitCode.BUDGET: "budget"}
+_STATUSES: dict[ExitCode, StepStatus] = {
+    ExitCode.DENIED: "denied",
+    ExitCode.BUDGET: "budget",
+    ExitCode.PAUSED: "paused",
+}
 
 
 async def run_inner(step: PipelineStep, context: StepContext) -> StepRecord:

@@ -19,7 +19,7 @@ from aish.core.pack_options import option_words
 from aish.core.phrases import first_of, shorten
 from aish.core.text import for_line, suspicious
 from aish.core.text_diff import changed_lines
-from aish.core.tools import Tool, ToolName
+from aish.core.tools import Tool, ToolName, definition_of
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.policy.lock import (
     Difference,
@@ -28,7 +28,6 @@ from aish.policy.lock import (
     ServerPin,
     ToolPin,
     can_be_kept,
-    definition_of,
     locked_tool,
     pin_of,
 )

@@ -16,6 +16,7 @@ from aish.config.model import Limits, ModelEntry, Pipeline, PipelineStep, Prompt
 from aish.core.errors import PipelineError, Problem, UsageError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
+from aish.core.protocols import OnAsk
 from aish.engine.plan.credentials import (
     Missing,
     ResolvedModel,
@@ -345,6 +346,16 @@ def used_models(
             found[alias] = None
             asked.extend(entries[alias].fallback)
     return tuple(found)
+
+
+def most_patient(plan: Plan) -> OnAsk:
+    """The `on_ask` of the plan, of its steps and its sub-pipelines, that waits the longest (A7)."""
+    found = [step.asking.on_ask for step in plan.steps if not isinstance(step, PipelineStep)]
+    found += map(most_patient, plan.inner.values())
+    return max(found, key=_PATIENCE.index, default="deny")
+
+
+_PATIENCE: Sequence[OnAsk] = ("deny", "wait", "pause")
 
 
 def stages_calls(plan: Plan) -> bool:

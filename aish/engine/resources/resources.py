@@ -27,6 +27,7 @@ from aish.models.retry import RetryTiming
 from aish.models.throttle import Throttles
 from aish.models.transport import MakeClient, open_client
 from aish.policy.gate import Gate
+from aish.policy.questions import Questions
 from aish.system.process.reaper import Reaper
 from aish.system.schema.check import SchemaProblem, check_any
 from aish.system.schema.client import SchemaWorker
@@ -238,18 +239,20 @@ def _runtime(
         # Problems show the beginning of a value, and a truncated secret would not be recognized.
         return await check_any(schema, masked, worker) or (_UNFIT,)
 
+    gate = Gate(
+        plan.policy,
+        environment.approver,
+        environment.folder.id,
+        check,
+        tools.withdrawn,
+        environment.staging,
+        environment.reviewed,
+        plan.secrets.mask,
+    )
+    gate.questions = environment.questions or Questions(environment.emit, environment.clock)
     return AgentRuntime(
         tools=tools,
-        gate=Gate(
-            plan.policy,
-            environment.approver,
-            environment.folder.id,
-            check,
-            tools.withdrawn,
-            environment.staging,
-            environment.reviewed,
-            plan.secrets.mask,
-        ),
+        gate=gate,
         emit=environment.emit,
         clock=environment.clock,
         limits=LoopLimits(),

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from aish.agent.runtime import AgentRuntime
-from aish.config.model import LoopLimits, OnDenied, PipelineStep, Step
+from aish.config.model import CallStep, PipelineStep, PromptStep, RunStep, Step
 from aish.core.errors import ExitCode
 from aish.core.events import Place, StepStatus
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
+from aish.core.protocols import Asking
+from aish.core.text import safe_utf8
+from aish.engine.activity import Activity
 from aish.engine.cancellation import Cancellation
 from aish.engine.limits import Spending
 from aish.engine.plan.options import RunOptions
@@ -23,7 +26,10 @@ from aish.engine.records import ItemRecord, StepRecord
 from aish.engine.resources.resources import Resources
 
 if TYPE_CHECKING:
-    from aish.engine.resume_state import ResumeState
+    from aish.engine.resume_state import ResumeState, Unfinished
+
+AskingStep = PromptStep | CallStep | RunStep
+"""A step that makes calls itself."""
 
 EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {
     "ok": ExitCode.OK,
@@ -31,6 +37,7 @@ EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {
     "failed": ExitCode.FAILED,
     "denied": ExitCode.DENIED,
     "budget": ExitCode.BUDGET,
+    "paused": ExitCode.PAUSED,
 }
 
 
@@ -51,7 +58,8 @@ class StepContext:
     sub-pipeline's steps, `within` is the outer item that it runs for, and `inner` runs one.
     `carrier` runs items on workers, if requested. `needed` are the steps whose items are read
     later; `ended` has the ended ones of each step. `resume` is the command that continues the run,
-    if possible.
+    if possible. `activity` is the task of the step or item, `anew` whether this is another attempt
+    in this part of the run.
     """
 
     plan: Plan
@@ -64,6 +72,7 @@ class StepContext:
     spending: Spending = field(default_factory=Spending)
     resume_state: "ResumeState | None" = None
     replayed: bool = False
+    records_cassette: bool = False
     chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - not a secret
     needed: frozenset[str] = frozenset()
     resume: tuple[str, ...] = ()
@@ -74,6 +83,8 @@ class StepContext:
     carrier: "Carrier | None" = None
     item: ItemScope | None = None
     turn: int = 0
+    activity: Activity = field(default_factory=Activity)
+    anew: bool = False
 
     def name(self, step: Step) -> str:
         """The step's id as events have it: `outer/inner` in a sub-pipeline."""
@@ -92,9 +103,44 @@ class StepContext:
             self.plan.pipeline, self.options, self.records, self.plan.variables, more
         )
 
-    def runtime(self, limits: LoopLimits, on_denied: OnDenied) -> AgentRuntime:
-        """The resources for the tool loop, under a step's own limits."""
-        return replace(self.resources.runtime, limits=limits, on_denied=on_denied)
+    def unfinished(self, step: Step) -> "Unfinished | None":
+        """The conversation of an earlier part that the step or item goes on with, if any (A10).
+
+        Only its first attempt in this part does.
+        """
+        if self.resume_state is None or self.anew:
+            return None
+        place, mask = self.place(step), self.plan.secrets.mask
+        item = None if place.item is None else safe_utf8(mask(place.item))
+        return self.resume_state.unfinished.get((str(place.step), item))
+
+    def asking(self, step: AskingStep) -> Asking:
+        """How calls of the step are asked about (A7).
+
+        A replay waits for nobody. Where nothing is kept to go on with, or somebody is asked at the
+        terminal, a run is not paused.
+        """
+        if self.replayed:
+            return Asking()
+        asking, here = step.asking, self.resources.runtime.gate.attended or self.records_cassette
+        if asking.on_ask == "pause" and not self.resume and not here:
+            return Asking()
+        return Asking("wait", asking.seconds) if asking.on_ask == "pause" and here else asking
+
+    def runtime(self, step: AskingStep) -> AgentRuntime:
+        """The resources for the tool loop, under a step's own settings."""
+        asking = self.asking(step)
+
+        async def park(event: anyio.Event) -> None:
+            await self.activity.wait(event, asking.on_ask)
+
+        return replace(
+            self.resources.runtime,
+            limits=step.limits,
+            on_denied=step.on_denied,
+            asking=asking,
+            park=park,
+        )
 
 
 Inner = Callable[[PipelineStep, StepContext], Awaitable[StepRecord]]

@@ -107,7 +107,7 @@ async def grade(
     alias = expectation.model or ""
     model = context.resources.models[alias]
     schema = AnswerSchema("verdict", _SCHEMA)
-    runtime = context.runtime(LoopLimits(), "fail")
+    runtime = replace(context.resources.runtime, limits=LoopLimits(), on_denied="fail")
     heard = request_recorder(runtime, place, "judge")
     ask = Ask(
         history=_opening(str(expectation.value), text, model, heard),

@@ -10,6 +10,7 @@ from aish.agent.turn_recorder import TurnRecorder, request_recorder
 from aish.config.model import Prompt, PromptStep, Step
 from aish.core.errors import StepFailedError
 from aish.core.events import Failure
+from aish.core.json import JsonObject
 from aish.core.messages import History, Turn, UserTurn
 from aish.core.protocols import AnswerSchema, Model
 from aish.core.tools import Tool, ToolName
@@ -65,12 +66,15 @@ def beginning(step: PromptStep, context: StepContext) -> History:
 def conversation_recorder(step: PromptStep, context: StepContext) -> Heard | None:
     """The recorder of the conversation: all of it if a resumed run may have to continue it.
 
-    Conversations within an item are repeated with it.
+    Or if it may have to go on within it, after an answer to a question. Other conversations within
+    an item are repeated with it.
     """
     runtime, place = context.resources.runtime, context.place(step)
-    if place.item is not None or not is_continued(step, context.plan.steps):
+    continued = place.item is None and is_continued(step, context.plan.steps)
+    if not continued and not context.asking(step).waits:
         return request_recorder(runtime, place, "answer")
-    return TurnRecorder(runtime.emit, runtime.keep, place)
+    is_restorable = context.plan.secrets.is_restorable
+    return TurnRecorder(runtime.emit, runtime.keep, place, is_restorable)
 
 
 async def run_prompt(step: PromptStep, context: StepContext) -> StepRecord:
@@ -88,6 +92,11 @@ async def run_prompt(step: PromptStep, context: StepContext) -> StepRecord:
     files = _files(step, context)
     try:
         return await _run_prompt(step, context, model, schema, heard, files)
+    except BaseException:
+        if files is not None and context.asking(step).waits:
+            # It may be gone on with from here.
+            files.keep()
+        raise
     finally:
         if files is not None:
             files.close()
@@ -101,8 +110,15 @@ async def _run_prompt(
     heard: Heard | None,
     files: "ConversationFiles | None",
 ) -> StepRecord:
+    unfinished = context.unfinished(step)
+    if unfinished is None:
+        history = await opening(step, context, model, heard, files)
+    else:
+        history = History(list(unfinished.turns))
+        if files is not None:
+            await files.go_on()
     ask = Ask(
-        history=await opening(step, context, model, heard, files),
+        history=history,
         model=model,
         tools=visible_tools(step, context.resources.tools.listed()),
         tool_choice=wire_choice(step.tool_choice, context.resources.tools),
@@ -112,8 +128,9 @@ async def _run_prompt(
         bound=_bound(step, context),
         heard=heard,
         files=files,
+        earlier=None if unfinished is None else unfinished.earlier,
     )
-    runtime = context.runtime(step.limits, step.on_denied)
+    runtime = context.runtime(step)
     if step.output is None or schema is None:
         outcome = await converse(ask, runtime)
         output = outcome.text if outcome.status == "ok" else None
@@ -143,8 +160,16 @@ def _files(step: PromptStep, context: StepContext) -> "ConversationFiles | None"
         context.resources.runtime,
         place,
         allow_broad_root=context.plan.allow_broad_root,
-        earlier=None if step.continues is None else context.records[step.continues].files,
+        earlier=_earlier_files(step, context),
     )
+
+
+def _earlier_files(step: PromptStep, context: StepContext) -> JsonObject | None:
+    """What the conversation has of its files already."""
+    unfinished = context.unfinished(step)
+    if unfinished is not None:
+        return unfinished.files
+    return None if step.continues is None else context.records[step.continues].files
 
 
 def _bound(step: PromptStep, context: StepContext) -> "Window | None":

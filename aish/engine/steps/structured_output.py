@@ -42,7 +42,7 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRu
     """
     first = ask.place.turn or 0
     said: Outcome | None = None
-    attempt = 1
+    attempt = 1 if ask.earlier is None else ask.earlier.corrections + 1
     while True:
         now = await converse(ask, runtime)
         said = now if said is None else _together(said, now)
@@ -53,7 +53,8 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRu
             return Answered(said, judged.value)
         here = replace(ask.place, turn=first + said.turns)
         # Every turn but the last had tool calls.
-        ask = replace(ask, place=here, rounds=ask.rounds + now.turns - 1)
+        over = 0 if ask.earlier is None else ask.earlier.corrections
+        ask = replace(ask, place=here, rounds=ask.rounds + now.turns - 1 - over, earlier=None)
         if _is_apart(ask):
             runtime.emit(Notice(here, "info", "schema_asked", _NOW_ALONE))
             ask = _asked_again(replace(ask, tools=()), last_turn(schema.schema))

@@ -55,7 +55,7 @@ async def run_call(step: CallStep, context: StepContext) -> StepRecord:
         )
     arguments = render_tree(step.arguments, context.template_values())
     assert isinstance(arguments, dict)
-    runtime = context.runtime(step.limits, step.on_denied)
+    runtime = context.runtime(step)
     place = replace(context.place(step), call=f"{step.id}-1")
     sampler = _sampler(context, server, runtime, place)
     used = await call_tool(tool, arguments, runtime, place, sampler)
@@ -89,7 +89,7 @@ async def run_command_step(step: RunStep, context: StepContext) -> StepRecord:
     )
     arguments: JsonObject = command_arguments(run)
     runtime = replace(
-        context.runtime(step.limits, step.on_denied),
+        context.runtime(step),
         tools=context.resources.tools.of_step(context.name(step)),
     )
     place = replace(context.place(step), call=f"{step.id}-1")

@@ -22,7 +22,6 @@ from aish.config.model import Step
 from aish.core.errors import AishError, BudgetError, ExitCode, InternalError, UnavailableError
 from aish.core.events import NOWHERE, Event, Failure, Notice, Retry, ToolDecided
 from aish.core.phrases import backticked
-from aish.engine.cancellation import together
 from aish.engine.execution.step import failed
 from aish.engine.limits import Lease, RunMeter
 from aish.engine.records import StepRecord, without_histories
@@ -48,6 +47,7 @@ from aish.features.cluster.worker_session import (
     run_slice,
 )
 from aish.policy.gate import Decision
+from aish.system.task_group import task_group
 
 _SLICE_SECONDS = 0.1
 _LARGEST_SLICE = 32
@@ -557,7 +557,7 @@ async def open_carrier(
             said = f"the scheduler at {where} cannot be reached: {error}"
             raise UnavailableError(said, where="--cluster") from error
         dispatcher = Dispatcher(client, context, folder, rules, living)
-        tasks = await stack.enter_async_context(together())
+        tasks = await stack.enter_async_context(task_group())
         tasks.start_soon(dispatcher.serve, tasks)
         try:
             yield dispatcher

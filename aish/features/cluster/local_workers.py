@@ -20,10 +20,10 @@ import dask
 from distributed import Scheduler, Security, Worker
 
 from aish.core.errors import UnavailableError
-from aish.engine.cancellation import together
 from aish.features.cluster.connection import ended_in_order, quiet
 from aish.system.process.child import Process, start_process
 from aish.system.process.reaper import Reaper
+from aish.system.task_group import task_group
 
 _RESTARTS = 3
 _THREADS = 4
@@ -60,7 +60,7 @@ async def local_cluster(count: int, logs: Path | None) -> AsyncGenerator[LocalCl
         stack.callback(reaper.close)
         with dask.config.set(_NO_ROUTES):
             scheduler = Scheduler(protocol="tls://", **options)
-        async with ended_in_order(scheduler), together() as tasks:
+        async with ended_in_order(scheduler), task_group() as tasks:
             cluster = LocalCluster(scheduler.address, security, count)
             for number in range(1, count + 1):
                 tasks.start_soon(_keep, cluster, number, logs, reaper)

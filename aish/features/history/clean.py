@@ -1,18 +1,23 @@
-"""Deletes run folders, except those being written and folders that are not runs."""
+"""Deletes run folders, except those being written, with open questions, or that are not runs."""
 
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.features.history.run_store import RunStore, newest_first
-from aish.features.history.summary import began
+from aish.features.history.summary import began, events
+from aish.journal.history import Questions
+from aish.journal.reader import JournalReading
+from aish.journal.writer import JournalError
 from aish.system.file_lock import writer
 
 # Between its folder and its journal a run reads its cassette and opens its output.
 _BEGINNING = 3600.0
+_BUFFER = 1 << 18
+_ASKED = b'"type":"approval.asked"'
 
 
 @frozen
@@ -63,10 +68,30 @@ def _clean(id: str, store: RunStore, now: float, *, dry_run: bool) -> Cleaned:
             # Held until the folder is removed, so that no process begins to write it.
             stack.callback(os.close, journal)
             _take(journal)
+            if waiting := _pending(journal, str(store.path / id), now):
+                noun = "call waits" if waiting == 1 else "calls wait"
+                raise UsageError(f"{waiting} {noun} for an answer: `aish runs pending` lists them")
         size = store.size(id)
         if not dry_run:
             store.remove(id)
         return Cleaned(id, store, size)
+
+
+def _pending(journal: int, name: str, now: float) -> int:
+    """How many calls of the run can still be answered.
+
+    None of a damaged journal: such a run is not resumed.
+    """
+    questions = Questions()
+    with os.fdopen(os.dup(journal), "rb", buffering=_BUFFER) as file:
+        # Most runs have no questions, and some have millions of records.
+        if not any(_ASKED in line for line in file):
+            return 0
+        file.seek(0)
+        with suppress(JournalError):
+            for stamped in events(JournalReading(file, name)):
+                questions.take(stamped)
+    return sum(one.is_open(now) for one in questions.pending)
 
 
 def _take(journal: int) -> None:

@@ -19,6 +19,8 @@ from typing import Any
 from aish.agent.turn_json import STEP_OUTPUT, structured_from_event
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
     Fallback,
     ModelChosen,
     Notice,
@@ -252,7 +254,6 @@ class _Views:
     def take(self, data: JsonObject, stamped: Stamped | None) -> None:
         """One more record; `stamped` is `None` for a type that is not known."""
         if stamped is None:
-            self._log(_approval_lines(data), str(data.get("time")), _place_of(data))
             return
         record = _Record(data, stamped, self._history.take(stamped))
         self._write_calls(record.ended)
@@ -265,7 +266,6 @@ class _Views:
             self._who = _who(event)
         time_ = rfc3339(stamped.time)
         self._log(_control_lines(stamped, self._who), time_, event.place)
-        self._log(_approval_lines(data), time_, event.place)
 
     def close(self) -> None:
         """Write what has no end, and what is still buffered."""
@@ -452,6 +452,14 @@ def _control_lines(stamped: Stamped, who: str) -> Iterator[str]:  # ruff: ignore
             arguments = shorten(json_text(event.arguments, spaced=True), _LONGEST)
             decided = f"{event.verdict} ({event.rule})"
             yield f"decision about {event.tool} {arguments}: {decided}, digest {event.digest}"
+        case ApprovalAsked():
+            arguments = shorten(json_text(event.arguments, spaced=True), _LONGEST)
+            asked = f"approval {event.id} asked for {event.tool} {arguments}"
+            yield f"{asked}: expires {event.expires}, digest {event.digest}"
+        case ApprovalAnswered():
+            said = f": {event.note}" if event.note else ""
+            who_said = f"{event.answer} by {event.by} ({event.way})"
+            yield f"approval {event.id} answered: {who_said}{said}"
         case RuleAdded():
             yield f"rule of {who}: {event.list}: {event.tool}"
         case ServerConnected():
@@ -475,26 +483,6 @@ def _control_lines(stamped: Stamped, who: str) -> Iterator[str]:  # ruff: ignore
             yield f"run finished: {event.status}, exit {end.code} ({end.name}){why}"
         case _:
             pass
-
-
-def _approval_lines(data: JsonObject) -> Iterator[str]:
-    """Questions about tool calls that wait for an answer, and the answers (A6)."""
-    match data.get("type"):
-        case "approval.asked":
-            arguments = shorten(json_text(data.get("arguments"), spaced=True), _LONGEST)
-            asked = f"approval {data.get('id')} asked for {data.get('tool')} {arguments}"
-            yield f"{asked}: expires {data.get('expires')}, digest {data.get('digest')}"
-        case "approval.answered":
-            by, way, note = data.get("by"), data.get("way"), data.get("note")
-            said = f": {note}" if note else ""
-            yield f"approval {data.get('id')} answered: {data.get('answer')} by {by} ({way}){said}"
-        case _:
-            pass
-
-
-def _place_of(data: JsonObject) -> Place:
-    step, item = (data.get(key) for key in ("step", "item"))
-    return Place(None if step is None else str(step), None if item is None else str(item))
 
 
 # --- commands.jsonl and scripts: the commands of `run` steps and of packs ---------------------

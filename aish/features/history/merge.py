@@ -130,6 +130,9 @@ def _events(store: RunStore, id: str) -> Iterator[object]:
 def _check_ended(name: str, finished: RunFinished | None, ends: Mapping[str, StepFinished]) -> None:
     if finished is None:
         raise MergeError("it has not finished", where=name, hint=_GO_ON)
+    if finished.status == "paused":
+        said = "it is paused: calls of it wait for an answer"
+        raise MergeError(said, where=name, hint=f"`aish runs pending` lists them; then {_GO_ON}")
     for step, end in ends.items():
         # Also for steps without items: an incomplete shard is refused.
         if end.status != "skipped" and not came_through(end):

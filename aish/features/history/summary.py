@@ -3,7 +3,7 @@
 import os
 import time
 from calendar import timegm
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Literal
 
 from aish.core.errors import UsageError
 from aish.core.events import (
+    ApprovalAnswered,
     DecisionLevel,
+    Event,
     RunFinished,
     RunStarted,
     Stamped,
@@ -21,7 +23,7 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.features.history.run_store import JOURNAL, RunStore, newest_first
-from aish.journal.history import Call, ended
+from aish.journal.history import Call, Question, Questions, ended
 from aish.journal.reader import JournalReading, event_of
 from aish.journal.writer import JournalError
 from aish.system.file_lock import is_written, writer
@@ -40,6 +42,8 @@ class PastRun:
     pipeline: str | None = None
     steps: int = 0
     finished: RunFinished | None = None
+    pending: tuple[Question, ...] = ()
+    """The questions without an answer, whether their time has passed or not."""
     writer: str | None = None
     problem: str | None = None
 
@@ -72,7 +76,8 @@ def tell(store: RunStore, id: str) -> PastRun:
         with ExitStack() as stack:
             journal = open_past(store, id, stack)
             told = _fold(events(journal.reading))
-            return PastRun(id, folder, journal.state(told[-1]), *told, journal.writer(told[-1]))
+            end = told[2]
+            return PastRun(id, folder, journal.state(end), *told, journal.writer(end))
     except FileNotFoundError:
         return PastRun(id, folder, "no_end")
     except UsageError as error:
@@ -129,24 +134,28 @@ def require_past(store: RunStore, id: str, stack: ExitStack) -> PastJournal:
         raise UsageError("it has no journal", where=str(store.path / id)) from error
 
 
-def events(reading: JournalReading) -> Iterator[Stamped]:
-    """The events of a journal, without types that a newer aish added.
+def events(
+    reading: JournalReading, types: Collection[type[Event]] | None = None
+) -> Iterator[Stamped]:
+    """The events of a journal, of all types or of these; without types that a newer aish added.
 
     Raises:
         JournalError: it is damaged.
     """
-    for _, event in records(reading):
+    for _, event in records(reading, types):
         if event is not None:
             yield event
 
 
-def records(reading: JournalReading) -> Iterator[tuple[JsonObject, Stamped | None]]:
+def records(
+    reading: JournalReading, types: Collection[type[Event]] | None = None
+) -> Iterator[tuple[JsonObject, Stamped | None]]:
     """The records of a journal, each with its event; `None` if a newer aish added its type.
 
     Raises:
         JournalError: it is damaged.
     """
-    for record in reading:
+    for record in reading if types is None else reading.of_types(types):
         try:
             event = event_of(record)
         except ValueError as error:
@@ -164,12 +173,15 @@ def calls_of_level(
             yield one, one.decided
 
 
-def _fold(stream: Iterator[Stamped]) -> tuple[str | None, int, RunFinished | None]:
-    """Pipeline, steps that were not skipped, and end; a run that was resumed has no end yet.
+def _fold(
+    stream: Iterator[Stamped],
+) -> tuple[str | None, int, RunFinished | None, tuple[Question, ...]]:
+    """Pipeline, steps that were not skipped, end, and questions; a resumed run has no end yet.
 
     The seconds are the sum over all parts of the run, without the time between them.
     """
     pipeline, finished = None, None
+    questions = Questions()
     steps: set[str | None] = set()
     begun = last = earlier = 0.0
     for stamped in stream:
@@ -184,5 +196,8 @@ def _fold(stream: Iterator[Stamped]) -> tuple[str | None, int, RunFinished | Non
                 finished = replace(end, seconds=earlier + end.seconds)
             case _:
                 pass
-        last = stamped.time
-    return pipeline, len(steps), finished
+        questions.take(stamped)
+        if not isinstance(stamped.event, ApprovalAnswered):
+            # An answer may be appended long after the end of the process.
+            last = stamped.time
+    return pipeline, len(steps), finished, tuple(questions.pending)

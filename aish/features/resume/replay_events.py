@@ -11,6 +11,8 @@ from aish.journal.reader import event_of
 from aish.journal.writer import JournalError
 
 _OF_THE_RUN = frozenset({"run.started", "run.finished"})
+# A later part uses the answers to questions of an earlier one.
+_QUESTIONS = frozenset({"approval.asked", "approval.answered"})
 
 
 def retold(
@@ -19,7 +21,7 @@ def retold(
     kinds: frozenset[str] | None = None,
     known: int = 0,
 ) -> Iterator[Stamped]:
-    """The events of completed units; failed attempts are omitted.
+    """The events of completed units, and all questions; failed attempts are omitted.
 
     Only of some `kinds`, and for items only those whose end is not `known`: of a million items few
     have to be repeated.
@@ -30,7 +32,7 @@ def retold(
     for record in records:
         kind = record.get("type")
         wanted = kind not in _OF_THE_RUN if kinds is None else kind in kinds
-        if wanted and _stays(record, resume_state, known):
+        if wanted and (kind in _QUESTIONS or _stays(record, resume_state, known)):
             yield from _event(record)
 
 
@@ -38,7 +40,8 @@ def retold_whole(records: Iterable[JsonObject], resume_state: ResumeState) -> It
     """The events of a successful run, as if it had never been interrupted."""
     for record in records:
         seq: Any = record.get("seq")
-        if seq >= resume_state.part_seq or _stays(record, resume_state, 0):
+        stays = record.get("type") in _QUESTIONS or _stays(record, resume_state, 0)
+        if seq >= resume_state.part_seq or stays:
             yield from _event(record)
 
 

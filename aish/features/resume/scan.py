@@ -2,6 +2,7 @@
 
 from calendar import timegm
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, replace
 from sys import intern
 from time import strptime
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from aish.agent.restore import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
 from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import ReadFile, structured_from_event
+from aish.core.events import PLACE, Place
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Spent, Usage
@@ -16,6 +18,7 @@ from aish.engine.limits import scopes
 from aish.engine.records import StepRecord
 from aish.engine.resume_state import DoneItem, DoneItems
 from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED
+from aish.policy.questions import PastQuestion, QuestionEnd
 
 Repeatable = Callable[[str], bool]
 """Whether a tool, `alias__name`, may be called again without asking anybody."""
@@ -107,6 +110,15 @@ class Calls:
         return tuple(
             self._used(call, call.finished, output) for _, call in last if call.finished is not None
         )
+
+    def used_by_turn(self) -> Iterator[tuple[Any, Any, UsedCall]]:
+        """The ended calls of the last attempt: turn, id, and the call, in the order of requests."""
+        ids = [key for key in self._calls if key[0] == self._attempt]
+        order = {key: place for place, key in enumerate(self._asked)}
+        for key in sorted(ids, key=lambda one: order.get(one, -1)):
+            call = self._calls[key]
+            if call.finished is not None:
+                yield key[1], key[2], self._used(call, call.finished, None)
 
     def _used(self, call: Call, finished: Any, output: JsonValue) -> UsedCall:
         content = str(finished.get("content") or "")
@@ -262,12 +274,55 @@ _REFUSED = frozenset({"deny", "ask-no"})
 _CUT_OFF = frozenset({"interrupted", "time", "run_ended"})
 
 
+TAKEN_OVER = "conversation_resumed"
+"""The code of a notice: a step or an item goes on within its conversation of an earlier part."""
+
+
+@slotted
+class Talk:
+    """The conversation of a unit in its last attempt, for a later part to go on with (A10).
+
+    `turns` are its records, `answers` those of the models' answers; `added` says whether the last
+    of them is in `turns`. `corrections` counts the user turns after the first answer. `asked` says
+    whether a request was sent, `files` names the file with what it has of `context.files`.
+    """
+
+    turns: list[JsonObject] = field(default_factory=list)
+    answers: list[JsonObject] = field(default_factory=list)
+    added: bool = False
+    corrections: int = 0
+    attempt: int = 1
+    asked: bool = False
+    files: str | None = None
+
+    def answer(self, record: JsonObject) -> None:
+        """`turn.finished`."""
+        if record.get("purpose", "answer") == "answer":
+            self.answers.append(record)
+            self.added = False
+
+    def add(self, record: Any) -> None:
+        """`turn.added` or `history.replaced`."""
+        self.turns.append(record)
+        if record["type"] == TURN_ADDED:
+            role = record["added"].get("role")
+            self.added = self.added or role == "assistant"
+            self.corrections += role == "user" and bool(self.answers)
+
+    def again(self) -> None:
+        """Another attempt begins."""
+        self.turns, self.answers, self.added, self.corrections = [], [], False, 0
+        self.attempt += 1
+        self.asked = False
+
+
 @slotted
 class Open:
     """A step or an item that was begun, and is not known to be completed.
 
     `begun` numbers its first record. `ended` is the record of its end, if it has one: it is run
-    again anyway.
+    again anyway. `talk` is its conversation, if a later part may go on with it; `before` is the
+    unit of an earlier part that is not taken over yet.
     """
 
     calls: Calls
@@ -278,6 +333,19 @@ class Open:
     digest: str = ""
     denials: tuple[str, ...] = ()
     ended: JsonObject | None = None
+    talk: Talk | None = None
+    spent: _Sum = field(default_factory=_Sum)
+    before: "Open | None" = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on within its conversation: it has waited, or was interrupted."""
+        if self.talk is None or not self.talk.asked:
+            return False
+        if self.ended is None or self.ended.get("status") == "paused":
+            return True
+        error: Any = self.ended.get("error") or {}
+        return error.get("code") in _CUT_OFF
 
     @property
     def cut_off(self) -> bool:
@@ -293,12 +361,14 @@ class Rules:
     """Settings of the pipeline and the command line for resuming.
 
     `needed` says of a step whether a later one reads the results of its items, `tolerant` whether
-    it accepts a denied call; `mask` masks a key as the journal does.
+    it accepts a denied call, `asks` whether its questions stay open; `mask` masks a key as the
+    journal does.
     """
 
     repeatable: Callable[[str], Repeatable]
     needed: Callable[[str], bool]
     tolerant: Callable[[str], bool]
+    asks: Callable[[str], bool] = lambda _: False
     retry_failed: bool = False
     mask: Callable[[str], str] = str
 
@@ -323,6 +393,7 @@ class Scan:
         """The file with what the conversation of a step has of its files."""
         self.spending = Spending()
         self.denials: list[str] = []
+        self.questions: dict[str, PastQuestion] = {}
         self.started: JsonObject | None = None
         self.finished: JsonObject | None = None
         self.segments = 0
@@ -337,7 +408,10 @@ class Scan:
             "item.finished": self._item_finished,
             "notice": self._noticed,
             "retry": self._retried,
+            "turn.started": self._turn_started,
             "turn.finished": self._turn_finished,
+            "approval.asked": self._asked,
+            "approval.answered": self._answered,
             TURN_ADDED: self._turn_added,
             HISTORY_REPLACED: self._turn_added,
             CONTEXT_FILES: self._files_shown,
@@ -349,7 +423,9 @@ class Scan:
     def take(self, record: Any) -> None:
         """Process a record of the journal."""
         self.last_seq = record["seq"]
-        self.spending.now(record["time"])
+        if record["type"] != "approval.answered":
+            # It may be appended long after the end: the time between two parts does not count.
+            self.spending.now(record["time"])
         take = self._take.get(record["type"])
         if take is not None:
             take(record)
@@ -357,8 +433,9 @@ class Scan:
     def left(self) -> Iterator[tuple[Open, Call]]:
         """The calls of units that are run again, each with its owner."""
         for unit in self._open.values():
-            for call in unit.calls.made():
-                yield unit, call
+            for one in (unit,) if unit.before is None else (unit, unit.before):
+                for call in one.calls.made():
+                    yield one, call
 
     def kind(self, step: str) -> str:
         """The kind of a step, such as `prompt`."""
@@ -405,7 +482,7 @@ class Scan:
             self.untracked.add((step, key))
         if self._is_part(step, key):
             return
-        whole = self._rules.needed(step)
+        whole = self._rules.needed(step) or self._rules.asks(step)
         done = self.items.get(step)
         if done is not None:
             # Retried: the previous attempt no longer counts.
@@ -442,7 +519,9 @@ class Scan:
 
     def _noticed(self, record: JsonObject) -> None:
         step, code = record.get("step"), record.get("code")
-        if code == CALLS_UNTRACKED:
+        if code == TAKEN_OVER:
+            self._take_over(step, record.get("item"))
+        elif code == CALLS_UNTRACKED:
             self._on_workers.add(step)
         elif code == ITEM_UNFINISHED:
             self.untracked.discard((step, record.get("item")))
@@ -454,14 +533,61 @@ class Scan:
             if unit is not None:
                 unit.calls.begin()
                 self.turns.pop(unit.step, None)
+                if unit.talk is not None:
+                    unit.talk.again()
 
     def _turn_added(self, record: Any) -> None:
-        if record.get("purpose", RESUMABLE) == RESUMABLE:
+        if record.get("purpose", RESUMABLE) != RESUMABLE:
+            return
+        if record.get("item") is None:
             self.turns.setdefault(record.get("step"), []).append(record)
+        unit = self._open.get((record.get("step"), record.get("item")))
+        if unit is not None and unit.talk is not None:
+            unit.talk.add(record)
+
+    def _turn_started(self, record: Any) -> None:
+        unit = self._open.get((record.get("step"), record.get("item")))
+        if unit is not None and unit.talk is not None:
+            unit.talk.asked = True
+
+    def _take_over(self, step: Any, item: Any) -> None:
+        unit = self._open.get((step, item))
+        if unit is not None and unit.before is not None:
+            before = unit.before
+            before.begun, before.index, before.digest = unit.begun, unit.index, unit.digest
+            before.ended = None
+            self._open[step, item] = before
+
+    def _asked(self, record: Any) -> None:
+        expires = record.get("expires")
+        self.questions[record["id"]] = PastQuestion(
+            id=record["id"],
+            place=Place(*(record.get(key) for key in PLACE)),
+            digest=str(record.get("digest")),
+            expires=None if expires is None else seconds(expires),
+        )
+
+    def _answered(self, record: Any) -> None:
+        question = self.questions.get(record["id"])
+        if question is not None and question.end is None:
+            end = QuestionEnd(record["answer"], record["by"], record["way"], record["note"])
+            self.questions[record["id"]] = replace(question, end=end)
+
+    def unfinished(self) -> Iterator[Open]:
+        """The units that go on within their conversations."""
+        for unit in self._open.values():
+            latest = unit.before if unit.before is not None and not _has_begun(unit) else unit
+            if latest.goes_on:
+                yield latest
 
     def _files_shown(self, record: Any) -> None:
         self.context_tag = str(record.get("tag"))
-        if record.get("state") is not None:
+        if record.get("state") is None:
+            return
+        unit = self._open.get((record.get("step"), record.get("item")))
+        if unit is not None and unit.talk is not None:
+            unit.talk.files = str(record.get("state"))
+        if record.get("item") is None:
             self.context_states[record.get("step")] = str(record.get("state"))
 
     def _turn_finished(self, record: Any) -> None:
@@ -469,6 +595,9 @@ class Scan:
         unit = self._unit(record)
         if unit is not None:
             unit.calls.asked(record)
+            unit.spent.answer(_usage(record), record.get("cost_usd"))
+            if unit.talk is not None:
+                unit.talk.answer(record)
 
     def _tool_decided(self, record: JsonObject) -> None:
         unit = self._unit(record)
@@ -492,6 +621,12 @@ class Scan:
         return status in _WELL or (status == "denied" and self._rules.tolerant(step))
 
     def _begin(self, unit: Open) -> None:
+        before = self._open.get((unit.step, unit.item))
+        if before is not None and before.before is not None and not _has_begun(before):
+            before = before.before
+        unit.before = before if before is not None and before.goes_on else None
+        if self._rules.asks(unit.step):
+            unit.talk = Talk()
         self._open[unit.step, unit.item] = unit
 
     def _calls(self, step: str, *, whole: bool) -> Calls:
@@ -523,6 +658,11 @@ class Scan:
             cost_usd=record.get("cost_usd"),
             seconds=float(record.get("seconds") or 0.0),
         )
+
+
+def _has_begun(unit: Open) -> bool:
+    """Whether a unit has begun a conversation of its own."""
+    return unit.talk is not None and bool(unit.talk.turns)
 
 
 def _spent_nothing(record: Any) -> bool:

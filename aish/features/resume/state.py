@@ -4,19 +4,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aish.agent.restore import HISTORY_REPLACED, history_of
-from aish.agent.turn_json import ReadFile
+from aish.agent.assemble import Assembled
+from aish.agent.converse import Earlier
+from aish.agent.restore import HISTORY_REPLACED, Restorer, history_of
+from aish.agent.turn_json import SECRETS, ReadFile
+from aish.config.model import PromptStep
 from aish.core.events import Notice, Place
-from aish.core.json import JsonObject, json_text, strict_json
-from aish.core.messages import Turn
+from aish.core.json import JsonObject, JsonValue, json_text, strict_json
+from aish.core.messages import AssistantTurn, Finish, Turn, Usage
 from aish.core.phrases import counted
 from aish.core.text import safe_utf8
+from aish.core.tools import ToolCall
 from aish.engine.plan.order import steps_read
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
-from aish.engine.resume_state import ResumeRefusedError, ResumeState
+from aish.engine.resume_state import ResumeRefusedError, ResumeState, Unfinished
 from aish.engine.steps.prompt import continued
-from aish.features.resume.scan import Rules, Scan
+from aish.features.resume.scan import Open, Rules, Scan, Talk
 from aish.features.resume.unknown_calls import RepeatableTools, check_calls, tags
 
 _MASKED_TEXT = (
@@ -42,6 +46,7 @@ class Conversations:
         self._states = states
         self._before = dict(_links(plan))
         self._read_file = read_file
+        self._restore = plan.secrets.restore_json
         self.notices: list[Notice] = []
 
     def put_into(self, done: Mapping[str, StepRecord]) -> dict[str, StepRecord]:
@@ -58,9 +63,45 @@ class Conversations:
             found[step] = replace(found[step], history=history, files=self._files_of(step))
         return found
 
+    def unfinished(self, unit: Open) -> Unfinished:
+        """The conversation of a step or an item that goes on within it (A10).
+
+        Raises:
+            UsageError: a record of the journal is not a turn.
+        """
+        talk = unit.talk
+        assert talk is not None, "it goes on"
+        anew = any(record.get("type") == HISTORY_REPLACED for record in talk.turns)
+        before = None if anew else self._before.get(unit.step)
+        begin = () if before is None else self._of(before) or ()
+        restorer = Restorer(self._read_file, begin, self._restore)
+        for record in talk.turns:
+            restorer.take(record)
+        restored = restorer.unfinished()
+        self._tell_of(Place(unit.step, unit.item), talk.turns, restored.lost)
+        turns = tuple(restored.history.turns)
+        answer = _last_answer(talk, turns)
+        last: Any = talk.answers[-1].get("turn") if talk.answers else 0
+        ended = tuple(unit.calls.used_by_turn())
+        over = len(talk.answers) - (answer is not None)
+        earlier = Earlier(
+            turns=len(talk.answers),
+            rounds=sum(1 for one in talk.answers[:over] if one.get("calls")),
+            calls=tuple(used for turn, _, used in ended if answer is None or turn != last),
+            answer=answer,
+            is_added=bool(turns) and isinstance(turns[-1], AssistantTurn),
+            ended={id: used for turn, id, used in ended if answer is not None and turn == last},
+            corrections=talk.corrections,
+            attempt=talk.attempt,
+        )
+        turn = last - len(talk.answers)
+        return Unfinished(turns, earlier, turn, unit.spent.spent(0.0), self._read(talk.files))
+
     def _files_of(self, step: str) -> JsonObject | None:
         """What the conversation has of its files; if that is lost, they are shown again."""
-        name = self._states.get(step)
+        return self._read(self._states.get(step))
+
+    def _read(self, name: str | None) -> JsonObject | None:
         data = None if name is None else self._read_file(name)
         try:
             found = None if data is None else strict_json(data.decode())
@@ -78,7 +119,7 @@ class Conversations:
             records = self._turns.get(one)
             if not records:
                 return None
-            recalled = history_of(records, self._read_file, begin=turns)
+            recalled = history_of(records, self._read_file, begin=turns, restore=self._restore)
             turns = recalled.history.turns
             self._tell(step, records, recalled.lost)
         return turns
@@ -90,10 +131,39 @@ class Conversations:
         return None if anew else self._before.get(step)
 
     def _tell(self, step: str, records: Sequence[JsonObject], lost: Sequence[str]) -> None:
-        place = Place(step)
+        self._tell_of(Place(step), records, lost)
+
+    def _tell_of(self, place: Place, records: Sequence[JsonObject], lost: Sequence[str]) -> None:
         self.notices += [Notice(place, "warning", "media_lost", said) for said in lost]
-        if tags([json_text(record) for record in records]):
+        if tags([json_text(_unrestored(record)) for record in records]):
             self.notices.append(Notice(place, "warning", "resumed_masked", _MASKED_TEXT))
+
+
+def _unrestored(record: Any) -> JsonValue:
+    """A record of turns without those whose secrets are put back."""
+    turns = record.get("turns") or [record.get("added")]
+    return [turn for turn in turns if not (isinstance(turn, Mapping) and turn.get(SECRETS))]
+
+
+def _last_answer(talk: Talk, turns: Sequence[Turn]) -> Assembled | None:
+    """The last answer, if its calls have no replies yet, or its end was not judged."""
+    if not talk.answers:
+        return None
+    last = turns[-1] if turns else None
+    added = last if isinstance(last, AssistantTurn) else None
+    if talk.added and added is None:
+        return None
+    record: Any = talk.answers[-1]
+    calls = tuple(ToolCall(one["id"], one["name"], one["arguments"]) for one in record["calls"])
+    finish = Finish(record["finish"], Usage(), record["finish"], model=record["model"])
+    return Assembled(
+        text=record["text"],
+        calls=calls if added is None else added.calls,
+        extras={} if added is None else added.extras,
+        finish=finish,
+        first_token=None,
+        seconds=0.0,
+    )
 
 
 def _links(plan: Plan, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -132,6 +202,9 @@ def read_resume_state(
     if not retry_unknown:
         check_calls(scan, retry_failed=retry_failed)
     conversations = Conversations(scan.turns, scan.context_states, plan, read_file)
+    unfinished = {
+        (unit.step, unit.item): conversations.unfinished(unit) for unit in scan.unfinished()
+    }
     return ResumeState(
         run=run,
         steps=conversations.put_into(_steps(scan, _Plans(plan))),
@@ -145,6 +218,8 @@ def read_resume_state(
         segments=scan.segments,
         notices=(*_notices(scan, run), *conversations.notices, *notices),
         ended=_is_complete(scan),
+        questions=tuple(scan.questions.values()),
+        unfinished=unfinished,
         context_tag=scan.context_tag,
     )
 
@@ -164,6 +239,7 @@ def _rules(plan: Plan, *, retry_failed: bool) -> Rules:
         repeatable=found.repeatable,
         needed=found.needed,
         tolerant=found.tolerant,
+        asks=found.asks,
         retry_failed=retry_failed,
         mask=lambda key: safe_utf8(plan.secrets.mask(key)),
     )
@@ -195,6 +271,12 @@ class _Plans:
         """Whether a denial does not fail the step."""
         id = step.rpartition("/")[2]
         return any(one.id == id and one.on_denied == "continue" for one in self._of(step).steps)
+
+    def asks(self, step: str) -> bool:
+        """Whether questions of the step stay open, so that its conversation is recorded."""
+        id = step.rpartition("/")[2]
+        prompts = (one for one in self._of(step).steps if isinstance(one, PromptStep))
+        return any(one.id == id and one.asking.waits for one in prompts)
 
     def has_items(self, step: str) -> bool:
         """Whether the step runs over items, however many there are."""

@@ -46,6 +46,8 @@ def check_calls(scan: Scan, *, retry_failed: bool) -> None:
 
 def _would_repeat(unit: Open, call: Call, scan: Scan, *, retry_failed: bool) -> bool:
     """Whether an ended call would be repeated by a step that is run again without a request."""
+    if unit.goes_on:
+        return False
     if unit.cut_off:
         return True
     # A failed call is what such a step failed by, and a model may have continued after one.

@@ -470,7 +470,7 @@ def live_verdict(code: ExitCode, *, ok: bool) -> CellVerdict:
     match code:
         case ExitCode.OK:
             return "passed" if ok else "failed"
-        case ExitCode.FAILED | ExitCode.DENIED | ExitCode.BUDGET:
+        case ExitCode.FAILED | ExitCode.DENIED | ExitCode.BUDGET | ExitCode.PAUSED:
             return "failed"
         case ExitCode.UNAVAILABLE:
             return "unreachable"

@@ -11,6 +11,8 @@ from typing import TextIO, assert_never
 
 from aish.core.events import (
     AnnotationAdded,
+    ApprovalAnswered,
+    ApprovalAsked,
     ExpectChecked,
     Fallback,
     ItemFinished,
@@ -43,6 +45,7 @@ from aish.core.text import for_ci_log, for_line
 from aish.output.progress import Batches, ItemLog
 from aish.output.status import (
     OF_ITEMS,
+    OpenQuestions,
     Tally,
     cassette_text,
     exit_lines,
@@ -77,6 +80,7 @@ class Plain:
         self._batches = Batches()
         self._items = ItemLog()
         self._annotations: list[AnnotationAdded] = []
+        self._questions = OpenQuestions()
 
     def __call__(self, stamped: Stamped) -> None:
         """Write the lines for this event."""
@@ -105,7 +109,8 @@ class Plain:
                 self._batches.step_started(event, stamped.time)
                 yield f"{at}started ({event.kind}{', no items' if event.count == 0 else ''})"
             case StepFinished():
-                if event.error and event.error.code not in OF_ITEMS:
+                # What a paused step waits for is told at the end.
+                if event.error and event.error.code not in OF_ITEMS | {"paused"}:
                     self._hint = event.error.hint
                 yield from self._batch_finished(event)
                 yield from _step_finished(event, at)
@@ -123,6 +128,10 @@ class Plain:
                     f"{event.tool} {json_text(event.arguments, spaced=True)}", _LONGEST
                 )
                 yield f"{at}tool {called}: {event.verdict} ({event.rule})"
+            case ApprovalAsked():
+                yield f"{at}{self._questions.asked(event)}"
+            case ApprovalAnswered():
+                yield f"{at}{self._questions.answered(event)}"
             case ToolFinished():
                 yield _tool_finished(event, at)
             case TextWithdrawn():
@@ -174,6 +183,7 @@ class Plain:
             yield from (row for row, _ in annotation_rows(self._annotations))
         if event.exit.code:
             yield from exit_lines(event.exit)
+            yield from self._questions.closing(event)
             if event.exit.hint and event.exit.hint != self._hint:
                 yield f"hint: {event.exit.hint}"
         yield ", ".join(self._tally.parts(event))
@@ -194,6 +204,10 @@ def _run_started(event: RunStarted) -> Iterator[str]:
 def _step_finished(event: StepFinished, at: str) -> Iterator[str]:
     if event.status == "skipped":
         yield f"{at}skipped" + (f": {event.error.message}" if event.error else "")
+        return
+    if event.status == "paused":
+        why = f": {event.error.message}" if event.error else ""
+        yield f"{at}paused, {seconds_text(event.seconds)}{why}"
         return
     yield f"{at}{event.status}, {seconds_text(event.seconds)}"
     if event.error is not None:

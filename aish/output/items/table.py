@@ -180,7 +180,14 @@ def _emptied(buffer: StringIO) -> bytes:
 
 # The items are not complete: a partial table would replace a complete one.
 _CUT_OFF = frozenset(
-    {ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.INTERNAL, ExitCode.BUDGET, ExitCode.USAGE}
+    {
+        ExitCode.INTERRUPTED,
+        ExitCode.TERMINATED,
+        ExitCode.INTERNAL,
+        ExitCode.BUDGET,
+        ExitCode.USAGE,
+        ExitCode.PAUSED,
+    }
 )
 
 

@@ -19,6 +19,7 @@ from itertools import islice
 
 from aish.core.events import (
     AnnotationLevel,
+    ApprovalAnswered,
     Notice,
     RunFinished,
     RunStarted,
@@ -29,10 +30,10 @@ from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line
-from aish.journal.history import Annotations, Call, Ended, History, Unit
+from aish.journal.history import Annotations, Call, Ended, History, Question, Unit
 from aish.output.formats.junit import CaseResult, Suite
 from aish.output.result import LEVELS, place_text
-from aish.output.status import Tally, seconds_text
+from aish.output.status import Tally, approve_command, seconds_text, short_id, until_text
 from aish.reports.figures import UNKNOWN, cost_text, tokens_text, took_text
 from aish.reports.github.commands import LIMIT, Job, Spot, annotation
 from aish.reports.markup import Markup, joined, tag
@@ -40,6 +41,7 @@ from aish.reports.outcome import WORDS, Reason, State, answer_of, reason_of, sta
 
 FIRST = 10
 WELL: frozenset[State] = frozenset({"ok", "skipped"})
+_NOT_BAD: frozenset[State] = WELL | {"paused"}
 _MANY = 1000
 
 
@@ -47,7 +49,8 @@ _MANY = 1000
 class Row:
     """A step: its status, and those of its items, if it has any.
 
-    `trouble` has the state of each item that did not succeed, `failures` describe the first ones.
+    `trouble` has the state of each item that did not succeed, `failures` describe the first ones;
+    `paused` items wait for an answer.
     """
 
     step: str
@@ -60,13 +63,19 @@ class Row:
     calls: int = 0
     answer: JsonValue = None
     items_ok: int = 0
+    paused: set[str] = field(default_factory=set)
     trouble: dict[str, State] = field(default_factory=dict)
     failures: dict[str, "Failed"] = field(default_factory=dict)
 
     @property
     def items(self) -> int:
         """The number of its items that have ended."""
-        return self.items_ok + len(self.trouble)
+        return self.items_ok + len(self.paused) + len(self.trouble)
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it did not succeed, and does not only wait."""
+        return self.state not in _NOT_BAD or bool(self.trouble)
 
 
 @frozen
@@ -105,10 +114,19 @@ class Gathered:
         """The annotations of the run."""
         return self._history.annotations
 
+    @property
+    def pending(self) -> Sequence[Question]:
+        """The questions without an answer."""
+        return self._history.pending
+
     def take(self, stamped: Stamped) -> None:
         """Fold one event in."""
         self.tally.take(stamped)
         event = stamped.event
+        if isinstance(event, ApprovalAnswered):
+            # What it changes in a unit that has ended is not shown here.
+            self._history.take(stamped)
+            return
         if isinstance(event, Notice) and event.level != "info" and len(self.notices) < FIRST:
             self.notices.append(event)
         self._add(self._history.take(stamped))
@@ -151,6 +169,10 @@ def _item(row: Row, unit: Unit, key: str) -> None:
     state, reason = state_of(unit), _reason(unit)
     row.failures.pop(key, None)
     row.trouble.pop(key, None)
+    row.paused.discard(key)
+    if state == "paused":
+        row.paused.add(key)
+        return
     if state in WELL or reason is None:
         row.items_ok += 1
         return
@@ -184,7 +206,7 @@ def annotations(run: Gathered, spots: Mapping[str, Spot], name: FileName = str) 
     found = partial(_found, run, name)
     yield from islice(_in_turn([_errors(run, spots), found("error")]), MOST)
     yield from islice(_in_turn([found("warning"), _warnings(run, spots)]), MOST)
-    yield from islice(found("notice"), MOST)
+    yield from islice(_in_turn([_waiting(run), found("notice")]), MOST)
 
 
 def _found(run: Gathered, name: FileName, level: AnnotationLevel) -> Iterator[str]:
@@ -196,13 +218,27 @@ def _found(run: Gathered, name: FileName, level: AnnotationLevel) -> Iterator[st
             yield annotation(level, title, one.message, spot)
 
 
+def _waiting(run: Gathered) -> Iterator[str]:
+    """A paused run has not failed: what it waits for, and how that is answered."""
+    end = run.finished
+    if end is None or end.status != "paused":
+        return
+    title = "aish: paused"
+    said = (end.exit.reason or "calls wait for an answer", end.exit.hint)
+    yield annotation("notice", title, "\n".join(filter(None, said)), None)
+    for one in run.pending:
+        command = f"; {approve_command(one.id, end)}" if end.folder else ""
+        text = f"{one.asked.tool} waits for an answer{until_text(one.asked.expires)}{command}"
+        yield annotation("notice", title, text, None)
+
+
 def _errors(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
-    bad = [row for row in run.rows.values() if row.state not in WELL or row.trouble]
+    bad = [row for row in run.rows.values() if row.is_bad]
     # One for each step before the second of any.
     told = [_told(row, spots.get(_outermost(row.step))) for row in bad]
     yield from _in_turn(told)
     end = run.finished
-    if end is not None and end.exit.code and not bad:
+    if end is not None and end.exit.code and end.status != "paused" and not bad:
         title = f"aish: exit {end.exit.code} ({end.exit.name})"
         yield annotation("error", title, end.exit.reason, next(iter(spots.values()), None))
 
@@ -370,6 +406,7 @@ _SIGNS: dict[State, str] = {
     "failed": "❌",
     "error": "❌",
     "denied": "🚫",
+    "paused": "⏸️",
     "skipped": "⏭️",
     "cut_off": "❌",
 }
@@ -388,8 +425,9 @@ def summary(run: Gathered, limit: int = LIMIT) -> str:
     page.table(_HEADS, (_cells(row) for row in rows[:_ROWS]))
     if len(rows) > _ROWS:
         page.add(tag("p", f"and {counted(len(rows) - _ROWS, 'more step')}"))
+    _pending(run, page)
     _annotations(run, page)
-    for row in [row for row in rows if row.state not in WELL or row.trouble][:_PARTS]:
+    for row in [row for row in rows if row.is_bad][:_PARTS]:
         page.details(_title(row), _trouble(row), is_open=True)
     _denials(run, page)
     _notices(run, page)
@@ -404,7 +442,7 @@ def _head(run: Gathered) -> Iterator[Markup]:
         yield tag("h3", "❌ aish: ", code(name))
         yield tag("p", "The run has no end: it was killed, or is still running.")
         return
-    sign = "✅" if end.exit.code == 0 else "❌"
+    sign = "⏸️" if end.status == "paused" else "✅" if end.exit.code == 0 else "❌"
     yield tag("h3", f"{sign} aish: ", code(name))
     if end.exit.code:
         reason = end.exit.reason.partition("\n")[0]
@@ -443,8 +481,8 @@ def _cells(row: Row) -> Sequence[str | None]:
 def _items(row: Row) -> str | None:
     if not row.items:
         return None
-    bad = len(row.trouble)
-    return f"{row.items_ok:,} ok" + (f", {bad:,} not" if bad else "")
+    named = ((len(row.trouble), "not"), (len(row.paused), "paused"))
+    return f"{row.items_ok:,} ok" + "".join(f", {count:,} {word}" for count, word in named if count)
 
 
 def _title(row: Row) -> Markup:
@@ -491,6 +529,25 @@ def _annotations(run: Gathered, page: Page) -> None:
     page.table(("Level", "Place", "Message"), rows)
     if more := max(0, len(found) - _ROWS) + run.annotations.left_out:
         page.add(tag("p", f"and {counted(more, 'more annotation')}"))
+
+
+def _pending(run: Gathered, page: Page) -> None:
+    """The calls that wait for an answer, and the command for each (A8)."""
+    pending, end = run.pending, run.finished
+    if not pending or end is None:
+        return
+    page.add(tag("p", tag("b", f"⏸️ {counted(len(pending), 'call')} to be answered")))
+    rows = (
+        (
+            code(one.asked.tool),
+            code(" ".join(filter(None, (one.asked.place.step, one.asked.place.item)))),
+            code(one.asked.reason),
+            code(until_text(one.asked.expires).strip()),
+            code(approve_command(one.id, end) if end.folder else short_id(one.id)),
+        )
+        for one in pending[:_ROWS]
+    )
+    page.table(("Tool", "Step", "Why", "Open", "Answer"), rows)
 
 
 def _denials(run: Gathered, page: Page) -> None:

@@ -12,7 +12,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
 from aish.core.text import for_line
-from aish.journal.history import Annotations, Ended, History, Segment, Turn, Unit
+from aish.journal.history import Annotations, Ended, History, Question, Segment, Turn, Unit
 from aish.reports.html.conversation import Room, unit_body
 from aish.reports.markup import Markup
 from aish.reports.outcome import State, reason_of, state_of
@@ -90,6 +90,11 @@ class Gathering:
     def annotations(self) -> Annotations:
         """The annotations of the run."""
         return self._history.annotations
+
+    @property
+    def pending(self) -> Sequence[Question]:
+        """The questions without an answer."""
+        return self._history.pending
 
     def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
         """One more event, and the units that ended with it."""

@@ -15,6 +15,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.text import for_line
 from aish.journal.history import REFUSED, Aside, Call, Entry, Sent, Turn, Unit
+from aish.output.status import answered_text, asked_text
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, joined, tag
 from aish.reports.outcome import reason_of
@@ -59,13 +60,13 @@ def _trouble(unit: Unit) -> Markup:
     reason = reason_of(unit)
     if reason is None:
         return NOTHING
-    skipped = unit.finished is not None and unit.finished.status == "skipped"
+    quiet = unit.finished is not None and unit.finished.status in {"skipped", "paused"}
     return tag(
         "div",
         tag("strong", reason.code, class_="code"),
         tag("p", reason.message),
         tag("p", f"hint: {reason.hint}", class_="hint") if reason.hint else None,
-        class_="note quiet" if skipped else "note bad",
+        class_="note quiet" if quiet else "note bad",
     )
 
 
@@ -227,6 +228,7 @@ def _call(call: Call, room: Room) -> Markup:
     return tag(
         "li",
         tag("p", tag("code", call.tool), *_verdict(call), *_outcome(call), class_="head"),
+        _question(call),
         _arguments(call, room),
         _result(call, room),
         class_="call",
@@ -243,8 +245,21 @@ def _verdict(call: Call) -> Iterator[Markup]:
     yield tag("span", f"by {decided.rule}", class_="facts")
 
 
+def _question(call: Call) -> Markup:
+    """Who was asked about the call, and the answer."""
+    question = call.question
+    if question is None:
+        return NOTHING
+    asked, answered = question.asked, question.answered
+    said = asked_text(asked) if answered is None else answered_text(answered, asked.tool)
+    return tag("p", for_line(said), class_="quiet")
+
+
 def _outcome(call: Call) -> Iterator[Markup]:
     finished = call.finished
+    if call.waits:
+        yield tag("span", "waits", class_="chip paused")
+        return
     if finished is None:
         yield tag("span", "no result", class_="chip cut_off")
         return

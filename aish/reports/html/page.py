@@ -26,6 +26,7 @@ from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.journal.history import Aside, Call, Entry, Segment, Turn, Unit
 from aish.output.result import LEVELS, place_text
+from aish.output.status import approve_command, short_id, until_text
 from aish.reports.figures import (
     UNKNOWN,
     cost_text,
@@ -228,6 +229,7 @@ _CHIPS: dict[str, State] = {
     "skipped": "skipped",
     "denied": "denied",
     "budget": "error",
+    "paused": "paused",
     "interrupted": "cut_off",
 }
 
@@ -250,6 +252,7 @@ def head(gathering: Gathering, run: str) -> Markup:
         ),
         tag("p", " · ".join(facts), class_="facts"),
         _exit(end),
+        _pending(gathering),
         _figures(gathering, end),
         class_="top",
     )
@@ -275,7 +278,39 @@ def _exit(end: RunFinished | None) -> Markup:
         tag("p", tag("strong", f"Exit {code.code} · {code.name}"), " ", retry),
         tag("pre", code.reason, class_="bare") if code.reason else None,
         tag("p", f"hint: {code.hint}", class_="hint") if code.hint else None,
-        class_="note bad",
+        class_="note quiet" if end.status == "paused" else "note bad",
+    )
+
+
+def _pending(gathering: Gathering) -> Markup:
+    """The calls that wait for an answer, and the command that answers each (A8)."""
+    pending = gathering.pending
+    if not pending:
+        return NOTHING
+    segments = gathering.segments
+    end = segments[-1].finished if segments else None
+    rows = []
+    for one in pending[:_MOST]:
+        place = " ".join(filter(None, (one.asked.place.step, one.asked.place.item)))
+        command = short_id(one.id)
+        if end is not None and end.folder:
+            command = approve_command(one.id, end)
+        rows.append(
+            tag(
+                "li",
+                tag("code", for_line(one.asked.tool)),
+                tag("span", for_line(f"{place}{until_text(one.asked.expires)}"), class_="facts"),
+                tag("p", for_line(one.asked.reason)) if one.asked.reason else None,
+                tag("p", tag("code", for_line(command))),
+            )
+        )
+    left = len(pending) - len(rows)
+    noun = "call waits" if len(pending) == 1 else "calls wait"
+    return tag(
+        "div",
+        tag("p", tag("strong", f"{len(pending):,} {noun} for an answer")),
+        tag("ul", *rows, tag("li", f"and {left:,} more") if left else None),
+        class_="note quiet",
     )
 
 
@@ -514,7 +549,8 @@ def _mark(entry: Entry, unit: Unit, axis: Axis) -> Markup:
             return _rect(axis, (began, ended), (5, 6), "of-turn", title)
         case Call(began=began, tool=tool, finished=finished):
             ended = began + finished.seconds if finished is not None else unit.ended
-            word = "no result" if finished is None else finished.kind
+            unfinished = "waits for an answer" if entry.waits else "no result"
+            word = unfinished if finished is None else finished.kind
             kind = "of-call" if word == "ok" else "of-call bad"
             return _rect(axis, (began, ended), (12, 6), kind, f"{for_line(tool)}: {word}")
         case Aside(at=at, event=Retry(reason=reason)):

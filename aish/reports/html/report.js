@@ -2,7 +2,7 @@
 // What a browser with scripts adds: a theme button, and tables of items that can be searched,
 // sorted and opened. Texts go in as text; the HTML of an item's body was escaped when it was made.
 (() => {
-  const STATES = ["ok", "failed", "error", "denied", "skipped", "cut_off"];
+  const STATES = ["ok", "failed", "error", "denied", "paused", "skipped", "cut_off"];
   const WORDS = { cut_off: "cut off" };
   const COLUMNS = [
     // name, title, place in a row of the data, is a number

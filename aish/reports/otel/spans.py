@@ -12,6 +12,7 @@ from typing import Literal, assert_never
 from urllib.parse import urlsplit
 
 from aish.core.events import (
+    ApprovalAnswered,
     ExpectChecked,
     Failure,
     Fallback,
@@ -33,7 +34,17 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, json_text
 from aish.core.text import safe_utf8
-from aish.journal.history import Call, Ended, History, Request, Segment, Turn, Unanswered, Unit
+from aish.journal.history import (
+    Call,
+    Ended,
+    History,
+    Question,
+    Request,
+    Segment,
+    Turn,
+    Unanswered,
+    Unit,
+)
 from aish.reports.otel import conventions
 
 Value = str | bool | int | float | tuple[str, ...]
@@ -41,6 +52,8 @@ Attributes = Mapping[str, Value]
 SpanKind = Literal["internal", "client"]
 
 _LONGEST = 100_000
+# Statuses of units that have not failed: a paused one waits for an answer.
+_WELL = frozenset({"ok", "skipped", "paused"})
 
 
 @frozen
@@ -129,9 +142,14 @@ def exit_facts(event: RunFinished) -> Facts:
             conventions.EXIT_CODE: event.exit.code,
             conventions.EXIT_NAME: event.exit.name,
             conventions.COST: event.cost_usd,
-            conventions.ERROR_TYPE: event.exit.name if event.exit.code else None,
+            conventions.ERROR_TYPE: event.exit.name if _is_error(event) else None,
         }
     )
+
+
+def _is_error(event: RunFinished) -> bool:
+    """A paused run waits, and has not failed."""
+    return bool(event.exit.code) and event.status != "paused"
 
 
 def end_facts(event: StepFinished | ItemFinished) -> Facts:
@@ -141,7 +159,7 @@ def end_facts(event: StepFinished | ItemFinished) -> Facts:
         {
             conventions.STATUS: event.status,
             conventions.COST: event.cost_usd,
-            conventions.ERROR_TYPE: None if event.status in {"ok", "skipped"} else error,
+            conventions.ERROR_TYPE: None if event.status in _WELL else error,
         }
     )
 
@@ -192,6 +210,18 @@ def decided_facts(event: ToolDecided, server: ServerInfo | None, *, content: boo
             conventions.LEVEL: event.level,
             conventions.RULE: event.rule,
             conventions.ARGUMENTS: json_text(event.arguments) if content else None,
+        }
+    )
+
+
+def question_facts(question: Question) -> Facts:
+    """The question about a call; who answered is a person, and is not exported."""
+    answered = question.answered
+    return otel_attributes(
+        {
+            conventions.APPROVAL: question.id,
+            conventions.APPROVAL_ANSWER: "open" if answered is None else answered.answer,
+            conventions.APPROVAL_WAY: None if answered is None else answered.way,
         }
     )
 
@@ -265,7 +295,6 @@ def _address(origin: str) -> tuple[str | None, int | None]:
 
 _GONE = "it has no end"
 _CUT_OFF: Facts = {conventions.ERROR_TYPE: "interrupted"}
-_WELL = frozenset({"ok", "skipped"})
 
 
 class Spans:
@@ -286,6 +315,9 @@ class Spans:
         """The spans that end with this event."""
         event = stamped.event
         ended = self._history.take(stamped)
+        if isinstance(event, ApprovalAnswered):
+            # The spans of what has ended remain as they are.
+            return
         # What is still open when a run is resumed ended with the last event before that.
         at = self._last if isinstance(event, RunStarted) else stamped.time
         self._last, self._seq = stamped.time, stamped.seq
@@ -328,7 +360,7 @@ class Spans:
         else:
             facts = run_facts(self._run, started) | exit_facts(finished)
             reason = finished.exit.reason if self._content else finished.exit.name
-            error = reason if finished.exit.code else None
+            error = reason if _is_error(finished) else None
         begin = segment.seq, segment.began
         return self._made(begin, end, None, name, facts, error)
 
@@ -415,8 +447,12 @@ class Spans:
             servers = self._started.servers if self._started is not None else ()
             server = next((one for one in servers if one.alias == decided.server), None)
             facts |= decided_facts(decided, server, content=self._content)
-        error: str | None = _GONE
-        if finished is None:
+        error: str | None = None if call.waits else _GONE
+        if call.question is not None:
+            facts |= question_facts(call.question)
+        if call.waits:
+            pass
+        elif finished is None:
             facts |= _CUT_OFF
         else:
             facts |= result_facts(finished, content=self._content)

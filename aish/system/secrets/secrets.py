@@ -11,7 +11,7 @@ import json
 import re
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from urllib.parse import quote, quote_plus
 
@@ -164,6 +164,32 @@ class Secrets:
     def mask_json(self, value: JsonValue) -> JsonValue:
         """The value with every secret in its strings, keys and numbers replaced."""
         return self._mask_json(value, 0) if self._tags else value
+
+    def restore_json(self, value: JsonValue) -> JsonValue:
+        """The value with each tag of a secret replaced by the secret, as it is.
+
+        Only for what `is_restorable` said so of: a text from outside may have the same tags.
+        """
+        if isinstance(value, str):
+            for tag, secret in self._values:
+                value = value.replace(tag, secret)
+            return value
+        if isinstance(value, Mapping):
+            return {self.restored_text(k): self.restore_json(v) for k, v in value.items()}
+        if isinstance(value, Sequence):
+            return [self.restore_json(item) for item in value]
+        return value
+
+    def restored_text(self, text: str) -> str:
+        """A text with each tag replaced by its secret."""
+        restored = self.restore_json(text)
+        assert isinstance(restored, str), "a text stays one"
+        return restored
+
+    def is_restorable(self, value: JsonValue) -> bool:
+        """Whether it has secrets, and comes back from its masked form unchanged."""
+        masked = self.mask_json(value)
+        return masked != value and self.restore_json(masked) == value
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Positions of secrets: start, end, tag; overlapping ones joined under the first tag."""

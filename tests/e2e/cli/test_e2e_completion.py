@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from asking_runs import ID, answered, asked, finished, kept_run
 from e2e_project import Project
 
 from aish.system.files import schema_text
@@ -31,6 +32,9 @@ def files(project: Project) -> Project:
     for id in RUNS:
         (project.folder / ".aish" / "runs" / id).mkdir(parents=True)
     (project.folder / ".aish" / "sessions" / SESSION).mkdir(parents=True)
+    kept_run(
+        project.folder / "kept", RUNS[0], asked(), asked("4" * 32), answered("4" * 32), finished()
+    )
     return project
 
 
@@ -55,6 +59,13 @@ def complete(project: Project, line: str, shell: str = "bash") -> list[str]:
         ("aish runs export lat", ["latest"]),
         ("aish runs merge ", ["latest", RUNS[1], RUNS[0]]),
         ("aish policy suggest lat", ["latest"]),
+        ("aish runs pending ", ["latest", RUNS[1], RUNS[0]]),
+        ("aish approve 20261103", [RUNS[1]]),
+        ("aish approve --run-dir kept latest ", [ID]),
+        ("aish approve --run-dir kept latest 3f", [ID]),
+        ("aish approve --run-dir kept latest 4", []),
+        ("aish approve --run-dir kept gone ", []),
+        ("aish approve latest ", []),
         ("aish run p.yaml --resume ", ["latest", RUNS[1], RUNS[0]]),
         ("aish shell --resume 2026", [SESSION]),
         ("aish run p.yaml -m ", ["fast", "strong"]),

@@ -198,7 +198,7 @@ def test_inputs_reach_aish_as_they_are(action: Any, step: Step) -> None:
     assert not [name for name in call["env"] if name.startswith("AISH_ACTION_")]
 
 
-@pytest.mark.parametrize("code", [0, 1, 5, 70])
+@pytest.mark.parametrize("code", [0, 1, 5, 8, 70])
 def test_the_outputs_are_there_whatever_the_exit_code(action: Any, step: Step, code: int) -> None:
     step.fake("aish", code)
     (step.folder / "sub").mkdir()
@@ -210,10 +210,12 @@ def test_the_outputs_are_there_whatever_the_exit_code(action: Any, step: Step, c
     place = next((step.folder / "temp").iterdir())
     assert step.outputs == {
         "exit-code": str(code),
+        "paused": "true" if code == 8 else "false",
         "result": str(step.folder / "sub" / "out.json"),
         "run-folder": f"{place}/runs/20261121T000000Z-p-aaaa",
         "junit": "",
     }
+    assert ("::notice title=aish: paused::" in done.stdout) == (code == 8)
 
 
 def test_a_file_is_read_as_stdin(action: Any, step: Step) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from e2e_project import ModelEndpoints, Project
 from model_endpoint import Gate, text_reply, tool_reply
 from scripted_events import (
     HOSTILE,
+    answered,
     ordinary_run,
+    paused_run,
     run_finished,
     run_started,
     stamped,
@@ -19,7 +22,7 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from aish.core.events import Event, Exit, Notice, Place, Stamped, StepStarted
+from aish.core.events import ApprovalAsked, Event, Exit, Notice, Place, Stamped, StepStarted
 from aish.core.text import for_ci_log, for_terminal
 from aish.journal.writer import open_journal
 
@@ -81,6 +84,69 @@ def test_runs_are_listed_the_newest_first_with_how_they_ended(
     assert done.code == 0
     assert done.stdout == snapshot(name="stdout")
     assert done.stderr == snapshot(name="stderr")
+
+
+@pytest.fixture
+def paused(project: Project) -> Project:
+    """A run with an open question, one whose time has passed, one that was answered."""
+    kept(project, FIRST, stamped(*_asking("2126-12-31T12:00:00.000Z")))
+    kept(project, SECOND, stamped(*_asking("2026-11-01T12:00:00.000Z")))
+    answer = answered(Place("fix", turn=1, call="c2"), answer="deny", note="no")
+    kept(project, THIRD, stamped(*_asking("2126-12-31T12:00:00.000Z"), answer))
+    return project
+
+
+def _asking(expires: str) -> list[Event]:
+    return [
+        replace(one, expires=expires) if isinstance(one, ApprovalAsked) else one
+        for one in paused_run()
+    ]
+
+
+@pytest.mark.requirement("A9")
+def test_the_list_tells_how_many_calls_of_a_paused_run_wait(paused: Project) -> None:
+    rows = json.loads(paused.aish("runs", "list", "--format", "json").stdout)
+    table = paused.aish("runs", "list").stdout.splitlines()[1:]
+
+    assert [(row["run"], row["status"], row["pending"]) for row in rows] == [
+        (THIRD, "paused", 0),
+        (SECOND, "paused", 0),
+        (FIRST, "paused", 1),
+    ]
+    assert [row["exit"]["code"] for row in rows] == [8, 8, 8]
+    assert ["(1 pending)" in line for line in table] == [False, False, True]
+
+
+@pytest.mark.requirement("A9")
+def test_an_answer_after_the_end_leaves_a_run_ended(paused: Project) -> None:
+    log = paused.aish("runs", "show", THIRD)
+    result = json.loads(paused.aish("runs", "show", THIRD, "--format", "json").stdout)
+    report = paused.aish("runs", "report", THIRD, "--junit", "j.xml", "--sarif", "s.sarif")
+
+    assert log.code == 0
+    assert "interrupted" not in log.stdout
+    assert "repo__file_remove (1a2b3c4d) denied by mia (command): no" in log.stdout
+    assert result["status"] == "paused"
+    assert "pending" not in result
+    assert result["steps"]["fix"]["tool_calls"][1]["approval"]["note"] == "no"
+    assert report.code == 0, report.stderr
+    xml = (paused.folder / "j.xml").read_text("utf-8")
+    assert "<skipped" in xml
+    assert "<error" not in xml
+    (run,) = json.loads((paused.folder / "s.sarif").read_text("utf-8"))["runs"]
+    (invocation,) = run["invocations"]
+    assert invocation["exitCode"] == 8
+    assert [one["level"] for one in invocation["toolExecutionNotifications"]] == ["warning"]
+
+
+@pytest.mark.requirement("A9")
+@pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=["clean", "dry run"])
+def test_a_run_with_calls_that_wait_is_not_cleaned_away(paused: Project, words: list[str]) -> None:
+    done = paused.aish("runs", "clean", "--keep", "0", *words)
+
+    assert done.code == 1
+    assert "is kept: 1 call waits for an answer: `aish runs pending` lists them" in done.stderr
+    assert ids(paused) == ({FIRST, SECOND, THIRD} if words else {FIRST})
 
 
 @pytest.mark.requirement("X2", "X3")

@@ -382,8 +382,8 @@ def test_conversations_go_on_within_a_sub_pipeline(project: Project, endpoint: A
     assert len(endpoint.asked) == 4
 
 
-@pytest.mark.requirement("B3", "X4")
-def test_a_secret_in_a_conversation_comes_back_as_its_name_and_that_is_said(
+@pytest.mark.requirement("B3", "X4", "A10")
+def test_a_secret_in_a_conversation_is_put_back_and_stored_nowhere(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
     model = model_endpoint(lambda _: text_reply("your key is hunter2-and-then-some"))
@@ -396,8 +396,8 @@ def test_a_secret_in_a_conversation_comes_back_as_its_name_and_that_is_said(
     done = project.run("--resume")
 
     assert done.code == 0, done.stderr
-    assert "the conversation of this step contained a secret" in done.stderr
-    assert said(model.asked[1])[1] == ("assistant", "your key is <secret:TOKEN>")
+    assert "the conversation of this step contained a secret" not in done.stderr
+    assert said(model.asked[1])[1] == ("assistant", "your key is hunter2-and-then-some")
     assert "hunter2" not in project.everything_written()
 
 

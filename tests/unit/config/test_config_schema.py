@@ -62,14 +62,15 @@ FLOW = (
     | {"as"}
 )
 KINDS = fields(PromptStep, CallStep, RunStep, PipelineStep)
-NOT_KEYS = {"prompt_name", "arguments", "inputs", "file", "flow"}
-STEP = (KINDS - NOT_KEYS) | FLOW | {"with", "pipeline"}
+NOT_KEYS = {"prompt_name", "arguments", "inputs", "file", "flow", "asking"}
+ASKING = {"on_ask", "ask_timeout"}
+STEP = (KINDS - NOT_KEYS) | FLOW | ASKING | {"with", "pipeline"}
 AT_TOP = STEP - {"needs", "pipeline", "continues"}
 # What of a `Pipeline` is not a key, and what a key is called there.
 MADE = {
     *("broken", "lock_ignore", "sources"),
     *("file", "files", "positions", "digest", "data", "overrides", "servers", "rules"),
-    "loop",
+    *("loop", "asking"),
 }
 EXPECT = DEFS["expectation"]["properties"]
 RULE_OBJECT = DEFS["rule"]["anyOf"][1]

@@ -17,7 +17,7 @@ from aish.engine.final import NAMES, PRECEDENCE, FinalState, decide_exit, status
 from aish.engine.records import StepRecord
 
 # As design 11 has them; usage errors stand where they can: nothing else happened then.
-IN_ORDER = [130, 143, 70, 2, 6, 7, 3, 4, 5, 1, 0]
+IN_ORDER = [130, 143, 70, 2, 6, 7, 3, 4, 5, 8, 1, 0]
 
 
 def a_step(id: str, code: ExitCode, *, hint: str | None = None) -> StepRecord:

@@ -109,6 +109,8 @@ def test_questions_and_answers_about_calls(tmp_path: Path) -> None:
             "type": "approval.asked",
             "id": "ab" * 16,
             "digest": "d" * 64,
+            "reason": "no rule approves repo__file_delete",
+            "always": None,
             "expires": "2026-11-08T12:06:41.000Z",
             "tool": "repo__file_delete",
             "server": "repo",

@@ -163,6 +163,14 @@ def test_a_run_without_an_end_is_refused(tmp_path: Path) -> None:
     assert said == "runs/0: it has not finished"
 
 
+@pytest.mark.requirement("A8")
+def test_a_run_that_is_paused_is_refused(tmp_path: Path) -> None:
+    end = run_finished(status="paused", exit=Exit(8, "paused", retryable=False, reason=""))
+    said = trouble(tmp_path, [[*all_shards()[0][:-1], end], *all_shards()[1:]])
+
+    assert said == "runs/0: it is paused: calls of it wait for an answer"
+
+
 def test_a_run_that_was_interrupted_is_refused(tmp_path: Path) -> None:
     cut = Exit(130, "interrupted", retryable=True, reason="")
     said = trouble(tmp_path, [[*all_shards()[0][:-1], run_finished(exit=cut)], *all_shards()[1:]])

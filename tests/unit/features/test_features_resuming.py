@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_events import decided, run_finished, run_started, stamped, step_finished
+from scripted_events import (
+    answered,
+    asked,
+    decided,
+    run_finished,
+    run_started,
+    stamped,
+    step_finished,
+)
 from scripted_events import turn_finished as turn
 
 from aish.core.errors import UsageError
@@ -20,6 +28,7 @@ from aish.core.events import (
     ItemStarted,
     Place,
     Retry,
+    Stamped,
     StepStarted,
     ToolFinished,
     ToolStarted,
@@ -262,6 +271,23 @@ def test_time_between_the_parts_of_a_run_is_not_used_up(tmp_path: Path) -> None:
 
     assert done.segments == 2
     assert done.spent.seconds == pytest.approx(2.5)
+
+
+@pytest.mark.requirement("A8", "A9")
+def test_time_until_an_answer_is_not_used_up(tmp_path: Path) -> None:
+    plan, place = plan_of(tmp_path), Place("note", turn=1, call="c1")
+    first = stamped(
+        run_started(),
+        StepStarted(Place("note"), "prompt"),
+        asked(place, "s__put", {}),
+        run_finished(status="paused"),
+    )
+    end = first[-1].time
+    later = [Stamped(5, end + 80_000, answered(place)), Stamped(6, end + 80_100, run_started())]
+
+    done = read_resume_state([json.loads(to_line(one)) for one in (*first, *later)], plan, RUN)
+
+    assert done.spent.seconds == pytest.approx(end - first[0].time)
 
 
 @pytest.mark.requirement("B3")

@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 from item_events import STEP, item_finished, item_started
 from scripted_events import (
     START,
+    WAITING,
+    answered,
     any_event,
+    asked,
     decided,
+    paused_run,
     run_finished,
     run_started,
     stamped,
@@ -21,6 +25,7 @@ from scripted_events import (
 from aish.core.events import (
     Asked,
     Event,
+    Exit,
     ExpectChecked,
     HistoryReplaced,
     Notice,
@@ -40,6 +45,7 @@ from aish.journal.history import (
     Call,
     Ended,
     History,
+    Questions,
     Segment,
     Sent,
     Turn,
@@ -123,6 +129,90 @@ def test_a_request_adds_what_is_new_in_its_conversation() -> None:
         (1, 0, None),
         (3, 0, None),
     ]
+
+
+WAITS = Place("fix", turn=1, call="c2")
+
+
+@pytest.mark.requirement("A6", "A8")
+def test_a_call_has_its_question_and_the_answer() -> None:
+    (unit, *_) = [one for one in ended(stamped(*paused_run())) if isinstance(one, Unit)]
+    first, second = unit.calls
+
+    assert first.question is not None
+    assert first.question.answered is not None
+    assert (first.question.answered.way, first.waits) == ("page", False)
+    assert second.question is not None
+    assert (second.question.id, second.question.answered, second.waits) == (WAITING, None, True)
+
+
+@pytest.mark.requirement("A9")
+def test_an_answer_after_the_end_returns_the_unit_again_and_makes_the_run_no_longer() -> None:
+    history = History()
+    events = stamped(*paused_run())
+    for one in events:
+        history.take(one)
+    before = history.segments[-1].ended
+    assert [one.id for one in history.pending] == [WAITING]
+
+    (unit,) = history.take(Stamped(99, before + 86_400, answered(WAITS)))
+
+    assert isinstance(unit, Unit)
+    assert [call.waits for call in unit.calls] == [False, False]
+    assert history.pending == []
+    assert history.segments[-1].ended == before
+    assert history.take(Stamped(100, before + 86_500, answered(WAITS, answer="deny"))) == ()
+    assert history.rest() == []
+
+
+@pytest.mark.requirement("A10")
+def test_a_resumed_run_asks_the_same_question_again_and_uses_the_answer() -> None:
+    history = History()
+    resumed: list[Event] = [
+        run_started(),
+        StepStarted(Place("fix"), "prompt"),
+        asked(WAITS, "repo__file_remove", {}),
+        answered(WAITS),
+        decided(WAITS, "repo__file_remove", {}, verdict="ask-yes", approval=WAITING),
+        ToolFinished(WAITS, "repo__file_remove", "ok", "gone", None, 0.1),
+    ]
+    events = stamped(*paused_run(), *resumed)
+    found = [call for one in events for call in history.take(one) if isinstance(call, Call)]
+
+    question = found[-1].question
+    assert question is not None
+    assert question.answered is not None
+    assert question.began == events[5].time
+    assert history.pending == []
+
+
+@pytest.mark.requirement("A9")
+def test_an_answer_given_while_paused_belongs_to_the_call_that_a_resumed_run_makes() -> None:
+    resumed: list[Event] = [
+        answered(WAITS),
+        run_started(),
+        StepStarted(Place("fix"), "prompt"),
+        decided(WAITS, "repo__file_remove", {}, verdict="ask-yes", approval=WAITING),
+        ToolFinished(WAITS, "repo__file_remove", "ok", "gone", None, 0.1),
+    ]
+    calls = [one for one in ended(stamped(*paused_run(), *resumed)) if isinstance(one, Call)]
+
+    assert calls[-1].question is not None
+    assert calls[-1].question.answered == answered(WAITS)
+
+
+@pytest.mark.requirement("A6")
+@pytest.mark.parametrize(("code", "count"), [(8, 1), (143, 1), (130, 1), (1, 0), (0, 0)])
+def test_a_run_that_has_finished_for_good_has_no_open_questions(code: int, count: int) -> None:
+    questions = Questions()
+    end = run_finished(exit=Exit(code, "x", retryable=False, reason=""))
+    for one in stamped(*paused_run()[:-1], end):
+        questions.take(one)
+
+    assert len(questions.pending) == count
+    if count:
+        assert questions.pending[0].is_open(START)
+        assert not questions.pending[0].is_open(START + 1e9)
 
 
 def test_messages_in_the_place_of_others_are_all_there_are() -> None:

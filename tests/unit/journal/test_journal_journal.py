@@ -10,15 +10,32 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from asking_runs import answered
 from hypothesis import given
 from jsonschema import Draft202012Validator
 from scripted_events import any_event, ordinary_run, run_finished, run_started, stamped
 
 from aish.core.errors import UsageError
-from aish.core.events import Notice, Place, Stamped, to_line, to_object
+from aish.core.events import (
+    Notice,
+    Place,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    to_line,
+    to_object,
+)
 from aish.core.json import JsonObject
 from aish.journal.reader import JournalReading, read_journal
-from aish.journal.writer import Journal, JournalError, open_journal, opened, sealed
+from aish.journal.writer import (
+    Journal,
+    JournalError,
+    hold_journal,
+    last_record,
+    open_journal,
+    opened,
+    sealed,
+)
 from aish.system.durable import Disk
 from aish.system.files import schema_text
 
@@ -407,3 +424,91 @@ def test_a_sync_that_failed_is_told_and_ends_the_journal(tmp_path: Path) -> None
 
     with pytest.raises(OSError, match="Input/output error"):
         journal(stamped(run_started(), run_finished())[1])
+
+
+@pytest.mark.requirement("B2")
+def test_records_of_some_types_are_read_and_all_are_verified(tmp_path: Path) -> None:
+    path = written(tmp_path, journaled())
+
+    with read_journal(path) as reading:
+        found = [record["type"] for record in reading.of_types([RunFinished, RunStarted])]
+        assert reading.last_seq == journaled()[-1].seq
+
+    assert found == ["run.started", "run.finished"]
+    first, second, *rest = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join((first, second.replace(b'"v":1', b'"v":3'), *rest)))
+    with pytest.raises(JournalError, match="this line"), read_journal(path) as reading:
+        list(reading.of_types([RunFinished]))
+
+
+@pytest.mark.requirement("B2")
+def test_the_last_number_is_that_of_a_record_that_was_not_read(tmp_path: Path) -> None:
+    path = written(tmp_path, journaled()[:-1])
+
+    with read_journal(path) as reading:
+        assert len(list(reading.of_types([RunStarted]))) == 1
+        assert reading.last_seq == journaled()[-2].seq
+        assert reading.last_seq == journaled()[-2].seq
+
+
+@pytest.mark.requirement("B2")
+@pytest.mark.parametrize("tail", [b"", b'{"v":1', b"\0" * 5000, b'{"v"\0\0\n\0\0'])
+def test_the_last_record_is_found_from_the_end(tmp_path: Path, tail: bytes) -> None:
+    path = written(tmp_path, journaled())
+    with path.open("ab") as file:
+        file.write(tail)
+
+    with path.open("rb") as file:
+        found = last_record(file.fileno())
+
+    assert found is not None
+    assert json.loads(found)["type"] == "run.finished"
+
+
+@pytest.mark.requirement("B2")
+@pytest.mark.parametrize("content", [b"", b"half", b'{"v":1,"crc":"00000000"}\n'])
+def test_without_a_whole_record_there_is_no_last_one(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+
+    with (tmp_path / "file").open("rb") as file:
+        assert last_record(file.fileno()) is None
+
+
+@pytest.mark.requirement("B2")
+@pytest.mark.parametrize("fails", ["write", "sync"])
+def test_a_record_that_cannot_be_appended_leaves_nothing_and_keeps_the_lock(
+    tmp_path: Path, fails: str
+) -> None:
+    path = written(tmp_path, journaled()[:-1])
+    before = path.read_bytes()
+    *_, end = journaled()
+
+    def write(descriptor: int, data: bytes) -> int:
+        return os.write(descriptor, data[:10] if fails == "write" else data)
+
+    def sync(descriptor: int) -> None:
+        del descriptor
+        if fails == "sync":
+            raise OSError(errno.EIO, "Input/output error")
+
+    with hold_journal(tmp_path) as held:
+        with pytest.raises(OSError, match=r"No space left|Input/output"):
+            held.append(end, Disk(write, sync))
+        assert path.read_bytes() == before
+        with pytest.raises(UsageError, match="is being written"):
+            open_journal(tmp_path)
+
+        held.append(end)
+
+    assert records(path)[-1]["seq"] == end.seq
+    open_journal(tmp_path).close()
+
+
+@pytest.mark.requirement("A6")
+def test_an_answer_to_a_question_is_synced_before_it_counts(tmp_path: Path) -> None:
+    written(tmp_path, journaled())
+    synced: list[int] = []
+
+    with hold_journal(tmp_path) as held:
+        held.append(Stamped(99, 0.0, answered()), Disk(os.write, synced.append))
+        assert len(synced) == 1

@@ -5,10 +5,14 @@ from collections.abc import Callable
 import pytest
 from scripted_events import (
     HOSTILE,
+    answered,
+    asked,
     decided,
     ordinary_run,
+    paused_run,
     recorded_run,
     run_finished,
+    run_started,
     stamped,
     step_finished,
     troubled_run,
@@ -67,6 +71,42 @@ def test_a_run_as_a_person_sees_it(
     run: Callable[[], list[Stamped]], width: int, snapshot: SnapshotAssertion
 ) -> None:
     assert drawn(run(), Look(width=width)) == snapshot
+
+
+@pytest.mark.requirement("A8", "X2")
+@pytest.mark.parametrize("width", [80, 40])
+def test_a_paused_run_as_a_person_sees_it(width: int, snapshot: SnapshotAssertion) -> None:
+    shown = drawn(stamped(*paused_run()), Look(width=width))
+
+    assert for_terminal(shown) == shown
+    assert shown == snapshot
+
+
+@pytest.mark.requirement("A6")
+def test_a_question_at_the_terminal_is_not_shown_twice() -> None:
+    run: list[Event] = [
+        run_started(),
+        StepStarted(Place("read"), "prompt"),
+        asked(CALL, "repo__file_write", {}, expires=None),
+        answered(CALL, way="terminal"),
+    ]
+
+    assert "waits" not in drawn(stamped(*run), Look())
+    assert "approved" not in drawn(stamped(*run), Look())
+
+
+@pytest.mark.requirement("A6")
+def test_the_console_says_whose_answer_counts() -> None:
+    run: list[Event] = [
+        run_started(),
+        StepStarted(Place("read"), "prompt"),
+        asked(CALL, "repo__file_write", {}),
+        answered(CALL, answer="deny", way="page", note="not on Friday"),
+    ]
+
+    shown = drawn(stamped(*run), Look(width=120))
+
+    assert "repo__file_write (1a2b3c4d) denied by mia (page): not on Friday" in shown
 
 
 def test_a_run_in_colour(snapshot: SnapshotAssertion) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_events import HOSTILE, any_event, run_finished, run_started, step_finished
+from scripted_events import (
+    HOSTILE,
+    answered,
+    any_event,
+    asked,
+    run_finished,
+    run_started,
+    step_finished,
+)
 from syrupy.assertion import SnapshotAssertion
 from terminal_cells import Cells
 
@@ -238,6 +246,28 @@ def test_notices_of_one_kind_are_told_three_times_and_then_counted(watched: Watc
 
     assert seen.count(": odd") == 3
     assert "47 more of `odd`" in watched.end()
+
+
+@pytest.mark.requirement("A8", "X2")
+def test_an_item_that_waits_is_shown_and_is_no_failure(watched: Watched) -> None:
+    under_way(watched)
+    place = Place("classify", "row-412", 1, "c1")
+    seen = watched.take(
+        asked(place, "mail__send", {}, reason=f"it sends {HOSTILE}"),
+        finished(412, status="paused", text=None),
+        answered(place, answer="deny", way="page"),
+    )
+    watched.time += 1
+    drawn = watched.frame()
+    watched.take(step_finished("classify", status="paused"))
+    closing = watched.end()
+
+    assert "classify row-412: mail__send waits for an answer until" in seen
+    assert "mail__send (1a2b3c4d) denied by mia (page)" in seen
+    assert "1 paused" in drawn
+    assert "4 failed" in closing
+    assert "1 paused" in closing
+    assert "classify row-412: paused" not in closing
 
 
 @pytest.mark.requirement("B4")

@@ -4,10 +4,15 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given
+from item_events import STEP, item_finished, item_started
 from scripted_events import (
+    answered,
     any_event,
+    asked,
     ordinary_run,
+    paused_run,
     recorded_run,
+    run_started,
     stamped,
     troubled_run,
     unmet_run,
@@ -19,6 +24,7 @@ from aish.core.events import (
     HistoryReplaced,
     Place,
     Stamped,
+    StepStarted,
     ToolOutput,
     TurnAdded,
     TurnProgress,
@@ -45,6 +51,33 @@ def written(run: list[Stamped]) -> str:
 )
 def test_a_run_in_a_ci_log(run: Callable[[], list[Stamped]], snapshot: SnapshotAssertion) -> None:
     assert written(run()) == snapshot
+
+
+@pytest.mark.requirement("A8", "X2", "X3")
+def test_a_paused_run_in_a_ci_log(snapshot: SnapshotAssertion) -> None:
+    shown = written(stamped(*paused_run(), answered(Place("fix", turn=1, call="c2"))))
+
+    assert for_terminal(shown) == shown
+    assert "\n::error" not in shown
+    assert shown == snapshot
+
+
+@pytest.mark.requirement("A8")
+def test_a_question_of_an_item_has_a_line_in_the_log_and_is_no_failure() -> None:
+    place = Place(STEP, "row 1", turn=1, call="c1")
+    run: list[Event] = [
+        run_started(),
+        StepStarted(Place(STEP), "prompt", count=1),
+        item_started(0, key="row 1"),
+        asked(place, "mail__send", {}),
+        item_finished(0, key="row 1", status="paused", text=None),
+    ]
+
+    shown = written(stamped(*run))
+
+    said = "mail__send waits for an answer until 2026-12-31 12:00 UTC (1a2b3c4d)"
+    assert f"{STEP} row 1: {said}" in shown
+    assert "paused:" not in shown
 
 
 def test_the_clock_of_the_log_starts_where_it_is_told_to() -> None:

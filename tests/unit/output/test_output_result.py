@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from scripted_events import (
+    WAITING,
+    answered,
     any_event,
     decided,
     ordinary_run,
+    paused_run,
     run_finished,
     stamped,
     step_finished,
@@ -20,8 +23,16 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from aish.core.events import Asked, Place, RunStarted, Stamped, StepStarted, ToolFinished
-from aish.output.result import Result
+from aish.core.events import (
+    Asked,
+    Place,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    StepStarted,
+    ToolFinished,
+)
+from aish.output.result import Fold, Result
 from aish.system.files import schema_text
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("result.schema.json")))
@@ -41,6 +52,42 @@ def result_of(run: list[Stamped]) -> Any:
     found = json.loads(result_text(run))
     SCHEMA.validate({"pipeline": "p", **found})
     return found
+
+
+@pytest.mark.requirement("A6", "A8")
+def test_the_calls_of_a_paused_run_have_their_questions() -> None:
+    found = result_of(stamped(*paused_run()))
+
+    first, second = found["steps"]["fix"]["tool_calls"]
+    assert (first["approval"]["answer"], first["approval"]["way"]) == ("approve", "page")
+    assert second["approval"] == {
+        "id": WAITING,
+        "answer": None,
+        "by": None,
+        "way": None,
+        "note": None,
+    }
+    (waiting,) = found["pending"]
+    assert (waiting["id"], waiting["tool"], waiting["step"]) == (
+        WAITING,
+        "repo__file_remove",
+        "fix",
+    )
+
+
+@pytest.mark.requirement("A9")
+def test_an_answer_after_the_end_is_in_the_result_of_the_journal() -> None:
+    fold = Fold("r")
+    events = stamped(*paused_run(), answered(Place("fix", turn=1, call="c2"), answer="deny"))
+    for one in events:
+        fold.take(one)
+    end = events[-2].event
+    assert isinstance(end, RunFinished)
+
+    found: Any = fold.result(end)
+
+    assert "pending" not in found
+    assert found["steps"]["fix"]["tool_calls"][1]["approval"]["answer"] == "deny"
 
 
 @pytest.mark.parametrize("run", [ordinary_run, troubled_run], ids=["ordinary", "troubled"])

@@ -20,11 +20,15 @@ class Person:
     answers: list[Answer]
     questions: list[Question] = field(default_factory=list)
     attended: bool = True
+    turns: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def ask(self, question: Question) -> Answer:
-        self.questions.append(question)
-        await anyio.lowlevel.checkpoint()
-        return self.answers.pop(0)
+        async with self.turns:
+            if not await question.is_open():
+                return "no"
+            self.questions.append(question)
+            await anyio.lowlevel.checkpoint()
+            return self.answers.pop(0)
 
 
 TOOL = Tool(ToolName("fs", "rm"), "fs__rm", "", {"type": "object"})

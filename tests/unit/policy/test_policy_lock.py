@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.core.tools import Annotations, Tool, ToolName
+from aish.core.tools import Annotations, Tool, ToolName, definition_of
 from aish.policy.lock import (
     BadLockError,
     Difference,
@@ -16,7 +16,6 @@ from aish.policy.lock import (
     ToolPin,
     can_be_kept,
     compare,
-    definition_of,
     hash_of,
     lock_of_data,
     lock_schema,

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_events import (
     HOSTILE,
+    answered,
     any_event,
     decided,
     ordinary_run,
+    paused_run,
     run_finished,
     run_started,
     stamped,
@@ -25,6 +27,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from aish.core.events import (
     AnnotationAdded,
+    Event,
     Exit,
     ExpectChecked,
     Failure,
@@ -271,6 +274,44 @@ def test_failures_are_annotated_where_the_step_stands(
 
     assert lines == snapshot
     assert [command_in(line) for line in lines] == snapshot(name="as the runner reads them")
+
+
+@pytest.mark.requirement("A8", "X2", "X3")
+def test_a_paused_run_is_no_failure_and_says_how_to_answer(snapshot: SnapshotAssertion) -> None:
+    run = gathered(stamped(*paused_run()))
+    page, lines = summary(run), list(annotations(run, SPOTS))
+
+    assert page == snapshot
+    read(page)
+    found = [command_in(line) for line in lines]
+    assert [one.name for one in found if one is not None] == ["notice", "notice"]
+    assert lines == snapshot(name="annotations")
+
+
+@pytest.mark.requirement("A9")
+def test_an_answered_question_is_not_among_those_that_wait() -> None:
+    late = answered(Place("fix", turn=1, call="c2"))
+    run = gathered(stamped(*paused_run(), late))
+
+    assert "aish approve" not in summary(run)
+    assert [row.calls for row in run.rows.values()] == [1, 0]
+
+
+@pytest.mark.requirement("A8")
+def test_an_item_that_waits_is_no_failed_item() -> None:
+    events = batch(2, 0)[:-2]
+    row = Place("rows", "w")
+    more: list[Event] = [
+        ItemStarted(row, "w", 9, "0" * 16),
+        ItemFinished(row, "w", 9, "paused", None, None, Usage(), None, 0.1),
+        step_finished("rows", status="paused", text=None),
+        run_finished(status="paused", exit=Exit(8, "paused", retryable=False, reason="it waits")),
+    ]
+    run = gathered(stamped(*(one.event for one in events), *more))
+
+    assert "2 ok, 1 paused" in summary(run)
+    names = [found.name for line in annotations(run, {}) if (found := command_in(line))]
+    assert "error" not in names
 
 
 @pytest.mark.requirement("B11")

@@ -22,8 +22,10 @@ from report_pages import (
 )
 from scripted_events import (
     HOSTILE,
+    answered,
     any_event,
     ordinary_run,
+    paused_run,
     run_finished,
     run_started,
     step_finished,
@@ -134,6 +136,27 @@ def test_the_head_tells_how_the_run_ended() -> None:
     assert "Exit 1 · failed" in shown
     assert "expected the text to contain `fix`; got `Hello`" in shown
     assert RUN in shown
+
+
+@pytest.mark.requirement("A8", "X3")
+def test_a_paused_run_shows_what_waits_and_how_to_answer() -> None:
+    page = page_of(timed(*paused_run()))
+
+    check_harmless(page)
+    assert "1 call waits for an answer" in page.shown
+    assert "aish approve 20261118T120640Z-quickstart-a1b2 1a2b3c4d" in page.shown
+    assert "Exit 8 · paused" in page.shown
+
+
+@pytest.mark.requirement("A9")
+def test_an_answer_after_the_end_is_on_the_page_and_takes_no_time() -> None:
+    events = timed(*paused_run())
+    late = Stamped(99, events[-1].time + 86_400, answered(Place("fix", turn=1, call="c2")))
+    before, after = page_of(events).shown, page_of([*events, late]).shown
+
+    assert "aish approve" not in after
+    assert "repo__file_remove (1a2b3c4d) approved by mia (command)" in after
+    assert before.partition("Duration")[2][:20] == after.partition("Duration")[2][:20]
 
 
 @pytest.mark.requirement("B11")

@@ -240,6 +240,7 @@ def test_of_a_long_answer_the_beginning_is_printed() -> None:
         ("failed", "cassette_miss", "error"),
         ("budget", "time", "error"),
         ("denied", "denied", "skipped"),
+        ("paused", "paused", "skipped"),
         ("skipped", "when", "skipped"),
     ],
 )

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from otel_collector import attributes, collector
 from scripted_events import (
     HOSTILE,
+    answered,
     any_event,
     ordinary_run,
+    paused_run,
     run_finished,
     run_started,
     stamped,
@@ -117,6 +119,18 @@ def test_the_spans_of_a_run(
     run: list[Stamped], snapshot: SnapshotAssertion, *, content: bool
 ) -> None:
     assert drawn(spans_of(run, content=content)) == snapshot
+
+
+@pytest.mark.requirement("A8", "A9")
+def test_a_paused_run_is_no_error_and_an_answer_after_it_changes_no_span() -> None:
+    events = stamped(*paused_run(), answered(Place("fix", turn=1, call="c2")))
+    spans = spans_of(events)
+
+    assert spans == spans_of(events[:-1])
+    assert [span.error for span in spans if span.error is not None] == []
+    calls = [span for span in spans if conventions.APPROVAL in span.attributes]
+    assert [span.attributes[conventions.APPROVAL_ANSWER] for span in calls] == ["approve", "open"]
+    assert HOSTILE not in str([span.attributes for span in calls])
 
 
 @pytest.mark.parametrize("run", [troubled_run(), unmet_run(), items_run(), ordinary_run()])

@@ -102,6 +102,7 @@ class ConversationFiles:
         self._place = place
         self._allow_broad_root = allow_broad_root
         self._watch: Watch | None = None
+        self._since = ""
         self._known = {} if earlier is None else dict(_known_of(earlier))
         self._kept = sum(len(one.text) for one in self._known.values())
 
@@ -122,6 +123,16 @@ class ConversationFiles:
         self._tell(self._place, found.files)
         return found.text
 
+    async def go_on(self) -> None:
+        """Begin to follow the files of a conversation that is gone on with (A10).
+
+        What has changed since is told after its next round.
+
+        Raises:
+            StepFailedError: as `opening`.
+        """
+        self._since = await self.opening()
+
     async def after_round(self, place: Place) -> str:
         """See `agent.file_updates.FileUpdates`."""
         if self._settings.refresh == "off":
@@ -129,7 +140,8 @@ class ConversationFiles:
         found = await self._found(place, "round", self._check)
         if found.text:
             self._tell(place, found.files)
-        return found.text
+        since, self._since = self._since, ""
+        return "\n\n".join(text for text in (since, found.text) if text)
 
     def state(self) -> JsonObject:
         """What a continued conversation has to know."""

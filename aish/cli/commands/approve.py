@@ -1,0 +1,176 @@
+"""`aish approve RUN CALL`: shows a call that waits for an answer, and records the answer (A9)."""
+
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Annotated
+
+import anyio
+
+from aish.cli.boundary import say
+from aish.cli.options import Argument, Option, PastRunDirOption, VerboseOption
+from aish.cli.printer import print_text
+from aish.core.errors import AishError, UsageError
+from aish.core.events import Place
+from aish.core.json import json_text
+from aish.core.phrases import counted
+from aish.core.protocols import Question
+from aish.core.text import for_line
+from aish.core.tools import Tool, ToolName
+from aish.engine.run_folder import tame_name
+from aish.features.approvals.answer import (
+    LEAST_DIGEST,
+    GivenAnswer,
+    find_question,
+    record_answer,
+    require_digest,
+    require_open,
+)
+from aish.features.approvals.pending import questions_of
+from aish.features.approvals.questions import ApprovalQuestion
+from aish.features.history.run_store import RunStore, find_run, open_stores
+from aish.system.user import login_name
+from aish.terminal.approver import Decision, ask_decision
+from aish.terminal.tty import Turns
+
+_TAG = re.compile(r"<secret:[^>]*>")
+_PROGRAM = "a program gives `--yes --digest DIGEST`, or `--deny --yes`"
+
+
+def command(
+    run: Annotated[
+        str,
+        Argument(
+            metavar="RUN",
+            help="The run: its id, the end of its id, or `latest`.",
+            completes="run_ids",
+        ),
+    ],
+    call: Annotated[
+        str,
+        Argument(
+            metavar="CALL",
+            help="The question: its id, or its first 8 or more digits.",
+            completes="question_ids",
+        ),
+    ],
+    *,
+    deny: Annotated[bool, Option("--deny", help="Deny the call.")] = False,
+    yes: Annotated[
+        bool, Option("--yes", help="Do not ask; to approve, `--digest` is needed too.")
+    ] = False,
+    digest: Annotated[
+        str | None,
+        Option(
+            "--digest",
+            metavar="DIGEST",
+            help=f"The digest of the call, or its first {LEAST_DIGEST} or more digits.",
+        ),
+    ] = None,
+    note: Annotated[
+        str | None, Option("--note", metavar="TEXT", help="Record this text with the answer.")
+    ] = None,
+    run_dir: PastRunDirOption = None,
+    verbose: VerboseOption = False,
+) -> int:
+    """Answer a tool call that waits for approval.
+
+    Shows the call and asks. Nothing is executed: the run continues with `aish run FILE --resume`.
+
+    Example: aish approve latest 3f9a1c22
+    """
+    del verbose
+    if yes and digest is None and not deny:
+        said = "`--yes` approves only the call of a digest"
+        raise UsageError(said, hint="`aish runs pending --format json` has it: `--digest DIGEST`")
+    with ExitStack() as stack:
+        store, id = find_run(open_stores(run_dir, stack), run)
+        question = find_question(_questions(store, id), call, id)
+        require_open(question)
+        if digest is not None:
+            require_digest(question, digest)
+        if yes:
+            decision: Decision = "deny" if deny else "approve"
+        else:
+            decision = _ask(question, deny=deny)
+        if decision == "open":
+            print_text(f"left open: {question.id}")
+            return 0
+        given = GivenAnswer(decision, login_name() or "unknown", "command", note or "")
+        _record(store, question, given)
+    return 0
+
+
+def _questions(store: RunStore, id: str) -> list[ApprovalQuestion]:
+    try:
+        return list(questions_of(store, id, time.time()))
+    except FileNotFoundError:
+        raise UsageError("the run has no journal", where=id) from None
+
+
+def _ask(question: ApprovalQuestion, *, deny: bool) -> Decision:
+    """The decision of the person at the terminal, who is shown the whole call."""
+    turns = Turns()
+    if not turns.attended:
+        raise UsageError("there is no terminal to ask at", hint=_PROGRAM)
+    server, tool = question.server, question.tool
+    name = ToolName(server, tool.removeprefix(f"{server}__"))
+    place = Place(step=question.step, item=question.item)
+    asked = Question(
+        Tool(name, tool, "", {}),
+        question.arguments,  # type: ignore[arg-type]  # shown as they are, an object or not
+        question.reason,
+        place,
+    )
+    masked = dict.fromkeys(_TAG.findall(json_text(question.arguments)))
+    details = tuple(_details(question))
+
+    async def decide() -> Decision:
+        return await ask_decision(asked, turns, deny=deny, details=details, masked=tuple(masked))
+
+    try:
+        return anyio.run(decide)
+    except (RecursionError, ValueError) as error:
+        said = "the call cannot be shown: its arguments are nested too deeply"
+        raise AishError(said, where=question.id, hint="`--deny --yes` denies it") from error
+    except OSError as error:
+        said = f"the terminal was closed ({error.strerror}): no answer was recorded"
+        raise AishError(said, where=question.id) from error
+
+
+def _details(question: ApprovalQuestion) -> Iterator[tuple[str, str]]:
+    yield "run", question.run
+    yield "asked", question.asked
+    if question.expires is not None:
+        yield "until", question.expires
+    yield "digest", question.digest
+
+
+def _record(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -> None:
+    try:
+        rest = record_answer(store, question, given, time.time())
+    except OSError as error:
+        said = f"cannot write the journal: {error.strerror}; no answer was recorded"
+        raise AishError(said, where=question.run) from error
+    done = "approved" if given.answer == "approve" else "denied"
+    print_text(f"{done}: {for_line(question.tool)}, question {question.id}")
+    if rest:
+        are = "is" if len(rest) == 1 else "are"
+        say(f"note: {counted(len(rest), 'question')} of this run {are} still open")
+    say(f"hint: `{_resume_command(store, question.run)}` continues the run")
+
+
+def _resume_command(store: RunStore, id: str) -> str:
+    """The command that continues a run; `FILE` is the pipeline's file unless that is found."""
+    project = store.path.parent.parent
+    own = store.path.parts[-2:] == (".aish", "runs")
+    name = id.partition("-")[2].rpartition("-")[0]
+    files = [
+        path
+        for path in (sorted(project.iterdir()) if own else ())
+        if path.suffix in {".yaml", ".yml"} and tame_name(path.stem) == name
+    ]
+    words = ["aish", "run", str(files[0]) if len(files) == 1 else "FILE", "--resume", id]
+    return shlex.join(words if own else [*words, "--run-dir", str(store.path)])

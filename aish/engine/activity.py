@@ -1,0 +1,136 @@
+"""What of a run can go on, and what waits for an answer: it is paused when nothing can (A8).
+
+A tree: the run, its steps, their items, the steps of sub-pipelines. Each is a task, and works,
+waits for its parts, or waits for an answer.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+
+import anyio
+
+from aish.agent.runtime import PausedError
+from aish.core.protocols import OnAsk
+from aish.system.task_group import task_group
+
+MOST_WAITING = 100
+"""Items of one step that may wait for an answer; then no more are begun (A8)."""
+
+
+class Activity:
+    """A task of a run; `above` is what it is a part of.
+
+    `on_wait` is told when it begins to wait (`True`), and when it goes on.
+    """
+
+    def __init__(self, above: "Activity | None" = None) -> None:
+        self._above = above
+        self.parts: set[Activity] = set()
+        self._waits = False
+        self._slots: anyio.CapacityLimiter | None = None
+        self._scopes: list[anyio.CancelScope] = []
+        self.paused: anyio.Event = anyio.Event() if above is None else above.paused
+        self.on_wait: Callable[[bool], None] = lambda _: None
+
+    def begin(self) -> "Activity":
+        """A part of it begins; whoever begins it ends it."""
+        part = Activity(self)
+        self.parts.add(part)
+        return part
+
+    def end(self) -> None:
+        """It has ended."""
+        if self._above is not None:
+            self._above.parts.discard(self)
+            self.root.look()
+
+    @contextmanager
+    def part(self) -> Generator["Activity"]:
+        """A part of it, for the time of the block."""
+        part = self.begin()
+        try:
+            yield part
+        finally:
+            part.end()
+
+    @asynccontextmanager
+    async def holding(self, slots: anyio.CapacityLimiter) -> AsyncGenerator[None]:
+        """Hold a slot in the block, except while it waits for an answer."""
+        await self._take(slots)
+        try:
+            yield
+        finally:
+            self._give_back()
+
+    @contextmanager
+    def within(self, scope: anyio.CancelScope) -> Generator[None]:
+        """In the block the time limit of `scope` does not run while it waits for an answer."""
+        self._scopes.append(scope)
+        try:
+            yield
+        finally:
+            self._scopes.remove(scope)
+
+    async def wait(self, event: anyio.Event, on_ask: OnAsk) -> None:
+        """Wait for an answer, which sets `event`.
+
+        Raises:
+            PausedError: nothing of the run can go on before it, and `on_ask` is to pause then.
+        """
+        slots = self._slots
+        left = [(scope, scope.deadline - anyio.current_time()) for scope in self._scopes]
+        for scope in self._scopes:
+            scope.deadline = float("inf")
+        self._give_back()
+        self.on_wait(True)
+        try:
+            if on_ask == "pause":
+                await self._wait_or_pause(event)
+            else:
+                await event.wait()
+        finally:
+            self.on_wait(False)
+            for scope, seconds in left:
+                scope.deadline = anyio.current_time() + seconds
+        if slots is not None:
+            await self._take(slots)
+
+    async def _wait_or_pause(self, event: anyio.Event) -> None:
+        self._waits = True
+        try:
+            self.root.look()
+            async with task_group() as tasks:
+
+                async def until(one: anyio.Event) -> None:
+                    await one.wait()
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(until, event)
+                tasks.start_soon(until, self.paused)
+        finally:
+            self._waits = False
+        if not event.is_set():
+            raise PausedError
+
+    def look(self) -> None:
+        """Pause the run if nothing of it can go on."""
+        if self.parts and self.is_stuck():
+            self.paused.set()
+
+    def is_stuck(self) -> bool:
+        """Whether it waits for an answer, or everything that it waits for does."""
+        return self._waits or (bool(self.parts) and all(part.is_stuck() for part in self.parts))
+
+    @property
+    def root(self) -> "Activity":
+        """The whole run."""
+        return self if self._above is None else self._above.root
+
+    async def _take(self, slots: anyio.CapacityLimiter) -> None:
+        await slots.acquire_on_behalf_of(self)
+        self._slots = slots
+
+    def _give_back(self) -> None:
+        if self._slots is not None:
+            self._slots.release_on_behalf_of(self)
+            self._slots = None

@@ -1,0 +1,185 @@
+"""The answer to a question, recorded in the journal of its run (A6, A9).
+
+The journal is locked, and the question read again under the lock: of several answers the first one
+counts, and each of the others is an error that names it. Nothing is executed.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from aish.core.errors import AishError, UsageError, did_you_mean
+from aish.core.events import ApprovalAnswered, Stamped
+from aish.core.frozen import frozen
+from aish.core.phrases import counted, first_of
+from aish.core.text import for_line, safe_utf8
+from aish.features.approvals.questions import EVENTS, ApprovalQuestion, ApprovalQuestions
+from aish.features.history.run_store import RunStore
+from aish.features.history.summary import events
+from aish.journal.reader import read_journal
+from aish.journal.writer import HeldJournal, hold_journal
+from aish.system.file_lock import BeingWrittenError, take
+
+LEAST_DIGITS = 8
+"""Digits of an id that name a question, if no other of its run begins with them."""
+LEAST_DIGEST = 12
+"""Digits of a digest that a program has to give."""
+
+_HEX = re.compile(r"[0-9a-f]+\Z")
+_ID_LENGTH = 32
+_DIGEST_LENGTH = 64
+_SHOWN = 5
+# Other answers to questions of the same run take milliseconds each.
+_PATIENCE = 30.0
+
+_PENDING = "`aish runs pending` lists the questions that are open"
+
+
+class NotAnsweredError(AishError):
+    """A question that cannot be answered, or not any more; nothing was recorded."""
+
+    code = "not_answered"
+
+
+@frozen
+class GivenAnswer:
+    """An answer: who gave it, from where, and what they wrote about it."""
+
+    answer: Literal["approve", "deny"]
+    by: str
+    way: str
+    note: str = ""
+
+
+def find_question(questions: Sequence[ApprovalQuestion], call: str, run: str) -> ApprovalQuestion:
+    """The question of a run with this id, or the only one whose id begins with it.
+
+    Raises:
+        UsageError: there is none, or more than one, or too few digits were given.
+    """
+    name = call.lower()
+    waiting = [one.id for one in questions if one.is_open]
+    if LEAST_DIGITS <= len(name) <= _ID_LENGTH and _HEX.match(name):
+        fitting = [one for one in questions if one.id.startswith(name)]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            said = f"`{name}` matches {counted(len(fitting), 'question')}"
+            raise UsageError(said, where=run, hint="give more digits")
+        said = f"unknown question `{name}`"
+    else:
+        said = f"`{call}` is not the id of a question: {LEAST_DIGITS} to {_ID_LENGTH} hex digits"
+    names = first_of([f"`{id}`" for id in waiting], _SHOWN)
+    hint = did_you_mean(name, waiting) or (f"open are {names}" if waiting else _PENDING)
+    raise UsageError(said, where=run, hint=hint)
+
+
+def require_open(question: ApprovalQuestion) -> None:
+    """Check that a question can still be answered.
+
+    Raises:
+        NotAnsweredError: it has ended; says how, and by whom.
+    """
+    if question.is_open:
+        return
+    given = question.answer
+    if given is not None and question.state in {"approved", "denied"}:
+        note = f": {for_line(given.note)}" if given.note else ""
+        by = f"{for_line(given.by)} ({for_line(given.way)})"
+        ended = f"is already {question.state}, by {by} at {given.time}{note}"
+    elif question.state == "expired":
+        until = question.expires or (given.time if given is not None else question.asked)
+        ended = f"has expired: it was open until {until}, and nobody answered"
+    else:
+        ended = "was withdrawn: its call was cancelled, or its run has ended"
+    raise NotAnsweredError(f"question `{question.id}` {ended}", where=question.run)
+
+
+def require_digest(question: ApprovalQuestion, digest: str) -> None:
+    """Check that the caller means this call.
+
+    Raises:
+        UsageError: these are too few digits, or those of another call.
+    """
+    given = digest.lower()
+    if not LEAST_DIGEST <= len(given) <= _DIGEST_LENGTH or not _HEX.match(given):
+        said = f"`{digest}` is not {LEAST_DIGEST} to {_DIGEST_LENGTH} hex digits of a digest"
+        raise UsageError(said, where="--digest")
+    if not question.digest.startswith(given):
+        said = f"the digest of question `{question.id}` does not begin with `{given}`"
+        hint = "read the call again: `aish runs pending --format json` has its arguments and digest"
+        raise UsageError(said, where="--digest", hint=hint)
+
+
+def record_answer(
+    store: RunStore, shown: ApprovalQuestion, given: GivenAnswer, now: float
+) -> Sequence[ApprovalQuestion]:
+    """Record the answer to the question that was `shown`; returns those of its run still open.
+
+    Raises:
+        NotAnsweredError: the question has ended, or the run is live.
+        UsageError: the journal is damaged or cannot be locked.
+        OSError: the answer could not be written; then it is not in the journal.
+    """
+    folder = (store.path / shown.run).resolve()
+    with ExitStack() as stack:
+        _take_turn(folder, stack)
+        try:
+            held = stack.enter_context(hold_journal(folder))
+        except BeingWrittenError as error:
+            answer_live(shown, given, error)
+        return _append(held, shown, given, now)
+
+
+def answer_live(shown: ApprovalQuestion, given: GivenAnswer, error: BeingWrittenError) -> NoReturn:
+    """Answer a question of a run that another process is executing.
+
+    Raises:
+        NotAnsweredError: always: only that process can answer it.
+    """
+    del given
+    said = f"the run is live: {error.writer} writes its journal"
+    hint = "stop it first, for example with Ctrl-C: its questions stay open"
+    raise NotAnsweredError(said, where=shown.run, hint=hint) from error
+
+
+def _take_turn(folder: Path, stack: ExitStack) -> None:
+    """Wait for other answers to questions of this run.
+
+    So whoever holds the journal's lock after that executes the run.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    stack.callback(os.close, descriptor)
+    try:
+        take(descriptor, folder, _PATIENCE)
+    except BeingWrittenError as error:
+        said = f"{error.writer} is answering a question of this run and does not end"
+        raise NotAnsweredError(said, where=folder.name) from error
+    except UsageError:
+        # Some file systems do not lock folders; the lock of the journal is the one that matters.
+        return
+
+
+def _append(
+    held: HeldJournal, shown: ApprovalQuestion, given: GivenAnswer, now: float
+) -> Sequence[ApprovalQuestion]:
+    fold = ApprovalQuestions(shown.run)
+    with read_journal(held.path) as reading:
+        for stamped in events(reading, EVENTS):
+            fold.take(stamped)
+        seq = reading.last_seq + 1
+    # Its journal is locked by this process.
+    fold.without_process()
+    current = fold.get(shown.id, now)
+    if current is None or (current.digest, current.arguments) != (shown.digest, shown.arguments):
+        said = f"question `{shown.id}` has changed since it was shown"
+        raise NotAnsweredError(said, where=shown.run, hint="answer it again")
+    require_open(current)
+    by, note = safe_utf8(given.by), safe_utf8(given.note)
+    place = fold.place(shown.id)
+    event = ApprovalAnswered(place, shown.id, given.answer, by, given.way, note)
+    held.append(Stamped(seq, now, event))
+    return [one for one in fold.all(now) if one.is_open and one.id != shown.id]

@@ -1,0 +1,107 @@
+"""The questions of the runs in a run store, read from their journals (A9).
+
+Most runs of a store have finished and asked nothing. Such a journal costs the reading of its last
+record; of the others only those with a question are read record by record.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from aish.core.errors import UsageError
+from aish.core.events import EVENT_TYPES, ApprovalAsked, RunFinished
+from aish.core.frozen import frozen
+from aish.features.approvals.questions import (
+    EVENTS,
+    ApprovalQuestion,
+    ApprovalQuestions,
+    ends_questions,
+)
+from aish.features.history.run_store import RunStore, newest_first
+from aish.features.history.summary import events, open_past
+from aish.journal.reader import event_of
+from aish.journal.writer import last_record
+
+_ASKED = f'"type":"{EVENT_TYPES[ApprovalAsked]}"'.encode()
+_BLOCK = 1 << 20
+
+
+@frozen
+class RunQuestions:
+    """The questions of a run, or the problem with its journal."""
+
+    store: RunStore
+    id: str
+    questions: Sequence[ApprovalQuestion] = ()
+    problem: str | None = None
+
+
+def questions_of(store: RunStore, id: str, now: float) -> Sequence[ApprovalQuestion]:
+    """All questions of a run, in the order in which they were asked, as of a time.
+
+    Raises:
+        UsageError: its journal cannot be read or is damaged.
+        FileNotFoundError: it has none.
+        OSError: it cannot be opened.
+    """
+    fold = ApprovalQuestions(id)
+    with ExitStack() as stack:
+        journal = open_past(store, id, stack)
+        for stamped in events(journal.reading, EVENTS):
+            fold.take(stamped)
+        if not journal.written:
+            fold.without_process()
+        return fold.all(now)
+
+
+def pending_runs(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestions]:
+    """The runs with questions that have not finished for good, and those that cannot be read."""
+    for id, store in newest_first(stores):
+        try:
+            if not _may_be_asking(store, id):
+                continue
+            found = RunQuestions(store, id, questions_of(store, id, now))
+        except FileNotFoundError:
+            # It was killed before it began, or has just been deleted.
+            continue
+        except UsageError as error:
+            found = RunQuestions(store, id, problem=str(error))
+        except OSError as error:
+            where = store.path / id
+            found = RunQuestions(store, id, problem=f"{where}: {error.strerror}")
+        if found.questions or found.problem is not None:
+            yield found
+
+
+def _may_be_asking(store: RunStore, id: str) -> bool:
+    """Whether the journal of a run has to be read: it has a question, and no end for good."""
+    descriptor = store.open_journal(id)
+    try:
+        return not _has_finished(descriptor) and _mentions_question(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _has_finished(descriptor: int) -> bool:
+    last = last_record(descriptor)
+    if last is None:
+        return False
+    try:
+        stamped = event_of(json.loads(last))
+    except (ValueError, RecursionError):
+        # The reader of all records reports what is wrong with it.
+        return False
+    event = None if stamped is None else stamped.event
+    return isinstance(event, RunFinished) and ends_questions(event)
+
+
+def _mentions_question(descriptor: int) -> bool:
+    """Whether the bytes of a record that asks occur; they may also be a part of another record."""
+    offset, before = 0, b""
+    while block := os.pread(descriptor, _BLOCK, offset):
+        if _ASKED in before + block:
+            return True
+        offset += len(block)
+        before = block[-len(_ASKED) :]
+    return False

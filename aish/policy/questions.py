@@ -1,0 +1,166 @@
+"""The questions of a run: each is open, and then ends exactly once (A6).
+
+Events tell of both. An answer is written down before the call that waits for it goes on.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from secrets import token_hex
+
+import anyio
+
+from aish.core.events import ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Place, rfc3339
+from aish.core.frozen import frozen
+from aish.core.protocols import Clock, Emit, Question
+
+_ID_BYTES = 16
+
+
+@frozen
+class QuestionEnd:
+    """How a question ended: `by` whom, and `way` from where, as in `approval.answered`."""
+
+    answer: ApprovalAnswer
+    by: str
+    way: str
+    note: str = ""
+
+    @property
+    def approves(self) -> bool:
+        """Whether the call may be made."""
+        return self.answer in {"approve", "always"}
+
+
+EXPIRED = QuestionEnd("expired", "nobody", "time")
+_WITHDRAWN = QuestionEnd("withdrawn", "aish", "run")
+
+
+@frozen
+class PastQuestion:
+    """A question of an earlier part of the run (A10); `expires` is in seconds since the epoch."""
+
+    id: str
+    place: Place
+    digest: str
+    expires: float | None
+    end: QuestionEnd | None = None
+
+
+class OpenQuestion:
+    """A question, and how it ended once it has; `caller_waits` while a call waits for it.
+
+    `on_always` is called with this answer, before anything else is decided.
+    """
+
+    def __init__(self, id: str, question: Question, digest: str, expires: float | None) -> None:
+        self.id = id
+        self.question = question
+        self.digest = digest
+        self.expires = expires
+        self.caller_waits = True
+        self.ended = anyio.Event()
+        self.end: QuestionEnd | None = None
+        self.on_always: Callable[[], None] = lambda: None
+
+
+class Questions:
+    """All questions of a run; `past` are those of its earlier parts.
+
+    `answered_elsewhere` is set while somebody who is not at the terminal can answer.
+    """
+
+    def __init__(
+        self,
+        emit: Emit = lambda _: None,
+        clock: Clock | None = None,
+        past: Iterable[PastQuestion] = (),
+    ) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._all: dict[str, OpenQuestion] = {}
+        self._past = {(one.place, one.digest): one for one in past}
+        self.answered_elsewhere = False
+
+    def open(self, question: Question, digest: str, seconds: float | None) -> OpenQuestion:
+        """Ask; a question that an earlier part asked about this very call is taken over.
+
+        It may have its answer already. `seconds` is how long it stays open.
+        """
+        past = self._past.pop((question.place, digest), None)
+        if past is not None and past.end is not None and past.end.answer == "withdrawn":
+            past = None
+        # What would be sent is not what was asked about: that question is over (A10).
+        self._withdraw_past(lambda place: place == question.place)
+        now = 0.0 if self._clock is None else self._clock.now()
+        expires = None if seconds is None else now + seconds
+        if past is None:
+            opened = OpenQuestion(token_hex(_ID_BYTES), question, digest, expires)
+        else:
+            opened = OpenQuestion(past.id, question, digest, past.expires)
+        self._all[opened.id] = opened
+        if past is not None and past.end is not None:
+            opened.end = past.end
+            opened.ended.set()
+            return opened
+        self._emit(
+            ApprovalAsked(
+                place=question.place,
+                id=opened.id,
+                tool=str(question.tool.name),
+                server=question.tool.name.server,
+                name=question.tool.name.name,
+                arguments=question.arguments,
+                digest=digest,
+                reason=question.reason,
+                expires=None if opened.expires is None else rfc3339(opened.expires),
+                always=question.always,
+            )
+        )
+        return opened
+
+    def get(self, id: str) -> OpenQuestion | None:
+        """The question of this id, ended or not."""
+        return self._all.get(id)
+
+    def still_open(self) -> Iterator[OpenQuestion]:
+        """Those without an end, in the order in which they were asked."""
+        return (one for one in tuple(self._all.values()) if one.end is None)
+
+    def settle(self, id: str, end: QuestionEnd) -> QuestionEnd | None:
+        """End a question, if it is open; `None`, or how it ended before (A6).
+
+        Raises:
+            KeyError: there is none of this id.
+            OSError: the answer could not be written down, and does not count.
+        """
+        one = self._all[id]
+        if one.end is not None:
+            return one.end
+        # The first to come is the only one, as nothing else runs until it is written.
+        self._emit(ApprovalAnswered(one.question.place, id, end.answer, end.by, end.way, end.note))
+        one.end = end
+        one.ended.set()
+        if end.answer == "always":
+            one.on_always()
+        return None
+
+    def left(self, one: OpenQuestion) -> float | None:
+        """Seconds until it expires."""
+        if one.expires is None or self._clock is None:
+            return None
+        return max(0.0, one.expires - self._clock.now())
+
+    def withdraw(self, concerns: Callable[[Place], bool]) -> None:
+        """End the open questions about calls that are not made any more."""
+        for one in self.still_open():
+            if concerns(one.question.place):
+                self.settle(one.id, _WITHDRAWN)
+        self._withdraw_past(concerns)
+
+    def _withdraw_past(self, concerns: Callable[[Place], bool]) -> None:
+        """End the open questions of earlier parts that are not asked again."""
+        for key, past in tuple(self._past.items()):
+            if concerns(past.place):
+                del self._past[key]
+                if past.end is None:
+                    end = _WITHDRAWN
+                    self._emit(ApprovalAnswered(past.place, past.id, end.answer, end.by, end.way))

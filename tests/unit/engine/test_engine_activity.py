@@ -1,0 +1,81 @@
+"""What of a run goes on, what waits for an answer, and when it is paused (A8)."""
+
+from collections.abc import Awaitable, Callable
+from math import inf
+
+import anyio
+import pytest
+
+from aish.agent.runtime import PausedError
+from aish.core.protocols import OnAsk
+from aish.engine.activity import Activity
+
+
+def run(scene: Callable[[], Awaitable[None]]) -> None:
+    anyio.run(scene)
+
+
+async def waits(activity: Activity, event: anyio.Event, ended: list[str], name: str) -> None:
+    try:
+        await activity.wait(event, "pause")
+        ended.append(f"{name} answered")
+    except PausedError:
+        ended.append(f"{name} paused")
+    finally:
+        activity.end()
+
+
+@pytest.mark.requirement("A8")
+def test_a_run_is_paused_once_nothing_of_it_goes_on() -> None:
+    ended: list[str] = []
+
+    async def scene() -> None:
+        root = Activity()
+        step, other = root.begin(), root.begin()
+        items = [step.begin() for _ in range(2)]
+        answer = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(waits, items[0], anyio.Event(), ended, "first")
+            tasks.start_soon(waits, items[1], answer, ended, "second")
+            await anyio.wait_all_tasks_blocked()
+            assert not root.paused.is_set()
+            answer.set()
+            await anyio.wait_all_tasks_blocked()
+            assert (ended, root.paused.is_set()) == (["second answered"], False)
+            # The other step ends; then only one item is left, and it waits.
+            other.end()
+        assert ended == ["second answered", "first paused"]
+
+    run(scene)
+
+
+@pytest.mark.requirement("A8")
+@pytest.mark.parametrize("on_ask", ["wait", "pause"])
+def test_what_waits_holds_no_slot_and_has_no_time_limit(on_ask: OnAsk) -> None:
+    async def scene() -> None:
+        root = Activity()
+        slots = anyio.CapacityLimiter(1)
+        one, busy, answer = root.begin(), root.begin(), anyio.Event()
+        told: list[bool] = []
+        one.on_wait = told.append
+        scopes: list[anyio.CancelScope] = []
+
+        async def work() -> None:
+            with anyio.move_on_after(1000) as scope:
+                scopes.append(scope)
+                async with one.holding(slots):
+                    with one.within(scope):
+                        await one.wait(answer, on_ask)
+                        assert slots.borrowed_tokens == 1
+                        assert scope.deadline < inf
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work)
+            await anyio.wait_all_tasks_blocked()
+            assert (slots.borrowed_tokens, told, scopes[0].deadline) == (0, [True], inf)
+            answer.set()
+        assert told == [True, False]
+        assert slots.borrowed_tokens == 0
+        busy.end()
+
+    run(scene)
