@@ -5,7 +5,7 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -45,6 +45,16 @@ class NetworkBlockedError(AssertionError):
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means: more than there are cores, because tests wait for each other's ends."""
     return 2 * len(os.sched_getaffinity(0))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """No search for garbage while ten thousand tests are made that all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
