@@ -1,14 +1,28 @@
 """Every block of the documentation is tried as a reader would (conventions: CONTRIBUTING.md)."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docs_pages import PAGES, ROOT, Reader, blocks
 from fork_server import ForkServer
 
+SLOW_PAGES = {"docs/guides/first-pipeline.md": "the embedded model writes for 10 s"}
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+def cases() -> Iterator[Any]:
+    """Each page by its path."""
+    for page in PAGES:
+        name = str(page.relative_to(ROOT))
+        reason = SLOW_PAGES.get(name)
+        yield pytest.param(
+            page, id=name, marks=[] if reason is None else pytest.mark.slow(reason=reason)
+        )
+
+
+@pytest.mark.parametrize("page", list(cases()))
 def test_what_a_page_shows_is_true(
     page: Path, tmp_path: Path, empty_home: Path, warm: ForkServer | None
 ) -> None:

@@ -15,7 +15,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 PATIENCE = 120
 
 
-@pytest.mark.slow(reason="the model writes for 5 s; a guide shows what the same pipeline prints")
+@pytest.mark.slow(reason="the model writes for 5 s; a replay prints the same")
 @pytest.mark.embedded
 def test_the_screen_in_the_readme_is_what_a_terminal_shows(
     tmp_path: Path, empty_home: Path
