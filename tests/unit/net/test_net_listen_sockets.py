@@ -238,6 +238,18 @@ def test_of_several_none_stays_open_when_one_cannot_be_opened(folder: Path) -> N
     assert descriptors() <= open_before
 
 
+def test_an_answer_does_not_wait_until_its_beginning_is_acknowledged() -> None:
+    with (
+        listening([parse_address("127.0.0.1:0")]) as (listener,),
+        socket.create_connection(("127.0.0.1", listener.address.port)),
+    ):
+        listener.socket.setblocking(True)
+        accepted, _ = listener.socket.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_port_of_ipv6_is_of_ipv6_alone() -> None:
     if not socket.has_ipv6:
         pytest.skip("there is no IPv6 here")
