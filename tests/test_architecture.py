@@ -106,7 +106,7 @@ ALONE = {
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
         engine/plan/validation/exfiltration.py
-        features/recording/context_files.py
+        features/recording/approvals.py features/recording/context_files.py
         engine/steps/context_files/code_parts.py shell/session_files.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
         output/markdown/render.py output/progress_panel.py shell/bootstrap.py

@@ -15,7 +15,7 @@ from aish.core.tools import ToolResult
 from aish.engine.final import FinalState
 from aish.engine.run_folder import RunFolder
 from aish.policy.gate import Reviewed, Staging
-from aish.policy.questions import Questions
+from aish.policy.questions import AnswerRecording, Questions
 
 if TYPE_CHECKING:
     # Not every run imports these.
@@ -107,6 +107,11 @@ class Recorder(Protocol):
         Raises:
             CassetteMissError: the cassette does not hold the files of this prompt.
         """
+        ...
+
+    @property
+    def approvals(self) -> AnswerRecording:
+        """The answers about calls, recorded or replayed (A11)."""
         ...
 
     def end(self, state: FinalState, emit: Emit) -> RecordingEnd:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Literal, Protocol
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from aish.core.events import ApprovalAnswer, Place, Verdict
 from aish.core.frozen import frozen
@@ -19,7 +20,14 @@ from aish.core.protocols import Answer, Approver, Asking, Question
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool, ToolName, definition_of
 from aish.policy.decide import Ruling, decide, exact_entry, forbidden, simple_fit
-from aish.policy.questions import EXPIRED, OpenQuestion, QuestionEnd, Questions
+from aish.policy.questions import (
+    EXPIRED,
+    AnswerRecording,
+    OpenQuestion,
+    QuestionEnd,
+    Questions,
+    RecordedAnswer,
+)
 from aish.policy.rules import (
     THIS_SESSION,
     Policy,
@@ -218,9 +226,40 @@ class Gate:
         if self._reviewed is not None:
             return self._apply(self._reviewed, proposal, digest)
         ruling = await self._ruling(proposal)
-        if ruling.verdict == "ask" and (self._approver.attended or asking.waits):
-            return await self._ask(ruling, proposal, digest, asking, asked)
+        is_asked, recorded = ruling.verdict == "ask", None
+        recording = self.questions.recording
+        if recording is not None and (is_asked or self._is_by_always(ruling)):
+            recorded = self._through(recording, ruling, proposal)
+        if recording is not None and recording.replays:
+            is_asked = recorded is not None
+        elif is_asked:
+            is_asked = self._approver.attended or asking.waits
+        if is_asked:
+            return await self._ask(ruling, proposal, digest, asking, asked, recorded)
         return self._decided(ruling, proposal, digest)
+
+    def _is_by_always(self, ruling: Ruling) -> bool:
+        rules = self._policy.auto_approve
+        return any(one.given_for is not None and one.name == ruling.rule for one in rules)
+
+    @staticmethod
+    def _through(
+        recording: AnswerRecording, ruling: Ruling, proposal: Proposal
+    ) -> RecordedAnswer | None:
+        """The recorded answer about a call, in a replay.
+
+        It decides also where an "always" would: items of a replay may come to their questions in
+        another order. So what an "always" approves is recorded too.
+        """
+        tool, arguments, place = proposal.tool, proposal.arguments, proposal.place
+        is_asked = ruling.verdict == "ask"
+        if recording.replays:
+            found = recording.recorded(place, tool, arguments)
+            return found if is_asked or found is None or not found.is_by_rule else None
+        if not is_asked:
+            end = recording.begin(Question(tool, arguments, ruling.reason, place))
+            end(QuestionEnd("approve", ruling.rule, "rule"))
+        return None
 
     def redeem(self, decision: Decision, proposal: Proposal) -> None:
         """Use up an approval, at dispatch.
@@ -262,6 +301,7 @@ class Gate:
         digest: str,
         asking: Asking,
         asked: Callable[[], None],
+        recorded: RecordedAnswer | None = None,
     ) -> Decision:
         tool, arguments = proposal.tool, proposal.arguments
         entry = self._always(tool, arguments)
@@ -271,14 +311,16 @@ class Gate:
             return opened.end is None and not await self._end_by_rule(opened)
 
         question = Question(tool, arguments, ruling.reason, proposal.place, always, is_open)
-        opened = self.questions.open(question, digest, asking.seconds if asking.waits else None)
+        is_waited_for = asking.waits and recorded is None
+        opened = self.questions.open(question, digest, asking.seconds if is_waited_for else None)
+        opened.recorded = recorded
         rule = None if entry is None else self._session_rule(entry, tool)
         if rule is not None:
             opened.on_always = partial(self._add, rule)
         try:
             if opened.end is None:
                 asked()
-                await self._until_ended(opened)
+                await self._until_ended(opened, recorded)
         except BaseException:
             if opened.end is None and not asking.waits:
                 self.questions.withdraw(lambda place: place == proposal.place)
@@ -289,7 +331,9 @@ class Gate:
         if opened.end.answer != "always" or rule is None:
             return self._answered(opened, opened.end, asking, proposal)
         for other in self.questions.still_open():
-            await self._end_by_rule(other)
+            # In a replay each has a recorded answer of its own.
+            if other.recorded is None or other.recorded.is_by_rule:
+                await self._end_by_rule(other)
         decision = self._answered(opened, opened.end, asking, proposal)
         return self._renamed(decision, f"{decision.rule}, always: {rule.name}")
 
@@ -301,8 +345,20 @@ class Gate:
     def _add(self, rule: Rule) -> None:
         self._policy = self._policy.with_rule(rule)
 
-    async def _until_ended(self, opened: OpenQuestion) -> None:
-        """Wait for the first answer: from the terminal, from elsewhere, or by its time."""
+    async def _until_ended(self, opened: OpenQuestion, recorded: RecordedAnswer | None) -> None:
+        """Wait for the first answer: from the terminal, from elsewhere, or by its time.
+
+        A recorded one is there at once. Where the recorded run cancelled the call before an answer,
+        the same ends the replay of it.
+        """
+        if recorded is not None:
+            # The other questions of the round are open before the first is answered (A6).
+            await checkpoint()
+            if recorded.end is None:
+                await opened.ended.wait()
+            elif opened.end is None:
+                self.questions.settle(opened.id, recorded.end)
+            return
         if not self._approver.attended:
             await self._until_answered(opened)
             return

@@ -5,12 +5,15 @@ Events tell of both. An answer is written down before the call that waits for it
 
 from collections.abc import Callable, Iterable, Iterator
 from secrets import token_hex
+from typing import Protocol
 
 import anyio
 
 from aish.core.events import ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Place, rfc3339
 from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.core.protocols import Clock, Emit, Question
+from aish.core.tools import Tool
 
 _ID_BYTES = 16
 
@@ -45,10 +48,40 @@ class PastQuestion:
     end: QuestionEnd | None = None
 
 
+@frozen
+class RecordedAnswer:
+    """How a recorded question ended; `None` if the call was cancelled before an answer."""
+
+    end: QuestionEnd | None
+
+    @property
+    def is_by_rule(self) -> bool:
+        """Whether a rule of the recorded run gave it."""
+        return self.end is not None and self.end.way == "rule"
+
+
+class AnswerRecording(Protocol):
+    """The recording of a run, for its questions (A11)."""
+
+    @property
+    def replays(self) -> bool:
+        """Whether only recorded answers count, and nobody is asked."""
+        ...
+
+    def recorded(self, place: Place, tool: Tool, arguments: JsonObject) -> RecordedAnswer | None:
+        """The next recorded answer about this call, if there is one left."""
+        ...
+
+    def begin(self, question: Question) -> Callable[[QuestionEnd], None]:
+        """A question is open; its end is to be told to the result."""
+        ...
+
+
 class OpenQuestion:
     """A question, and how it ended once it has; `caller_waits` while a call waits for it.
 
-    `on_always` is called with this answer, before anything else is decided.
+    `on_always` is called with this answer, before anything else is decided; `on_end` with any end.
+    `recorded` is what a replay answers.
     """
 
     def __init__(self, id: str, question: Question, digest: str, expires: float | None) -> None:
@@ -60,12 +93,15 @@ class OpenQuestion:
         self.ended = anyio.Event()
         self.end: QuestionEnd | None = None
         self.on_always: Callable[[], None] = lambda: None
+        self.on_end: Callable[[QuestionEnd], None] = lambda _: None
+        self.recorded: RecordedAnswer | None = None
 
 
 class Questions:
     """All questions of a run; `past` are those of its earlier parts.
 
-    `answered_elsewhere` is set while somebody who is not at the terminal can answer.
+    `recording` is that of the run, if it is recorded or replayed (A11). `answered_elsewhere` is set
+    while somebody who is not at the terminal can answer.
     """
 
     def __init__(
@@ -73,7 +109,9 @@ class Questions:
         emit: Emit = lambda _: None,
         clock: Clock | None = None,
         past: Iterable[PastQuestion] = (),
+        recording: AnswerRecording | None = None,
     ) -> None:
+        self.recording = recording
         self._emit = emit
         self._clock = clock
         self._all: dict[str, OpenQuestion] = {}
@@ -115,6 +153,8 @@ class Questions:
                 always=question.always,
             )
         )
+        if self.recording is not None:
+            opened.on_end = self.recording.begin(question)
         return opened
 
     def get(self, id: str) -> OpenQuestion | None:
@@ -138,6 +178,7 @@ class Questions:
         # The first to come is the only one, as nothing else runs until it is written.
         self._emit(ApprovalAnswered(one.question.place, id, end.answer, end.by, end.way, end.note))
         one.end = end
+        one.on_end(end)
         one.ended.set()
         if end.answer == "always":
             one.on_always()

@@ -3,12 +3,14 @@
 Positions are counted in characters of the body's text. Bytes that are not UTF-8 are preserved.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from aish.cassettes.format.interaction import Chunk, Headers, Response
 from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 
 
 @frozen
@@ -28,6 +30,15 @@ def text_of(body: bytes) -> str:
 def bytes_of(text: str) -> bytes:
     """The reverse of `text_of`."""
     return text.encode("utf-8", "surrogateescape")
+
+
+def json_bytes(value: JsonObject) -> bytes:
+    """A body with an object; not ASCII only, so that people can read it."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        # A lone surrogate cannot be encoded in UTF-8.
+        return json.dumps(value).encode()
 
 
 def edited(body: bytes, edits: Iterable[Edit]) -> bytes:

@@ -7,7 +7,7 @@ text. The wire joins a model's stream: `read_answer` is given. Texts are untrust
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from aish.cassettes.format.edits import text_of
 from aish.cassettes.format.interaction import Interaction, Request, Response
@@ -136,6 +136,24 @@ class ShownFiles:
 
 
 @frozen
+class AnsweredQuestion:
+    """The answer to a question about a call; `digest` stands for the call, `count` for its turn.
+
+    `answer` is empty if the call was cancelled before.
+    """
+
+    number: int
+    step: str
+    tool: str
+    digest: str
+    count: int
+    answer: str
+    by: str
+    way: str
+    note: str
+
+
+@frozen
 class OtherExchange:
     """Anything else, as plain vcrpy records it."""
 
@@ -148,7 +166,15 @@ class OtherExchange:
     trouble: str | None = None
 
 
-Part = ModelTurn | ServerExchange | Handshake | LocalCommand | ShownFiles | OtherExchange
+Part = (
+    ModelTurn
+    | ServerExchange
+    | Handshake
+    | LocalCommand
+    | ShownFiles
+    | AnsweredQuestion
+    | OtherExchange
+)
 
 
 _PLACE = "/chat/completions"
@@ -455,6 +481,8 @@ class _Reader:
             return _command(number, interaction)
         if request.uri.startswith("context:"):
             return _files(number, interaction)
+        if request.uri.startswith("approval:"):
+            return _answered(number, interaction)
         if is_to_server(request):
             self._sampled.update(sampled_texts(interaction.response))
             return _exchange(number, interaction)
@@ -536,6 +564,24 @@ def _files(number: int, interaction: Interaction) -> ShownFiles:
             (word(at(one, "path")), word(at(one, "change"))) for one in items(at(found, "files"))
         ),
         text=word(at(found, "text")),
+    )
+
+
+def _answered(number: int, interaction: Interaction) -> AnsweredQuestion:
+    request = interaction.request
+    asked = json_object(text_of(request.body))
+    found = json_object(text_of(interaction.response.body))
+    count = at(asked, "number")
+    return AnsweredQuestion(
+        number=number,
+        step=unquote(request.uri.partition("://")[2]),
+        tool=word(at(asked, "tool")),
+        digest=word(at(asked, "digest")),
+        count=count if isinstance(count, int) else 1,
+        answer=word(at(found, "answer")),
+        by=word(at(found, "by")),
+        way=word(at(found, "way")),
+        note=word(at(found, "note")),
     )
 
 

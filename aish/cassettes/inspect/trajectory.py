@@ -62,7 +62,7 @@ class Trajectory:
 
     `prompts` are the messages of the pipeline to models, each with its role, or `None` if unknown;
     `answers` are the texts of the turns that requested no tool. `requests` are those to models, or
-    `None`.
+    `None`. `approvals` are the answers to questions about calls, each with its tool.
     """
 
     calls: tuple[Call, ...]
@@ -70,6 +70,7 @@ class Trajectory:
     prompts: tuple[tuple[str, str], ...] | None = None
     totals: Totals = Totals()
     requests: tuple[ModelRequest, ...] | None = None
+    approvals: tuple[tuple[str, str], ...] = ()
 
 
 Kind = Literal["added", "missing", "changed"]
@@ -133,13 +134,15 @@ class Comparison:
     before: Totals
     after: Totals
     settings: Settings | None = None
+    approvals: tuple[TextChange, ...] = ()
 
     @property
     def same(self) -> bool:
         """Whether all but endpoints, tokens, time and the order of calls is equal."""
         asked = self.settings
         is_asked_otherwise = asked is not None and (asked.models or asked.parameters or asked.tools)
-        return not (is_asked_otherwise or self.calls or self.prompts or self.answers)
+        said = self.prompts or self.answers or self.approvals
+        return not (is_asked_otherwise or self.calls or said)
 
 
 def compare(before: Trajectory, after: Trajectory) -> Comparison:
@@ -158,6 +161,7 @@ def compare(before: Trajectory, after: Trajectory) -> Comparison:
         settings=None
         if before.requests is None or after.requests is None
         else _settings(before.requests, after.requests),
+        approvals=_texts(_approvals(before.approvals), _approvals(after.approvals)),
     )
 
 
@@ -244,6 +248,10 @@ def _answers(answers: Sequence[str]) -> _Named:
     return [("answer", text) for text in answers]
 
 
+def _approvals(approvals: Sequence[tuple[str, str]]) -> _Named:
+    return [(f"approval of {tool}", text) for tool, text in approvals]
+
+
 def _texts(old: _Named, new: _Named) -> tuple[TextChange, ...]:
     """Equal texts first, wherever they are; then those of one kind, paired in order."""
     same = _paired(range(len(old)), range(len(new)), lambda n: old[n], lambda n: new[n])
@@ -302,7 +310,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield from _call(call)
     if comparison.reordered:
         yield "calls came in another order"
-    yield from _text_lines((*comparison.prompts, *comparison.answers))
+    yield from _text_lines((*comparison.prompts, *comparison.approvals, *comparison.answers))
     if comparison.same:
         compared = "" if comparison.settings is None else "models, parameters, tools, "
         yield f"{compared}calls, prompts and answers are the same"

@@ -6,9 +6,9 @@ imported when needed.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import anyio
 
@@ -32,9 +32,11 @@ from aish.cassettes.replay.store import Store
 from aish.core.frozen import frozen
 from aish.system.secrets.secrets import Secrets
 
-Kind = Literal["model", "mcp", "exec", "context"]
-"""Whose exchange it is: a model's, a tool server's (packs included), a local command's; or what was
-found in the files of `context.files`."""
+Kind = Literal["model", "mcp", "exec", "context", "approval"]
+"""Whose exchange it is: a model's, a tool server's (packs included), a local command's; what was
+found in the files of `context.files`; or the answer to a question about a call (A11)."""
+
+KINDS: Sequence[Kind] = get_args(Kind)
 
 Way = Literal["live", "replay", "record", "extend"]
 """`live` passes by the cassette; `extend` records what the cassette does not hold."""
@@ -141,6 +143,10 @@ class CassetteRecorder:
         """Whether there is an unused response to a request."""
         return self._store.holds(self._as_held(request))
 
+    def digest_of(self, request: Request, *, is_masked: bool = True) -> str:
+        """The hash that a request has in every run, on every machine."""
+        return self._store.key(self._as_written(request) if is_masked else request).hex()
+
     def begin(self, kind: Kind, request: Request) -> Exchange | None:
         """A live exchange begins, at this position in the order of the run."""
         if self.way(kind) in {"live", "replay"}:
@@ -180,9 +186,10 @@ class CassetteRecorder:
         """The positions of folders with a placeholder in the cassette: start, end, placeholder."""
         return self._places.spans(text)
 
-    def shown(self, uri: str) -> str:
+    def shown(self, uri: str, *, is_masked: bool = True) -> str:
         """A uri as written in the cassette."""
-        return self._secrets.mask(self._places.hide(uri))
+        hidden = self._places.hide(uri)
+        return self._secrets.mask(hidden) if is_masked else hidden
 
     def _unused(self) -> Iterator[tuple[int, Interaction]]:
         for number, one in self._store.unused():
@@ -305,6 +312,8 @@ def kind_of(request: Request) -> Kind:
         return "exec"
     if scheme == "context":
         return "context"
+    if scheme == "approval":
+        return "approval"
     if scheme.startswith("mcp+") or request.method != "POST" or message_of(request.body):
         return "mcp"
     return "model"
@@ -313,6 +322,12 @@ def kind_of(request: Request) -> Kind:
 def _is_volatile(interaction: Interaction) -> bool:
     """Whether it was sent depending on timing only."""
     request = interaction.request
+    if kind_of(request) == "approval":
+        from aish.cassettes.format.json_body import at, json_object
+
+        # The call was cancelled, or a new rule decided: either may come before the question.
+        found = json_object(text_of(interaction.response.body))
+        return interaction.response.broken == LEFT or at(found, "way") == "rule"
     if kind_of(request) != "mcp":
         return False
     said = peek(request)

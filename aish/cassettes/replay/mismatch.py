@@ -17,6 +17,8 @@ _BEFORE = 40
 _ABSENT = object()
 _COMMAND = "exec://"
 _FILES = "context://"
+_APPROVAL = "approval://"
+_ANSWER = "answer about a call"
 
 
 @frozen
@@ -60,12 +62,15 @@ def _kind(form: Canonical) -> str:
         return "local command"
     if form.place.startswith(_FILES):
         return "prompt's files"
+    if form.place.startswith(_APPROVAL):
+        return _ANSWER
     is_message = isinstance(form.body, Mapping) and "jsonrpc" in form.body
     return "message to a server" if is_message else "request"
 
 
 def _many(kind: str) -> str:
-    return kind.replace("message", "messages") if " to " in kind else f"{kind}s"
+    plurals = {"message to a server": "messages to a server", _ANSWER: "answers about calls"}
+    return plurals.get(kind, f"{kind}s")
 
 
 def _what(form: Canonical) -> str:
@@ -75,6 +80,9 @@ def _what(form: Canonical) -> str:
         return f"the command of step `{for_line(step)}`"
     if form.place.startswith(_FILES):
         return f"the files of step `{for_line(form.place.removeprefix(_FILES).rstrip('/'))}`"
+    if form.place.startswith(_APPROVAL):
+        step = form.place.removeprefix(_APPROVAL).rstrip("/")
+        return f"the answer about a call of step `{for_line(step)}`"
     if isinstance(form.body, Mapping) and isinstance(form.body.get("method"), str):
         return f"`{for_line(_message(form.body))}` to `{for_line(form.place.rstrip('/'))}`"
     return f"`{for_line(form.target)}`"

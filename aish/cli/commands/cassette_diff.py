@@ -21,8 +21,8 @@ def command(
 ) -> int:
     """Say what changed between two runs.
 
-    Models, parameters, tools, prompts, calls, results, answers: the exit code is
-    1 if anything did. Endpoints, tokens and seconds are told, and make no
+    Models, parameters, tools, prompts, calls, results, approvals, answers: the
+    exit code is 1 if anything did. Endpoints, tokens and seconds are told, and make no
     difference by themselves.
 
     Example: aish cassette diff before.yaml after.yaml

@@ -12,6 +12,7 @@ from typing import Annotated, assert_never
 from aish.cassettes.format.file import load
 from aish.cassettes.format.interaction import Cassette, Head
 from aish.cassettes.inspect.conversation import (
+    AnsweredQuestion,
     AskedCall,
     Handshake,
     LocalCommand,
@@ -33,6 +34,7 @@ from aish.features.recording.recorded_answer import read_answer
 _SHORT = 400
 _BODY = 600
 _LONGEST_NAME = 200
+_DIGEST = 12
 
 
 def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
@@ -62,17 +64,23 @@ def _lines(part: Part, *, full: bool) -> Iterator[str]:
             return _turn(part, full=full)
         case ServerExchange():
             return _exchange(part, full=full)
-        case Handshake(server=server, events=events):
-            told = ", ".join(_clipped(event) for event in events)
-            return iter([f"{_name(server)} · session: {told}"])
+        case Handshake() | ShownFiles():
+            return iter([_summary(part)])
         case LocalCommand():
             return _command(part, full=full)
-        case ShownFiles(step=step, files=files):
-            said = ", ".join(f"{_name(path)} {_name(change)}" for path, change in files)
-            return iter([f"files of {_name(step)} · {said or 'none'}"])
+        case AnsweredQuestion():
+            return _question(part, full=full)
         case OtherExchange():
             return _other(part, full=full)
     assert_never(part)
+
+
+def _summary(part: Handshake | ShownFiles) -> str:
+    if isinstance(part, Handshake):
+        told = ", ".join(_clipped(event) for event in part.events)
+        return f"{_name(part.server)} · session: {told}"
+    said = ", ".join(f"{_name(path)} {_name(change)}" for path, change in part.files)
+    return f"files of {_name(part.step)} · {said or 'none'}"
 
 
 def _turn(turn: ModelTurn, *, full: bool) -> Iterator[str]:
@@ -141,6 +149,16 @@ def _command(part: LocalCommand, *, full: bool) -> Iterator[str]:
     if part.stderr:
         yield "  on stderr"
         yield from folded(part.stderr, full=full, indent="    ")
+
+
+def _question(part: AnsweredQuestion, *, full: bool) -> Iterator[str]:
+    again = "" if part.count == 1 else f", question {part.count}"
+    by = f" by {_name(part.by)} ({_name(part.way)})" if part.by else ""
+    said = f"{_name(part.answer) or 'no answer'}{by}"
+    call = f"{_name(part.tool)} {_name(part.digest[:_DIGEST])}"
+    yield f"approval in {_name(part.step)} · {call}{again}: {said}"
+    if part.note:
+        yield from folded(part.note, full=full)
 
 
 def _word(word: str) -> str:
@@ -218,5 +236,6 @@ _KINDS = {
     "Handshake": "session",
     "LocalCommand": "run",
     "ShownFiles": "files",
+    "AnsweredQuestion": "approval",
     "OtherExchange": "other",
 }

@@ -212,7 +212,8 @@ async def execute(
     if environment.recorder is not None:
         environment = environment.with_emit(environment.recorder.followed(environment.emit))
     past = () if environment.resume_state is None else environment.resume_state.questions
-    questions = Questions(environment.emit, environment.clock, past)
+    recording = None if environment.recorder is None else environment.recorder.approvals
+    questions = Questions(environment.emit, environment.clock, past, recording)
     environment = replace(environment, questions=questions)
     course = progress.course
 
@@ -377,7 +378,7 @@ def _context(
         resume_state=environment.resume_state,
         inner=inner,
         replayed=environment.recorder is not None and environment.recorder.offline,
-        records_cassette=environment.recorder is not None and not environment.recorder.offline,
+        has_cassette=environment.recorder is not None,
         resume=()
         if environment.recorder is not None
         else resume_words(pipeline.file, environment.folder),

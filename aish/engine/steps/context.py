@@ -72,7 +72,7 @@ class StepContext:
     spending: Spending = field(default_factory=Spending)
     resume_state: "ResumeState | None" = None
     replayed: bool = False
-    records_cassette: bool = False
+    has_cassette: bool = False
     chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - not a secret
     needed: frozenset[str] = frozenset()
     resume: tuple[str, ...] = ()
@@ -117,12 +117,10 @@ class StepContext:
     def asking(self, step: AskingStep) -> Asking:
         """How calls of the step are asked about (A7).
 
-        A replay waits for nobody. Where nothing is kept to go on with, or somebody is asked at the
-        terminal, a run is not paused.
+        Where nothing is kept to go on with, or somebody is asked at the terminal, a run is not
+        paused; nor with a cassette. The gate lets no call of a replay wait (A11).
         """
-        if self.replayed:
-            return Asking()
-        asking, here = step.asking, self.resources.runtime.gate.attended or self.records_cassette
+        asking, here = step.asking, self.resources.runtime.gate.attended or self.has_cassette
         if asking.on_ask == "pause" and not self.resume and not here:
             return Asking()
         return Asking("wait", asking.seconds) if asking.on_ask == "pause" and here else asking

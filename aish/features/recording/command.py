@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import anyio
 
+from aish.cassettes.format.edits import json_bytes
 from aish.cassettes.format.interaction import CassetteMissError, Request, Response
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.core.json import JsonObject
@@ -30,7 +31,7 @@ async def record_or_replay(
     Raises:
         CassetteMissError: the cassette does not hold this command.
     """
-    request = Request(_VERB, f"exec://{step}", body=_readable(arguments))
+    request = Request(_VERB, f"exec://{step}", body=json_bytes(arguments))
     try:
         held = recorder.recorded("exec", request)
     except CassetteMissError:
@@ -46,10 +47,10 @@ async def record_or_replay(
         result = await run(arguments)
     except BaseException:
         for cut_off in CUT_OFF.get() or ():
-            take.chunk(_readable(_printed(cut_off)))
+            take.chunk(json_bytes(_printed(cut_off)))
         take.end(broken=LEFT)
         raise
-    take.chunk(_readable(_ending(result)))
+    take.chunk(json_bytes(_ending(result)))
     take.end()
     return result
 
@@ -102,11 +103,3 @@ def _cut_off(body: bytes) -> CommandResult:
         return CommandResult(int(found["exit_code"]), out, err, timed_out=True)
     except (ValueError, TypeError, LookupError):
         return CommandResult(-1, b"", b"", timed_out=True)
-
-
-def _readable(value: JsonObject) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        # A lone surrogate cannot be encoded in UTF-8.
-        return json.dumps(value).encode()

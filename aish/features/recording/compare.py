@@ -12,6 +12,7 @@ from typing import Final
 from aish.cassettes.format.interaction import Interaction, Request
 from aish.cassettes.format.json_body import at, items, json_or_text, word
 from aish.cassettes.inspect.conversation import (
+    AnsweredQuestion,
     AskedCall,
     LocalCommand,
     ModelTurn,
@@ -65,7 +66,13 @@ def sent(interactions: Iterable[Interaction]) -> Trajectory:
         if message.role in {"system", "user", "developer"}
     )
     requests = tuple(_request(held[turn.number - 1].request) for turn in models)
-    return Trajectory(calls, _answers(models), prompts, _totals(models, len(calls)), requests)
+    approvals = tuple(
+        (part.tool, "\n".join(filter(None, (part.answer, part.note))))
+        for part in parts
+        if isinstance(part, AnsweredQuestion)
+    )
+    totals = _totals(models, len(calls))
+    return Trajectory(calls, _answers(models), prompts, totals, requests, approvals)
 
 
 def _request(request: Request) -> ModelRequest:

@@ -3,9 +3,9 @@
 Imported only by runs that have a cassette.
 """
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from aish.cassettes.format.edits import json_bytes
 from aish.cassettes.format.interaction import Interaction, Request, Response
 from aish.cassettes.record.recorder import CassetteRecorder, kind_of
 from aish.core.errors import StepFailedError
@@ -28,7 +28,7 @@ async def record_or_replay_files(
     Raises:
         CassetteMissError: the cassette does not hold the files of this prompt.
     """
-    request = Request(_VERB, f"context://{step}", body=_readable(asked))
+    request = Request(_VERB, f"context://{step}", body=json_bytes(asked))
     if recorder.way("context") == "replay":
         if asked.get("at") != _PROMPT and not recorder.holds(request):
             return None
@@ -43,7 +43,7 @@ async def record_or_replay_files(
         recorder.recorded("context", request, fresh=True)
     take = recorder.begin("context", request)
     if take is not None:
-        take.chunk(_readable(found))
+        take.chunk(json_bytes(found))
         take.end()
     return found
 
@@ -70,11 +70,3 @@ def _found_in(held: Response) -> JsonObject:
 def _broken() -> StepFailedError:
     said = "the cassette does not say what was found in the files of `context.files`"
     return StepFailedError(said, hint="record it again")
-
-
-def _readable(value: JsonObject) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        # A lone surrogate cannot be encoded in UTF-8.
-        return json.dumps(value).encode()

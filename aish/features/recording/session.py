@@ -26,7 +26,15 @@ from aish.cassettes.format.interaction import (
 from aish.cassettes.format.path_placeholders import PathPlaceholders
 from aish.cassettes.http import cassette_transport
 from aish.cassettes.record.file_writer import Recording, require_place
-from aish.cassettes.record.recorder import LEFT, CassetteRecorder, Kind, RecorderRules, Way, kind_of
+from aish.cassettes.record.recorder import (
+    KINDS,
+    LEFT,
+    CassetteRecorder,
+    Kind,
+    RecorderRules,
+    Way,
+    kind_of,
+)
 from aish.cassettes.replay.matching import Matching
 from aish.config.model import ModelEntry, Pipeline
 from aish.core.errors import AishError, ExitCode
@@ -45,6 +53,7 @@ from aish.engine.run_folder import RunFolder
 from aish.mcp.transports.adapter import CassetteAdapter
 from aish.models.retry import RetryTiming
 from aish.models.transport import MakeClient, open_client
+from aish.policy.questions import AnswerRecording
 from aish.system.clock import SystemClock
 
 Mode = CassetteMode
@@ -56,7 +65,6 @@ COMPLETE = frozenset(
 )
 """A run that ended with one of these did all that it was to do, and is worth a replay."""
 
-_KINDS: tuple[Kind, ...] = ("model", "mcp", "exec", "context")
 _NO_CONVERSATION = b'{"messages":[]}'
 
 
@@ -98,12 +106,12 @@ class CassetteSession:
     def ways(self) -> Mapping[Kind, Way]:
         """The mode of each kind of exchange."""
         if self.cassette is None:
-            return dict.fromkeys(_KINDS, "record")
+            return dict.fromkeys(KINDS, "record")
         if self.choice.mode == "new_episodes":
-            return dict.fromkeys(_KINDS, "extend")
+            return dict.fromkeys(KINDS, "extend")
         model: Way = "replay" if self.choice.live_model is None else "live"
         tools: Way = "live" if self.choice.live_tools else "replay"
-        return {**dict.fromkeys(_KINDS, tools), "model": model}
+        return {**dict.fromkeys(KINDS, tools), "model": model}
 
     @property
     def mode(self) -> Mode:
@@ -159,6 +167,7 @@ class RunRecorder(CassetteRecorder):
     """The models of the file, whose prices a comparison wants."""
     following: object | None = None
     """A `trajectories.Following`, which only these runs import: it takes milliseconds."""
+    _approvals: AnswerRecording | None = None
 
     @property
     def info(self) -> CassetteInfo:
@@ -262,6 +271,15 @@ class RunRecorder(CassetteRecorder):
         from aish.features.recording.context_files import record_or_replay_files
 
         return await record_or_replay_files(self, step, asked, read)
+
+    @property
+    def approvals(self) -> AnswerRecording:
+        """See `Recorder`."""
+        from aish.features.recording.approvals import RecordedApprovals
+
+        if self._approvals is None:
+            self._approvals = RecordedApprovals(self)
+        return self._approvals
 
     def end(self, state: FinalState, emit: Emit) -> RecordingEnd:
         """See `Recorder`. Everything was closed before."""

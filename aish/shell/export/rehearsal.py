@@ -19,7 +19,7 @@ from aish.cassettes.format.interaction import (
 )
 from aish.cassettes.format.path_placeholders import PathPlaceholders
 from aish.cassettes.inspect.conversation import chat_request, messages_of
-from aish.cassettes.record.recorder import Kind, RecorderRules
+from aish.cassettes.record.recorder import KINDS, Kind, RecorderRules
 from aish.cassettes.replay.matching import Matching
 from aish.config.model import Pipeline
 from aish.core.events import Event, Exit, Stamped
@@ -57,7 +57,7 @@ class Rehearsal(RunRecorder):
         monotonic: Callable[[], float],
     ) -> None:
         super().__init__(
-            RecorderRules(dict.fromkeys(("model", "mcp", "exec", "context"), "replay")),
+            RecorderRules(dict.fromkeys(KINDS, "replay")),
             matched.others,
             Matching(places=places),
             places=places,

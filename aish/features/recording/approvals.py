@@ -1,0 +1,128 @@
+"""Answers to the questions of a run, through a cassette (A11): a replay asks nobody.
+
+Imported only by runs that have a cassette.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import quote
+
+from aish.cassettes.format.edits import json_bytes
+from aish.cassettes.format.interaction import Request, Response
+from aish.cassettes.record.recorder import LEFT, CassetteRecorder
+from aish.core.errors import StepFailedError
+from aish.core.events import ApprovalAnswer, Place
+from aish.core.json import JsonObject, canonical, strict_json
+from aish.core.protocols import Question
+from aish.core.tools import Tool, definition_of
+from aish.policy.questions import QuestionEnd, RecordedAnswer
+
+_VERB = "APPROVAL"
+_SCHEME = "approval://"
+_FIELDS = ("answer", "by", "way", "note")
+_ENDS: Sequence[ApprovalAnswer] = ("approve", "deny", "always", "expired")
+
+
+class RecordedApprovals:
+    """The answers in a cassette, each to the question with the same digest and number.
+
+    Recorded answers count only where no call is made that is not recorded: in a replay of the
+    tools. Elsewhere somebody is asked, and the answer is recorded anew.
+    """
+
+    def __init__(self, recorder: CassetteRecorder) -> None:
+        self._recorder = recorder
+        self._asked: Counter[str] = Counter()
+
+    @property
+    def replays(self) -> bool:
+        """See `AnswerRecording`."""
+        return self._recorder.way("approval") == "replay"
+
+    def recorded(self, place: Place, tool: Tool, arguments: JsonObject) -> RecordedAnswer | None:
+        """See `AnswerRecording`.
+
+        Raises:
+            StepFailedError: the cassette does not say how the question ended.
+        """
+        # A secret may be an ordinary word in the recording, as in `CassetteRecorder.recorded`.
+        for is_masked in (True, False):
+            digest, request = self._request(place, tool, arguments, is_masked=is_masked)
+            if self._recorder.holds(request):
+                self._asked[digest] += 1
+                held = self._recorder.recorded("approval", request)
+                assert held is not None, "what is replayed is recorded, or missed"
+                return RecordedAnswer(None if held.broken == LEFT else _end_in(held))
+        return None
+
+    def begin(self, question: Question) -> Callable[[QuestionEnd], None]:
+        """See `AnswerRecording`."""
+        way = self._recorder.way("approval")
+        if way in {"live", "replay"}:
+            return lambda _: None
+        place, tool = question.place, question.tool
+        digest, request = self._request(place, tool, question.arguments)
+        self._asked[digest] += 1
+        if way == "extend":
+            # Recorded anew in its place: the call may be made, and nobody has approved that.
+            self._recorder.recorded("approval", request, fresh=True)
+        take = self._recorder.begin("approval", request)
+        assert take is not None, "it is recorded"
+
+        def end(found: QuestionEnd) -> None:
+            if found.answer == "withdrawn":
+                take.end(broken=LEFT)
+                return
+            fields = {one: getattr(found, one) for one in _FIELDS}
+            take.chunk(json_bytes(fields))
+            take.end()
+
+        return end
+
+    def _request(
+        self, place: Place, tool: Tool, arguments: JsonObject, *, is_masked: bool = True
+    ) -> tuple[str, Request]:
+        """The digest of a question, and what stands for it in the cassette.
+
+        The digest is that of P6 but for the run, which a replay is another of; the arguments are
+        where `cassette.ignore` finds those of a call.
+        """
+        subject: JsonObject = {
+            "step": place.step,
+            "item": place.item,
+            "server": tool.name.server,
+            "definition": definition_of(tool),
+            "params": {"name": tool.name.name, "arguments": arguments},
+        }
+        about = Request(_VERB, _SCHEME, body=canonical(subject).encode("ascii"))
+        digest = self._recorder.digest_of(about, is_masked=is_masked)
+        uri = f"{_SCHEME}{place.step or ''}"
+        if place.item is not None:
+            # Folders and secrets are not found in quoted text.
+            shown = self._recorder.shown(place.item, is_masked=is_masked)
+            uri += "/" + quote(shown, safe="/", errors="surrogatepass")
+        body: JsonObject = {
+            "tool": str(tool.name),
+            "digest": digest,
+            "number": self._asked[digest] + 1,
+        }
+        return digest, Request(_VERB, uri, body=json_bytes(body))
+
+
+def _end_in(held: Response) -> QuestionEnd:
+    try:
+        found = strict_json(held.body.decode())
+    except ValueError as error:
+        raise _broken() from error
+    if not isinstance(found, Mapping):
+        raise _broken()
+    answer, by, way, note = (found.get(name) for name in _FIELDS)
+    for one in _ENDS:
+        if one == answer and isinstance(by, str) and isinstance(way, str) and isinstance(note, str):
+            return QuestionEnd(one, by, way, note)
+    raise _broken()
+
+
+def _broken() -> StepFailedError:
+    said = "the cassette does not say how a question about a tool call was answered"
+    return StepFailedError(said, hint="record it again")
