@@ -27,7 +27,7 @@ test: $(VENV)/.development node ## Run the tests, real MCP servers and the embed
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 test-all: $(VENV)/.development node ## Run the slow tests too, with many examples and the real executable
-	AISH_TEST_ALL=1 AISH_TEST_REAL=1 $(PY) -m pytest -n $(WORKERS) --dist worksteal
+	AISH_TEST_ALL=1 AISH_TEST_REAL=4 $(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/.development ## Look for mistakes and for lines out of form
 	$(VENV)/bin/ruff check

@@ -68,7 +68,8 @@ class Result:
     """Result of a run: the object of `aish run --format json`, field by field.
 
     `steps` has the result of each step, by its id, with `items` if it has any. `cost_usd` of `None`
-    is unknown. `folder` is the run's own, `None` if nothing is kept.
+    is unknown. `folder` is the run's own, `None` if nothing is kept. `pending` are the calls of a
+    paused run that wait for an answer.
     """
 
     v: int
@@ -87,6 +88,7 @@ class Result:
     annotations: Sequence[JsonObject]
     folder: str | None
     cassette: JsonObject | None
+    pending: Sequence[JsonObject] = ()
 
     @property
     def ok(self) -> bool:
@@ -383,7 +385,7 @@ class _Gathered:
                 if step in row["steps"]:
                     found = [public(one) for one in self._items.rows(step)]
                     row["steps"][step]["items"] = found
-        return Result(**{one.name: row[one.name] for one in fields(Result)})
+        return Result(**{one.name: row[one.name] for one in fields(Result) if one.name in row})
 
 
 class _Hearer:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
+from zlib import crc32
 
 import pytest
 from cli_process import Aish, clean_environment
@@ -17,8 +18,9 @@ from model_endpoint import Answer, ModelEndpoint
 
 # What `make test-all` and CI do: many examples, and the tests marked `slow`.
 _ALL = os.environ.get("AISH_TEST_ALL") == "1"
-# With it every test starts the real executable, not only those marked `real_process`.
-_ALL_REAL = os.environ.get("AISH_TEST_REAL") == "1"
+# With it one test in so many starts the real executable, not only those marked `real_process`:
+# always the same ones, and with 1 every test.
+_REAL = int(os.environ.get("AISH_TEST_REAL") or 0)
 
 # A slow machine is no failure: neither an example nor the making of examples is timed.
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -109,7 +111,8 @@ def fork_server(empty_home: Any) -> Iterator[ForkServer]:
 @pytest.fixture
 def warm(request: pytest.FixtureRequest, fork_server: ForkServer) -> ForkServer | None:
     """What forks the processes of a test; none where it is to start the real executable."""
-    real = _ALL_REAL or request.node.get_closest_marker("real_process") is not None
+    chosen = _REAL and crc32(request.node.nodeid.encode()) % _REAL == 0
+    real = chosen or request.node.get_closest_marker("real_process") is not None
     return None if real else fork_server
 
 

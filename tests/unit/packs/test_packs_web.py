@@ -23,6 +23,7 @@ from work import work_of
 from aish.core.errors import UsageError
 from aish.core.pack_options import PackOptions, SearchBackend, WebOptions
 from aish.core.tools import RESULT_LIMIT
+from aish.packs import installed_libraries
 from aish.packs.framework.pack import Pack
 from aish.packs.framework.server import OpenPacks
 from aish.packs.parse_worker import ParseWorker
@@ -137,7 +138,7 @@ def test_a_page_is_markdown_with_whole_links() -> None:
 
 @pytest.mark.requirement("K45", "K15")
 def test_without_the_library_a_page_is_text_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The child looks for the library in the folders of its interpreter.
+    # The child looks for the library in the folders of its interpreter, and in those it is told.
     bare = Path(sys.base_prefix, "bin", "python3")
     found = subprocess.run(
         [bare, "-Ic", "import html_to_markdown"], capture_output=True, check=False
@@ -145,6 +146,7 @@ def test_without_the_library_a_page_is_text_and_says_so(monkeypatch: pytest.Monk
     if not found.returncode:
         pytest.skip("there is no interpreter without the library here")
     monkeypatch.setattr(sys, "executable", str(bare))
+    monkeypatch.setattr(installed_libraries, "_INSTALLED", ())
     with reading({"/": answer(PAGE)}) as (scene, server):
         data = scene.data("web_fetch", url=server.url)
         assert data["degraded"] == (
