@@ -26,6 +26,7 @@ ALLOWED = {
     "engine/": {"anyio"},
     "features/": {"anyio"},
     "features/cluster/": {"anyio", "dask", "distributed"},
+    "features/control/routes.py": {"starlette"},
     "agent/": {"anyio"},
     "models/": {"anyio"},
     "models/pricing.py": {"genai_prices"},
@@ -106,7 +107,8 @@ ALONE = {
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
         engine/plan/validation/exfiltration.py
-        features/recording/approvals.py features/recording/context_files.py
+        features/control/routes.py features/recording/approvals.py
+        features/recording/context_files.py
         engine/steps/context_files/code_parts.py shell/session_files.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
         output/markdown/render.py output/progress_panel.py shell/bootstrap.py
@@ -123,9 +125,6 @@ ALONE = {
     "runs in the child that parses untrusted input, and imports what that needs": """
         packs/py/code_edits.py packs/workspace/regex_lines.py packs/workspace/python_syntax.py
         packs/workspace/content_summary.py
-    """,
-    "a part of what listens, which packages above import (docs/architecture.md)": """
-        net/listen/sockets.py
     """,
     "all that is known of one foreign format or system": """
         packs/workspace/ignore_rules.py

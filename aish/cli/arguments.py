@@ -26,6 +26,8 @@ FILES_OWN = "cassette:"
 # A run id or its end: not the name of a pipeline file, which contains a dot or a slash.
 _RUN_ID = r"[0-9A-Za-z][0-9A-Za-z-]*\Z"
 _PATH = r"[^-]"
+# A socket file or a port, and not the name of a pipeline file.
+_ADDRESS = r"unix:|\S*:\d+\Z"
 # Only after a `=`: the next word is an argument of its own.
 _NOTHING = r"(?!)"
 
@@ -34,6 +36,7 @@ _NOTHING = r"(?!)"
 _ALONE: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "run": {
         "--resume": ("latest", _RUN_ID),
+        "--control": ("auto", _ADDRESS),
         **dict.fromkeys(("--record", "--replay", "--cassette"), (FILES_OWN, _PATH)),
     },
     "shell": {"--resume": ("latest", _RUN_ID)},

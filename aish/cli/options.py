@@ -335,6 +335,34 @@ class ClusterOptions:
     ] = None
 
 
+@frozen
+class ControlOptions:
+    """Where a run can be asked about and answered while it runs (A1)."""
+
+    control: Annotated[
+        str | None,
+        Option(
+            "--control",
+            metavar="[ADDRESS]",
+            help="Take questions and answers of other programs: unix:PATH or HOST:PORT.",
+        ),
+    ] = None
+    allow_remote: Annotated[
+        bool, Option("--allow-remote", help="With `--control`: allow addresses of other machines.")
+    ] = False
+    behind_proxy: Annotated[
+        bool, Option("--behind-proxy", help="With `--allow-remote`: a proxy in front has TLS.")
+    ] = False
+    tls_cert: Annotated[
+        Path | None,
+        Option("--tls-cert", metavar="FILE", help="With `--control HOST:PORT`: its certificate."),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        Option("--tls-key", metavar="FILE", help="With `--tls-cert`: the key of the certificate."),
+    ] = None
+
+
 def _report(flag: str, what: str) -> object:
     return Option(flag, metavar="FILE", help=what)
 

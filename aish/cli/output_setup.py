@@ -337,6 +337,7 @@ class RunOutput:
         clock: Clock,
         staging: Sink | None = None,
         before: Before | None = None,
+        watching: Sink | None = None,
     ) -> None:
         self._shape = shape
         self._plan = plan
@@ -357,6 +358,8 @@ class RunOutput:
         self._unjournaled = False
         traces = _traces(plan, shape, folder)
         sinks = [staging, self._journal, self._items, self._console, self._result, traces]
+        # The last one: what is seen from outside is written already.
+        sinks.append(watching)
         self._log = EventLog(
             [sink for sink in sinks if sink is not None],
             clock=clock,

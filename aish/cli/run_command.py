@@ -1,9 +1,10 @@
 """Shared by `run` and `record`: from the loaded file to the exit code."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from aish.cli.boundary import say
 from aish.cli.options import (
     BatchOptions,
     ClusterOptions,
+    ControlOptions,
     InputOptions,
     OutputOptions,
     PolicyOptions,
@@ -20,12 +22,19 @@ from aish.cli.options import (
     ResultOptions,
     ResumeOptions,
 )
-from aish.cli.output_setup import RunOutput, Shape, check_reports, check_writable, table_step
+from aish.cli.output_setup import (
+    Before,
+    RunOutput,
+    Shape,
+    check_reports,
+    check_writable,
+    table_step,
+)
 from aish.cli.pipeline_options import Given, run_options
 from aish.cli.printer import register_masks
 from aish.config.model import Pipeline
 from aish.core.errors import AishError, UsageError
-from aish.core.events import Shard
+from aish.core.events import Exit, Shard
 from aish.core.frozen import frozen
 from aish.core.phrases import counted
 from aish.core.protocols import Clock
@@ -37,6 +46,7 @@ from aish.engine.plan.plan import Plan, make_plan, most_patient, stages_calls
 from aish.engine.plan.validation.validate import require_steps
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder, resume_words
 from aish.engine.steps.context import OpenCarrier
+from aish.output.event_log import Sink
 from aish.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -102,7 +112,10 @@ def tell_of(book: "StagingQueue") -> None:
 
 if TYPE_CHECKING:
     from aish.cli.resumption import Resumption
+    from aish.engine.resume_state import ResumeState
+    from aish.features.control.server import ControlServer
     from aish.features.recording.session import CassetteSession
+    from aish.net.listen.tokens import Token
 
 
 @frozen
@@ -118,12 +131,12 @@ class RunRequest:
     reporting: ReportOptions = ReportOptions()
     batching: BatchOptions = BatchOptions()
     spreading: ClusterOptions = ClusterOptions()
+    controlling: ControlOptions = ControlOptions()
 
 
 def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSession | None") -> int:
     """Run `pipeline`, on a cassette if there is one, and return the exit code."""
     require_steps(pipeline)
-    telling = asked.telling
     carriers = _cluster(asked, cassette)
     with ExitStack() as stack:
         resumed = _resumption(pipeline, asked, cassette, stack)
@@ -136,22 +149,30 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
         if asked.writing.output is not None:
             check_writable(asked.writing.output)
         check_reports(asked.reporting, cassette, plan.secrets)
-        register_masks(plan.secrets, quiet=telling.quiet)
+        register_masks(plan.secrets, quiet=asked.telling.quiet)
         clock, shape = SystemClock(), _shape(asked, plan)
-        check_staging(plan, telling.staged, ephemeral=telling.ephemeral)
+        check_staging(plan, asked.telling.staged, ephemeral=asked.telling.ephemeral)
         check_asking(plan, asked)
+        wants_control(plan, asked, cassette)
         resume_state = None if resumed is None else resumed.resume_state(plan, options)
         if resumed is not None and resume_state is not None and resume_state.ended:
-            return resumed.show_again(plan, shape, clock, quiet=telling.quiet)
-        folder = _folder(plan, options, clock, telling) if resumed is None else resumed.folder(plan)
+            return resumed.show_again(plan, shape, clock, quiet=asked.telling.quiet)
+        folder = (
+            _folder(plan, options, clock, asked.telling)
+            if resumed is None
+            else resumed.folder(plan)
+        )
         recorder: Recorder | None = None
         with folder.beginning():
             if cassette is not None:
                 with folder.unless_refused():
                     recorder = stack.enter_context(cassette.opened(plan, options, folder, clock))
-            book = book_of(plan, folder, telling.staged)
+            book = book_of(plan, folder, asked.telling.staged)
+            control = _control(plan, asked, cassette, options, folder, clock, resume_state, stack)
             before = None if resumed is None else resumed.go_on()
-            outlets = RunOutput(plan, folder, shape, clock, book, before)
+            outlets = RunOutput(
+                plan, folder, shape, clock, book, before, _watching(control, before)
+            )
         with outlets:
             environment = RunEnvironment(
                 emit=outlets.emit,
@@ -162,17 +183,121 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
                 recorder=recorder,
                 resume_state=resume_state,
                 staging=book,
+                notices=() if control is None else control.notices,
+                attach=None if control is None else control.attach,
             )
             # Existing objects are kept for good; the garbage collector handles what the run
             # creates.
             gc.freeze()
             gc.enable()
-            end = anyio.run(execute, plan, options, environment, None, carriers(folder))
-    if book is not None and not telling.quiet:
+            end = anyio.run(
+                _controlled,
+                control,
+                partial(execute, plan, options, environment, None, carriers(folder)),
+            )
+    if book is not None and not asked.telling.quiet:
         tell_of(book)
-    if end.name == "interrupted" and cassette is None and folder.path and not telling.quiet:
+    if end.name == "interrupted" and cassette is None and folder.path and not asked.telling.quiet:
         say(_how_to_go_on(pipeline, plan, folder, folder.path))
     return outlets.exit_code(end)
+
+
+def wants_control(plan: Plan, asked: RunRequest, cassette: "CassetteSession | None") -> bool:
+    """Whether the run opens a socket: it was asked for, or somebody has to answer (A7).
+
+    Raises:
+        UsageError: the options do not fit together.
+    """
+    wanted, replays = asked.controlling, cassette is not None and cassette.replays
+    if wanted.control is None:
+        is_named = plan.pipeline.control.listen is not None
+        if wanted != ControlOptions() and not is_named:
+            hint = "`--control HOST:PORT` is what they are about"
+            raise UsageError("`--allow-remote` and `--tls-cert` go with `--control`", hint=hint)
+        return not replays and (is_named or most_patient(plan) != "deny")
+    if replays:
+        hint = "a replay waits for nobody: it gives the recorded answers"
+        raise UsageError("`--control` and a replay exclude each other", hint=hint)
+    return True
+
+
+def _control(
+    plan: Plan,
+    asked: RunRequest,
+    cassette: "CassetteSession | None",
+    options: RunOptions,
+    folder: RunFolder,
+    clock: Clock,
+    resume_state: "ResumeState | None",
+    stack: ExitStack,
+) -> "ControlServer | None":
+    """The open sockets of the run, if it has any; what they need is imported only then."""
+    if not wants_control(plan, asked, cassette):
+        return None
+    from aish.features.control.run_state import RunState
+    from aish.features.control.server import OWN_SOCKET, ListenRequest, open_control
+    from aish.net.listen.addresses import Exposure
+
+    wanted = asked.controlling
+    exposure = Exposure(wanted.allow_remote, wanted.behind_proxy, wanted.tls_cert, wanted.tls_key)
+    steps = {step.id: None if step.flow.foreach is not None else 1 for step in plan.steps}
+    spent = None if resume_state is None else resume_state.spent
+    state = RunState(folder.id, plan.pipeline.name, steps, clock, spent)
+    settings = plan.pipeline.control
+    address = wanted.control or settings.listen
+    is_port = address is not None and address != OWN_SOCKET and not address.startswith("unix:")
+    with folder.unless_refused():
+        listen = ListenRequest(
+            address,
+            "--control" if wanted.control is not None else "control.listen",
+            exposure,
+            tuple(_control_tokens(plan, options)) if is_port else (),
+            frozenset(settings.hosts),
+            frozenset(settings.origins),
+        )
+        return stack.enter_context(open_control(listen, folder, state, plan.secrets, clock))
+
+
+def _watching(control: "ControlServer | None", before: Before | None) -> Sink | None:
+    """The sink of what is told over the sockets, with what it needs of earlier parts."""
+    if control is None:
+        return None
+    if before is not None:
+        from aish.features.control.run_state import BEFORE
+
+        control.state.begin_after(before.events(BEFORE, before.after), before.after)
+    return control.state
+
+
+def _control_tokens(plan: Plan, options: RunOptions) -> "Iterator[Token]":
+    """The tokens that the file names; each is a secret of the run from here on."""
+    from aish.net.listen.tokens import token_from_env, token_from_file
+
+    for one in plan.pipeline.control.tokens:
+        if one.env is not None:
+            token = token_from_env(one.name, one.env, one.scopes, options.environ)
+        else:
+            assert one.path is not None, "the schema requires one of both"
+            token = token_from_file(one.name, one.path, one.scopes)
+        plan.secrets.add(one.env or f"control.{one.name}", token.value)
+        yield token
+
+
+async def _controlled(control: "ControlServer | None", run: Callable[[], Awaitable[Exit]]) -> Exit:
+    """The run, while its sockets are served; its own errors stay what they are."""
+    if control is None:
+        return await run()
+    failure: Exception | None = None
+    end: Exit | None = None
+    async with control.serving():
+        try:
+            end = await run()
+        except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
+            failure = error
+    if failure is not None:
+        raise failure
+    assert end is not None, "it has ended"
+    return end
 
 
 def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path) -> str:

@@ -25,6 +25,8 @@ from aish.config.model import (
     CassetteSettings,
     Context,
     ContextFile,
+    ControlSettings,
+    ControlToken,
     Expectation,
     ExpectKind,
     Flow,
@@ -317,6 +319,17 @@ def decode_cassette(table: Table) -> CassetteSettings | None:
         strict=settings.flag("strict", default=True) if settings.has("strict") else None,
         allow=settings.texts("allow"),
         name=settings.text("path") or "",
+    )
+
+
+def decode_control(table: Table) -> ControlSettings:
+    """Where a run listens, and who may connect."""
+    tokens = (
+        ControlToken(name, one.text("token_env"), one.absolute("token_file"), one.texts("scopes"))
+        for name, one in table.part("tokens").tables()
+    )
+    return ControlSettings(
+        table.text("listen"), table.texts("hosts"), table.texts("origins"), tuple(tokens)
     )
 
 
@@ -1119,6 +1132,7 @@ def decode(
         shell=decode_shell(top.part("shell")),
         policy_tests=decode_policy_tests(top),
         cassette=decode_cassette(top),
+        control=decode_control(top.part("control")),
         tests=tests,
         lock=top.part("lock").absolute("path") or top.absolute("lock"),
         lock_ignore=cast("tuple[LockIgnored, ...]", top.part("lock").texts("ignore")),

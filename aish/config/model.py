@@ -83,6 +83,26 @@ class CassetteSettings:
 
 
 @frozen
+class ControlToken:
+    """A token of the control API, in a variable or a file; `path` is absolute (A2)."""
+
+    name: str
+    env: str | None
+    path: Path | None
+    scopes: tuple[str, ...]
+
+
+@frozen
+class ControlSettings:
+    """`control`: where a run listens, and who may connect there (A1)."""
+
+    listen: str | None = None
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    tokens: tuple[ControlToken, ...] = ()
+
+
+@frozen
 class CaseRows:
     """`foreach` of a test: a file with one case per row, relative to `folder`.
 
@@ -522,6 +542,7 @@ class Pipeline:
     shell: Shell = Shell()
     policy_tests: tuple[PolicyTest, ...] = ()
     cassette: CassetteSettings | None = None
+    control: ControlSettings = ControlSettings()
     tests: tuple[Case, ...] = ()
     lock: Path | None = None
     lock_ignore: tuple[LockIgnored, ...] = ()

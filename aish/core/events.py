@@ -541,6 +541,21 @@ class ApprovalAnswered:
 
 
 @frozen
+class ControlCalled:
+    """Another program changed something over a socket of the run, or was not allowed to (A3).
+
+    `by` is the name of a token or of a user of this machine; it is empty where none was shown.
+    """
+
+    method: str
+    path: str
+    scope: str
+    by: str
+    status: int
+    place: Place = NOWHERE
+
+
+@frozen
 class ToolStarted:
     """A call is sent to its server."""
 
@@ -679,6 +694,7 @@ Event = (
     | TextWithdrawn
     | ApprovalAsked
     | ApprovalAnswered
+    | ControlCalled
     | ToolDecided
     | ToolStarted
     | ToolProgress
@@ -725,6 +741,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     TextWithdrawn: "text.withdrawn",
     ApprovalAsked: "approval.asked",
     ApprovalAnswered: "approval.answered",
+    ControlCalled: "control.called",
     ToolDecided: "tool.decided",
     ToolStarted: "tool.started",
     ToolProgress: "tool.progress",

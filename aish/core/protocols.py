@@ -173,6 +173,10 @@ Answer = Literal["no", "yes", "always"]
 """A person's answer to a question; `always` is a yes that approves later calls too."""
 
 
+def _unanswered() -> str | None:
+    return None
+
+
 async def _always_open() -> bool:  # ruff: ignore[unused-async] - the type of others that wait
     return True
 
@@ -183,7 +187,7 @@ class Question:
 
     `always` is the text of the rule that this answer would store for the session; empty if it is
     not offered. `is_open` says whether it still waits for an answer: somebody else may have given
-    one, or a rule.
+    one, or a rule; `answered` then says what, and by whom.
     """
 
     tool: Tool
@@ -192,6 +196,7 @@ class Question:
     place: Place
     always: str | None = None
     is_open: Callable[[], Awaitable[bool]] = field(default=_always_open, compare=False)
+    answered: Callable[[], str | None] = field(default=_unanswered, compare=False)
 
 
 class Approver(Protocol):

@@ -145,9 +145,10 @@ _CODES = {
 
 @slotted
 class Interrupt:
-    """The signal that arrived, if any."""
+    """The signal that arrived, if any; `arrive` does what it does."""
 
     code: ExitCode | None = None
+    arrive: Callable[[ExitCode], None] = field(default=lambda _: None)
 
 
 End = Callable[[ExitCode], None]
@@ -186,10 +187,16 @@ def _taken(end: End) -> Generator[Interrupt]:
     seen = Interrupt()
     loop = asyncio.get_running_loop()
 
+    def arrive(code: ExitCode) -> None:
+        if seen.code is None:
+            seen.code = code
+            end(code)
+
+    seen.arrive = arrive
+
     def arrived(number: signal.Signals) -> None:
         if seen.code is None:
-            seen.code = _CODES[number]
-            end(seen.code)
+            arrive(_CODES[number])
         elif number is not signal.SIGHUP:
             os._exit(int(seen.code))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Protocol
 
-from aish.core.errors import AishError
-from aish.core.events import CassetteInfo, CassetteUse
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import CassetteInfo, CassetteUse, Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.protocols import Approver, Clock, Emit
@@ -120,6 +120,18 @@ class Recorder(Protocol):
 
 
 @frozen
+class RunHandle:
+    """What another program may do to a run: answer its questions, add events, end it as a signal.
+
+    `interrupt` takes the exit code of the signal; after the first time it does nothing.
+    """
+
+    questions: Questions
+    emit: Emit
+    interrupt: Callable[[ExitCode], None]
+
+
+@frozen
 class RunEnvironment:
     """Where events go, who is asked, what time it is, where things are kept.
 
@@ -128,6 +140,7 @@ class RunEnvironment:
     `staging` is where calls are put down that a rule stages, `reviewed` what a person applies of
     them. `own_files` are the files that the runs around a sub-pipeline are made of. `tag` marks
     what the run says of files that have changed, so that no text from outside can imitate it.
+    `notices` are told at the start, and `attach` gets the handle of the run before that.
     """
 
     emit: Emit
@@ -141,6 +154,8 @@ class RunEnvironment:
     reviewed: Reviewed | None = None
     own_files: frozenset[Path] = frozenset()
     questions: Questions | None = None
+    notices: tuple[Notice, ...] = ()
+    attach: Callable[[RunHandle], None] | None = None
     tag: str = field(default_factory=lambda: token_hex(_TAG_BYTES))
 
     @property

@@ -19,6 +19,7 @@ from aish.core.events import (
     ApprovalAsked,
     AttachmentsWait,
     ContextFiles,
+    ControlCalled,
     ExpectChecked,
     Fallback,
     HistoryReplaced,
@@ -529,6 +530,8 @@ class History:
             case QuestionAsked() | ModelChosen() | OutputWaits() | AttachmentsWait():
                 pass
             case ContextFiles() | RuleAdded() | ServerConnected() | PipelineSpent():
+                pass
+            case ControlCalled():
                 pass
             case _:
                 assert_never(event)

@@ -20,6 +20,7 @@ from aish.core.events import (
     AnnotationLevel,
     ApprovalAnswered,
     ApprovalAsked,
+    ControlCalled,
     Event,
     ExpectChecked,
     Fallback,
@@ -61,6 +62,7 @@ from aish.output.status import (
     OpenQuestions,
     Tally,
     cassette_text,
+    control_text,
     exit_lines,
     lines_of,
     retry_text,
@@ -243,6 +245,9 @@ class Presenter:
                 self._last_call, self._below_frame = event.place, True
             case ApprovalAsked() | ApprovalAnswered():
                 self._question(event)
+            case ControlCalled():
+                if said := control_text(event):
+                    self._lines(_note(look, "dim", said))
             case ToolStarted():
                 self._waits.call(event.place, "running" if _is_command(event) else event.tool)
             case ToolProgress():

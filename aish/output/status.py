@@ -9,6 +9,7 @@ from aish.core.events import (
     ApprovalAsked,
     CassetteInfo,
     CassetteMode,
+    ControlCalled,
     Exit,
     Retry,
     RunFinished,
@@ -71,6 +72,7 @@ ANSWERS: Mapping[ApprovalAnswer, str] = {
 """How a question ended, in words."""
 _SHOWN_ID = 8
 _LONGEST_REASON = 120
+_REFUSED = 400
 _MOST_QUESTIONS = 20
 
 
@@ -95,6 +97,15 @@ def asked_text(event: ApprovalAsked) -> str:
     why = f": {shorten(event.reason, _LONGEST_REASON)}" if event.reason else ""
     until = until_text(event.expires)
     return f"{event.tool} waits for an answer{until} ({short_id(event.id)}){why}"
+
+
+def control_text(event: ControlCalled) -> str | None:
+    """A request over the socket of a run; `None` for an answer, of which another event tells."""
+    if event.status < _REFUSED and event.scope == "answer":
+        return None
+    by = f" by {event.by}" if event.by else ""
+    how = "refused" if event.status >= _REFUSED else "done"
+    return f"control API: {event.method} {event.path}{by}: {how} ({event.status})"
 
 
 def answered_text(event: ApprovalAnswered, tool: str) -> str:

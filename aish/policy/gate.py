@@ -310,7 +310,12 @@ class Gate:
         async def is_open() -> bool:
             return opened.end is None and not await self._end_by_rule(opened)
 
-        question = Question(tool, arguments, ruling.reason, proposal.place, always, is_open)
+        def answered() -> str | None:
+            return None if opened.end is None else self._mask(opened.end.said)
+
+        question = Question(
+            tool, arguments, ruling.reason, proposal.place, always, is_open, answered
+        )
         is_waited_for = asking.waits and recorded is None
         opened = self.questions.open(question, digest, asking.seconds if is_waited_for else None)
         opened.recorded = recorded

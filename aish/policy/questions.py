@@ -4,6 +4,7 @@ Events tell of both. An answer is written down before the call that waits for it
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from secrets import token_hex
 from typing import Protocol
 
@@ -31,6 +32,19 @@ class QuestionEnd:
     def approves(self) -> bool:
         """Whether the call may be made."""
         return self.answer in {"approve", "always"}
+
+    @property
+    def said(self) -> str:
+        """The same in words, for a person who was asked too."""
+        if self.answer == "expired":
+            return "nobody answered in time: this call is denied"
+        if self.answer == "withdrawn":
+            return "the question was withdrawn"
+        done = "approved" if self.approves else "denied"
+        if self.way == "rule":
+            return f"answered meanwhile: {done} by rule {self.by}"
+        note = f": {self.note}" if self.note else ""
+        return f"answered meanwhile: {done} by {self.by} ({self.way}){note}"
 
 
 EXPIRED = QuestionEnd("expired", "nobody", "time")
@@ -161,6 +175,10 @@ class Questions:
         """The question of this id, ended or not."""
         return self._all.get(id)
 
+    def past(self, id: str) -> PastQuestion | None:
+        """The question of an earlier part with this id that was not taken over so far."""
+        return next((one for one in self._past.values() if one.id == id), None)
+
     def still_open(self) -> Iterator[OpenQuestion]:
         """Those without an end, in the order in which they were asked."""
         return (one for one in tuple(self._all.values()) if one.end is None)
@@ -168,10 +186,18 @@ class Questions:
     def settle(self, id: str, end: QuestionEnd) -> QuestionEnd | None:
         """End a question, if it is open; `None`, or how it ended before (A6).
 
+        One of an earlier part has its answer when it is taken over.
+
         Raises:
             KeyError: there is none of this id.
             OSError: the answer could not be written down, and does not count.
         """
+        past = self.past(id)
+        if past is not None:
+            if past.end is None:
+                self._emit(ApprovalAnswered(past.place, id, end.answer, end.by, end.way, end.note))
+                self._past[past.place, past.digest] = replace(past, end=end)
+            return past.end
         one = self._all[id]
         if one.end is not None:
             return one.end
@@ -184,7 +210,7 @@ class Questions:
             one.on_always()
         return None
 
-    def left(self, one: OpenQuestion) -> float | None:
+    def left(self, one: OpenQuestion | PastQuestion) -> float | None:
         """Seconds until it expires."""
         if one.expires is None or self._clock is None:
             return None

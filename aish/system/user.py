@@ -4,10 +4,13 @@ import os
 import pwd
 
 
-def login_name() -> str | None:
-    """The user's name in the user database; variables such as `USER` can say anything (K18)."""
+def login_name(uid: int | None = None) -> str | None:
+    """The name of a user, by default of this one, in the user database (K18).
+
+    Variables such as `USER` can say anything.
+    """
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(os.getuid() if uid is None else uid).pw_name
     except KeyError:
         # A container may run as a number that no user has.
         return None

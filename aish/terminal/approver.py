@@ -5,8 +5,8 @@ A question is shown in full, as rows; a long one in pages. Secrets in it are mas
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -313,7 +313,8 @@ class TerminalApprover:
                 # While others were asked, it may have been answered.
                 if not await question.is_open():
                     return "no"
-                return await self._asked(terminal, question)
+                with _told_of_others(terminal, question):
+                    return await self._asked(terminal, question)
         except OSError:
             # A closed terminal is no approval.
             return "no"
@@ -337,6 +338,16 @@ class TerminalApprover:
                 return answer
             # The terminal has folded the rows by itself, so that some began without our bar.
             await terminal.show(("", *words(RESIZED, terminal.width)))
+
+
+@contextmanager
+def _told_of_others(terminal: Terminal, question: Question) -> Generator[None]:
+    """Show at the end who has answered the question first, if somebody else did."""
+    try:
+        yield
+    finally:
+        if said := question.answered():
+            terminal.show_at_once(words(visible(said), terminal.width))
 
 
 async def _said_to(

@@ -149,6 +149,10 @@ class Terminal:
         """Write rows, each on its own line."""
         await self._write("".join(f"{row}\n" for row in rows))
 
+    def show_at_once(self, rows: Iterable[str]) -> None:
+        """Write rows without waiting, also where the question on the screen is cancelled."""
+        self._write_at_once("".join(f"{row}\n" for row in rows))
+
     async def ask(self, prompt: str) -> str | None:
         """Show a prompt, one space after it, and return the line typed after it.
 

@@ -23,6 +23,7 @@ from aish.engine.run_folder import tame_name
 from aish.features.approvals.answer import (
     LEAST_DIGEST,
     GivenAnswer,
+    RunIsLiveError,
     find_question,
     record_answer,
     require_digest,
@@ -77,7 +78,7 @@ def command(
 ) -> int:
     """Answer a tool call that waits for approval.
 
-    Shows the call and asks. Nothing is executed: the run continues with `aish run FILE --resume`.
+    Shows the call and asks. A live run goes on at once; any other with `aish run FILE --resume`.
 
     Example: aish approve latest 3f9a1c22
     """
@@ -148,18 +149,38 @@ def _details(question: ApprovalQuestion) -> Iterator[tuple[str, str]]:
     yield "digest", question.digest
 
 
+def _recorded(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -> tuple[int, bool]:
+    """How many questions of the run are still open, and whether its own process took the answer."""
+    try:
+        return len(record_answer(store, question, given, time.time())), False
+    except RunIsLiveError as live:
+        from aish.features.control.live_run import answer_live_run
+
+        try:
+            return len(answer_live_run(store, question, given, live)), True
+        except RunIsLiveError as unheard:
+            # It may have ended meanwhile: then its journal takes the answer.
+            try:
+                return len(record_answer(store, question, given, time.time())), False
+            except RunIsLiveError:
+                raise unheard from live
+
+
 def _record(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -> None:
     try:
-        rest = record_answer(store, question, given, time.time())
+        rest, is_live = _recorded(store, question, given)
     except OSError as error:
         said = f"cannot write the journal: {error.strerror}; no answer was recorded"
         raise AishError(said, where=question.run) from error
     done = "approved" if given.answer == "approve" else "denied"
     print_text(f"{done}: {for_line(question.tool)}, question {question.id}")
     if rest:
-        are = "is" if len(rest) == 1 else "are"
-        say(f"note: {counted(len(rest), 'question')} of this run {are} still open")
-    say(f"hint: `{_resume_command(store, question.run)}` continues the run")
+        are = "is" if rest == 1 else "are"
+        say(f"note: {counted(rest, 'question')} of this run {are} still open")
+    if is_live:
+        say("note: the run goes on by itself")
+    else:
+        say(f"hint: `{_resume_command(store, question.run)}` continues the run")
 
 
 def _resume_command(store: RunStore, id: str) -> str:

@@ -6,6 +6,7 @@ from aish.cli.options import (
     BatchOptions,
     CassetteOptions,
     ClusterOptions,
+    ControlOptions,
     FileArgument,
     InputOptions,
     OutputOptions,
@@ -34,6 +35,7 @@ def command(
     resuming: ResumeOptions,
     reporting: ReportOptions,
     writing: ResultOptions,
+    controlling: ControlOptions,
 ) -> int:
     """Execute a pipeline.
 
@@ -55,6 +57,7 @@ def command(
         reporting,
         batching,
         spreading,
+        controlling,
     )
     return run_pipeline(pipeline, asked, _cassette_session(pipeline, cassettes))
 

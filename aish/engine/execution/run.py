@@ -42,7 +42,7 @@ from aish.engine.cancellation import (
     last_words,
     until_cancelled,
 )
-from aish.engine.environment import Recorder, RunEnvironment
+from aish.engine.environment import Recorder, RunEnvironment, RunHandle
 from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.execution.graph import leave_out_the_rest, run_whole
 from aish.engine.final import FinalState, decide_exit, status_of
@@ -223,6 +223,9 @@ async def execute(
             environment.emit(Notice(Place(), "warning", "interrupted", last_words(course.items)))
 
     with anyio.CancelScope() as scope, interruptible(end) as interrupt:
+        if environment.attach is not None:
+            emit = _Listening(environment.emit, progress)
+            environment.attach(RunHandle(questions, emit, interrupt.arrive))
         try:
             await _to_its_end(plan, options, environment, progress)
             if interrupt.code is None:
@@ -398,6 +401,8 @@ def _start(
 ) -> None:
     progress.started = True
     environment.emit(run_started(plan, options, servers, environment))
+    for notice in environment.notices:
+        environment.emit(notice)
     if environment.resume_state is not None:
         progress.denials += environment.resume_state.denials
         for notice in environment.resume_state.notices:

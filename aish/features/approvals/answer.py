@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 from aish.core.errors import AishError, UsageError, did_you_mean
 from aish.core.events import ApprovalAnswered, Stamped
@@ -35,6 +35,7 @@ _SHOWN = 5
 # Other answers to questions of the same run take milliseconds each.
 _PATIENCE = 30.0
 
+_STOP = "stop it first, for example with Ctrl-C: its questions stay open"
 _PENDING = "`aish runs pending` lists the questions that are open"
 
 
@@ -42,6 +43,10 @@ class NotAnsweredError(AishError):
     """A question that cannot be answered, or not any more; nothing was recorded."""
 
     code = "not_answered"
+
+
+class RunIsLiveError(NotAnsweredError):
+    """A question of a run that another process executes; nothing was recorded."""
 
 
 @frozen
@@ -120,7 +125,8 @@ def record_answer(
     """Record the answer to the question that was `shown`; returns those of its run still open.
 
     Raises:
-        NotAnsweredError: the question has ended, or the run is live.
+        NotAnsweredError: the question has ended.
+        RunIsLiveError: another process executes the run: only that can answer.
         UsageError: the journal is damaged or cannot be locked.
         OSError: the answer could not be written; then it is not in the journal.
     """
@@ -130,20 +136,9 @@ def record_answer(
         try:
             held = stack.enter_context(hold_journal(folder))
         except BeingWrittenError as error:
-            answer_live(shown, given, error)
+            said = f"the run is live: {error.writer} writes its journal"
+            raise RunIsLiveError(said, where=shown.run, hint=_STOP) from error
         return _append(held, shown, given, now)
-
-
-def answer_live(shown: ApprovalQuestion, given: GivenAnswer, error: BeingWrittenError) -> NoReturn:
-    """Answer a question of a run that another process is executing.
-
-    Raises:
-        NotAnsweredError: always: only that process can answer it.
-    """
-    del given
-    said = f"the run is live: {error.writer} writes its journal"
-    hint = "stop it first, for example with Ctrl-C: its questions stay open"
-    raise NotAnsweredError(said, where=shown.run, hint=hint) from error
 
 
 def _take_turn(folder: Path, stack: ExitStack) -> None:

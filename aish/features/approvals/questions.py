@@ -143,6 +143,10 @@ class ApprovalQuestions:
         held = self._held.get(id)
         return None if held is None else held.at(now)
 
+    def forget(self, id: str) -> None:
+        """Keep a question no longer, for a run that asks without end."""
+        self._held.pop(id, None)
+
     def place(self, id: str) -> Place:
         """Where in the run the call of a known question is."""
         return self._held[id].place

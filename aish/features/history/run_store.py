@@ -28,7 +28,8 @@ _OURS = re.compile(
     r"(?:events\.jsonl(?:\.torn)?|results\.jsonl|plan\.json|report\.html|junit\.xml"
     r"|staged\.json(?:\.applied\.jsonl(?:\.torn)?)?"
     r"|recording-[0-9]+\.yaml(?:\.partial)?"
-    r"|\.results\.jsonl\.[0-9a-f]{16}|files|servers|scripts|\.gitignore|model-.*\.log)\Z"
+    r"|\.results\.jsonl\.[0-9a-f]{16}|control\.(?:json|token)|files|servers|scripts|\.gitignore"
+    r"|model-.*\.log)\Z"
 )
 
 
@@ -70,6 +71,16 @@ class RunStore:
         """
         with ExitStack() as stack:
             return open_own(JOURNAL, self._open(id, stack))
+
+    def open_file(self, id: str, name: str) -> int:
+        """A descriptor that reads a file of ours in the folder of a run.
+
+        Raises:
+            UsageError: it is not a regular file owned by the user, or the run's folder is a link.
+            FileNotFoundError: there is none.
+        """
+        with ExitStack() as stack:
+            return open_own(Path(name), self._open(id, stack))
 
     def strangers(self, id: str) -> Sequence[str]:
         """Files in the run's folder that are not part of a run."""

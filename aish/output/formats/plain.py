@@ -13,6 +13,7 @@ from aish.core.events import (
     AnnotationAdded,
     ApprovalAnswered,
     ApprovalAsked,
+    ControlCalled,
     ExpectChecked,
     Fallback,
     ItemFinished,
@@ -48,6 +49,7 @@ from aish.output.status import (
     OpenQuestions,
     Tally,
     cassette_text,
+    control_text,
     exit_lines,
     lines_of,
     retry_text,
@@ -132,6 +134,9 @@ class Plain:
                 yield f"{at}{self._questions.asked(event)}"
             case ApprovalAnswered():
                 yield f"{at}{self._questions.answered(event)}"
+            case ControlCalled():
+                if said := control_text(event):
+                    yield f"{at}{said}"
             case ToolFinished():
                 yield _tool_finished(event, at)
             case TextWithdrawn():

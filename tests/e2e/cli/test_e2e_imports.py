@@ -102,12 +102,28 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
         for name in modules
         if name.startswith(("aish.items", "aish.reports", "aish.features.cluster", "genai_prices"))
         or "net.listen" in name
+        or "features.control" in name
     ]
     others = {"engine.execution.foreach", "engine.resume_state"}
     others |= {"engine.execution.sub_pipeline", "engine.steps.expect", "engine.expectations.check"}
     others |= {"features.resume.scan", "features.staging.queue"}
     assert not modules & {f"aish.{name}" for name in others}
     assert not modules & {"aish.output.items.table", "aish.output.progress_panel"}
+
+
+def test_a_run_that_listens_imports_http_when_somebody_connects(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello\n")
+
+    modules = imported(project, "run", "p.yaml", "--control", "127.0.0.1:0")
+
+    assert "aish.net.listen.server" in modules
+    # Its figures are folded as the run goes.
+    assert "aish.features.control.run_state" in modules
+    assert not modules & {"aish.features.control.routes", "starlette", "uvicorn", "h11"}
 
 
 def test_a_run_with_one_server_imports_the_transport_of_that_server_alone(

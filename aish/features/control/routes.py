@@ -1,0 +1,271 @@
+"""The paths of the control API, below `/api/v1` (A3).
+
+Imported at the first connection. Every answer is read from the state of the run, which holds masked
+values only; what can be done is to answer a question, and to end the run.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, cast, get_args
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aish.core.errors import ExitCode
+from aish.core.events import ApprovalAnswer, Stamped, plain, rfc3339, to_line, to_object
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.phrases import backticked
+from aish.core.text import for_line, safe_utf8
+from aish.engine.environment import RunHandle
+from aish.features.control.run_state import EventsGoneError, RunState
+from aish.net.listen.access import Peer
+from aish.net.listen.routes import (
+    EventQueue,
+    EventStream,
+    HttpError,
+    Route,
+    ServerEvent,
+    json_body,
+    json_response,
+)
+from aish.policy.questions import OpenQuestion, PastQuestion, QuestionEnd
+from aish.system.secrets.secrets import Secrets
+from aish.system.user import login_name
+
+_PREFIX = "/api/v1"
+_MOST_EVENTS = 1000
+_MOST_BEHIND = 1000
+_LONGEST_NOTE = 2000
+_LEAST_DIGEST = 12
+_DIGEST = re.compile(r"[0-9a-f]{12,64}\Z")
+_STREAM = "text/event-stream"
+_NUMBER = re.compile(r"[0-9]{1,15}\Z", re.ASCII)
+
+PersonAnswer = Literal["approve", "deny", "always"]
+Way = Literal["api", "command", "page"]
+"""From where an answer comes, as its sender says; a word in the journal, and no credential."""
+
+_COMMANDS: Final[Mapping[str, ExitCode]] = {
+    "stop": ExitCode.INTERRUPTED,
+    "cancel": ExitCode.TERMINATED,
+}
+_DECIDED: Final[Mapping[ApprovalAnswer, str]] = {
+    "approve": "approved",
+    "always": "approved",
+    "deny": "denied",
+}
+
+
+def routes_of(state: RunState, handle: RunHandle, secrets: Secrets) -> Sequence[Route]:
+    """All paths of a run's API."""
+    api = _Api(state, handle, secrets)
+    return [
+        Route(f"{_PREFIX}/status", ("GET",), "read", api.status),
+        Route(f"{_PREFIX}/events", ("GET",), "read", api.events),
+        Route(f"{_PREFIX}/approvals", ("GET",), "read", api.approvals),
+        Route(f"{_PREFIX}/approvals/{{id}}", ("GET",), "read", api.approval),
+        Route(f"{_PREFIX}/approvals/{{id}}", ("POST",), "answer", api.answer),
+        Route(f"{_PREFIX}/commands", ("POST",), "write", api.command),
+    ]
+
+
+class _Api:
+    """What answers the requests of a run."""
+
+    def __init__(self, state: RunState, handle: RunHandle, secrets: Secrets) -> None:
+        self._state = state
+        self._handle = handle
+        self._questions = handle.questions
+        self._secrets = secrets
+
+    async def status(self, request: Request, peer: Peer) -> Response:
+        """`GET /status`: the whole run in short."""
+        del request, peer
+        return json_response(self._state.status())
+
+    async def events(self, request: Request, peer: Peer) -> Response:
+        """`GET /events`: events after a number, once as JSON or for good as a stream."""
+        del peer
+        is_stream = _STREAM in request.headers.get("accept", "")
+        since = request.query_params.get("after")
+        if is_stream:
+            since = request.headers.get("last-event-id") or since
+        if since is not None and not _NUMBER.match(since):
+            message = "`after` is the number of an event"
+            raise HttpError(422, "invalid_value", message)
+        after = None if since is None else int(since)
+        return self._stream(after) if is_stream else self._listed(after)
+
+    async def approvals(self, request: Request, peer: Peer) -> Response:
+        """`GET /approvals`: open questions and those that have ended."""
+        del request, peer
+        return json_response(self._state.questions())
+
+    async def approval(self, request: Request, peer: Peer) -> Response:
+        """`GET /approvals/ID`: one question, with all of its arguments."""
+        del peer
+        return json_response(self._question(request.path_params["id"]))
+
+    async def answer(self, request: Request, peer: Peer) -> Response:
+        """`POST /approvals/ID`: answer a question; of several answers the first one counts."""
+        id = request.path_params["id"]
+        given = given_answer(await json_body(request))
+        # Found after all that waits: from here on nobody else answers.
+        asked = self._questions.get(id) or self._questions.past(id)
+        if asked is None:
+            raise self._not_asked(id)
+        self._require_open(asked, asked.end)
+        _require_digest(asked, given)
+        always = asked.question.always if isinstance(asked, OpenQuestion) else None
+        if given.answer == "always" and always is None:
+            message = "`always` is not offered for this call: no rule would approve exactly it"
+            raise HttpError(422, "not_offered", message, hint="answer `approve`")
+        end = QuestionEnd(given.answer, name_of(peer), given.way, safe_utf8(given.note))
+        try:
+            self._require_open(asked, self._questions.settle(id, end))
+        except OSError as error:
+            message = f"the answer could not be written down: {error.strerror}; it does not count"
+            raise HttpError(507, "not_written", message) from error
+        return json_response(self._question(id))
+
+    async def command(self, request: Request, peer: Peer) -> Response:
+        """`POST /commands`: `stop` the run as Ctrl-C does, or `cancel` it as SIGTERM does."""
+        del peer
+        body = await json_body(request)
+        if not isinstance(body, Mapping) or set(body) != {"command"}:
+            raise _invalid("the body is not an object with `command` alone")
+        code = _COMMANDS.get(str(body["command"]))
+        if code is None:
+            raise _invalid(f"`command` is one of {backticked(_COMMANDS)}")
+        self._handle.interrupt(code)
+        return json_response({"command": body["command"]})
+
+    def _question(self, id: str) -> JsonValue:
+        found = self._state.question(id)
+        if found is None:
+            raise _unknown()
+        return plain(found)
+
+    def _not_asked(self, id: str) -> HttpError:
+        """Why a question that nobody waits for takes no answer; the run may have seen it end."""
+        found = self._state.question(id)
+        if found is None:
+            return _unknown()
+        given = found.answer
+        if given is not None and found.state in {"approved", "denied"}:
+            return self._decided(found.state, given.by, given.way, given.note)
+        if found.state == "expired":
+            return HttpError(410, "expired", "the question has expired: nobody answered")
+        return _withdrawn()
+
+    def _decided(self, done: str, by: str, way: str, note: str) -> HttpError:
+        said = f": {for_line(note)}" if note else ""
+        message = f"the question is already {done}, by {for_line(by)} ({for_line(way)}){said}"
+        return HttpError(409, "decided", self._secrets.mask(message))
+
+    def _require_open(self, asked: OpenQuestion | PastQuestion, end: QuestionEnd | None) -> None:
+        left = self._questions.left(asked)
+        if end is None and (left is None or left > 0):
+            return
+        if end is not None and end.answer in _DECIDED:
+            raise self._decided(_DECIDED[end.answer], end.by, end.way, end.note)
+        if end is not None and end.answer == "withdrawn":
+            raise _withdrawn()
+        until = "" if asked.expires is None else f" it was open until {rfc3339(asked.expires)}, and"
+        raise HttpError(410, "expired", f"the question has expired:{until} nobody answered")
+
+    def _listed(self, after: int | None) -> Response:
+        try:
+            found = self._state.after(after, _MOST_EVENTS)
+        except EventsGoneError as error:
+            raise _gone(error) from error
+        events: list[JsonValue] = [to_object(one) for one in found.events]
+        return json_response({"events": events, "next": found.next})
+
+    def _stream(self, after: int | None) -> Response:
+        try:
+            # Nothing comes between what is there and what follows: nobody else runs here.
+            found = self._state.after(after, 1 << 30)
+        except EventsGoneError as error:
+            raise _gone(error) from error
+        queue = EventQueue(len(found.events) + _MOST_BEHIND)
+        for one in found.events:
+            queue.put(_server_event(one))
+        if self._state.is_finished:
+            queue.close()
+            return EventStream(queue)
+        return EventStream(queue, self._state.follow(lambda one: queue.put(_server_event(one))))
+
+
+@frozen
+class PersonsAnswer:
+    """The body of an answer; `digest` begins that of the call which was shown, empty for any."""
+
+    answer: PersonAnswer
+    digest: str
+    note: str
+    way: Way
+
+
+def given_answer(body: JsonValue) -> PersonsAnswer:
+    """The answer in a body.
+
+    Raises:
+        HttpError: it is not one.
+    """
+    if not isinstance(body, Mapping):
+        raise _invalid("the body is not an object")
+    if unknown := [key for key in body if key not in {"answer", "digest", "note", "way"}]:
+        raise _invalid(f"the body has unknown keys: {backticked(unknown[:5])}")
+    answer, digest = body.get("answer"), body.get("digest")
+    note, way = body.get("note"), body.get("way", "api")
+    if answer not in get_args(PersonAnswer):
+        raise _invalid(f"`answer` is one of {backticked(get_args(PersonAnswer))}")
+    if way not in get_args(Way):
+        raise _invalid(f"`way` is one of {backticked(get_args(Way))}")
+    if note is not None and not isinstance(note, str):
+        raise _invalid("`note` is not a text")
+    if note is not None and len(note) > _LONGEST_NOTE:
+        raise _invalid(f"`note` has more than {_LONGEST_NOTE} characters")
+    if digest is None and answer != "deny":
+        raise _invalid("`digest` is missing: an approval is for the call of one digest")
+    if digest is not None and not (isinstance(digest, str) and _DIGEST.match(digest.lower())):
+        raise _invalid(f"`digest` is not {_LEAST_DIGEST} to 64 hex digits")
+    begins = "" if digest is None else digest.lower()
+    return PersonsAnswer(cast("PersonAnswer", answer), begins, note or "", cast("Way", way))
+
+
+def name_of(peer: Peer) -> str:
+    """Who sent a request: the name of the token, or of the user of the socket."""
+    return peer.name if peer.uid is None else login_name(peer.uid) or f"uid {peer.uid}"
+
+
+def _require_digest(asked: OpenQuestion | PastQuestion, given: PersonsAnswer) -> None:
+    if not asked.digest.startswith(given.digest):
+        message = f"the call has another digest than `{given.digest}`"
+        hint = "read the call again before it is answered"
+        raise HttpError(422, "other_digest", message, hint=hint)
+
+
+def _server_event(stamped: Stamped) -> ServerEvent:
+    return ServerEvent(to_line(stamped).decode().rstrip("\n"), id=str(stamped.seq))
+
+
+def _invalid(message: str) -> HttpError:
+    return HttpError(422, "invalid_body", message)
+
+
+def _unknown() -> HttpError:
+    return HttpError(404, "unknown_question", "this run has no question with this id")
+
+
+def _withdrawn() -> HttpError:
+    message = "the question was withdrawn: its call was cancelled, or its run has finished"
+    return HttpError(410, "withdrawn", message)
+
+
+def _gone(error: EventsGoneError) -> HttpError:
+    message = f"events up to number {error.first} are kept in the journal only"
+    hint = f"`after={error.first}` gives all that follow them"
+    return HttpError(410, "events_gone", message, hint=hint)

@@ -1,0 +1,278 @@
+"""The state of a run, folded from its events, for those who ask for it over a socket (A3).
+
+A sink among others: whoever asks waits for nothing. Memory is bounded, however long the run: the
+figures, the steps, the questions, and the most recent events.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from aish.core.events import (
+    VERSION,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Exit,
+    ItemFinished,
+    ReasoningDelta,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    ToolOutput,
+    TurnFinished,
+    plain,
+)
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import Spent
+from aish.core.protocols import Clock
+from aish.features.approvals.questions import ApprovalQuestion, ApprovalQuestions
+
+RunPhase = Literal["running", "waiting", "paused", "finished"]
+
+MOST_EVENTS = 5000
+"""How many of the latest events are kept."""
+MOST_TEXT = 16 << 20
+"""How many characters they may have together."""
+MOST_DECIDED = 1000
+"""How many questions that have ended are kept, beside the open ones."""
+# Not kept: `turn.finished` and `tool.finished` have the whole text.
+_PIECES: Final = (TextDelta, ReasoningDelta, ToolOutput)
+BEFORE = frozenset({"step.started", "step.finished", "approval.asked", "approval.answered"})
+"""Types of the events of an earlier part of the run that the state needs."""
+
+
+@slotted
+class StepState:
+    """How far a step is; `total` is `None` while the number of its items is not known."""
+
+    id: str
+    total: int | None
+    status: str = "pending"
+    done: int = 0
+
+
+Reader = Callable[[Stamped], None]
+"""Gets every event as it comes; never waits."""
+
+
+@frozen
+class KeptEvents:
+    """Events after a number, in order; `next` is the number to ask for what follows them."""
+
+    events: Sequence[Stamped]
+    next: int
+
+
+class EventsGoneError(Exception):
+    """Events that were asked for are not kept any more; `first` is the number before the oldest."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first)
+        self.first = first
+
+
+class RunState:
+    """What can be asked of a run.
+
+    `steps` are those of its plan, each with the number of its units of work if that is known, and
+    `spent` is what earlier parts of the run have used.
+    """
+
+    name = "the control API"
+    deltas = True
+
+    def __init__(
+        self,
+        run: str,
+        pipeline: str,
+        steps: Mapping[str, int | None],
+        clock: Clock,
+        spent: Spent | None = None,
+    ) -> None:
+        self._run = run
+        self._pipeline = pipeline
+        self._clock = clock
+        self._steps = {id: StepState(id, total) for id, total in steps.items()}
+        self._spent = spent or Spent()
+        self._begun: float | None = None
+        self._finished: RunFinished | None = None
+        self._questions = ApprovalQuestions(run)
+        self._decided: deque[str] = deque()
+        self._kept: deque[tuple[Stamped, int]] = deque()
+        self._text = 0
+        self._last = 0
+        self._dropped = 0
+        self._readers: dict[int, Reader] = {}
+        self._number = 0
+
+    def begin_after(self, events: Iterable[Stamped], last: int) -> None:
+        """Fold in the events of earlier parts of the run, which end with the number `last`."""
+        for stamped in events:
+            self._fold(stamped)
+        self._last = self._dropped = last
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Take an event."""
+        self._last = stamped.seq
+        if not isinstance(stamped.event, _PIECES):
+            self._fold(stamped)
+            self._keep(stamped)
+        for reader in tuple(self._readers.values()):
+            reader(stamped)
+
+    def close(self) -> None:
+        """Nothing is left to do: the server has ended before."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run, or this part of it, has ended."""
+        return self._finished is not None
+
+    @property
+    def phase(self) -> RunPhase:
+        """What the run does; it is `waiting` while a question is open."""
+        if self._finished is not None:
+            return "paused" if self._finished.status == "paused" else "finished"
+        return "waiting" if self._open() else "running"
+
+    def status(self) -> JsonObject:
+        """The whole run in short."""
+        spent, ended = self._spent, self._finished
+        seconds = spent.seconds
+        if ended is not None:
+            seconds += ended.seconds
+        elif self._begun is not None:
+            seconds += max(0.0, self._clock.now() - self._begun)
+        usage = spent.usage
+        end: Exit | None = None if ended is None else ended.exit
+        return {
+            "v": VERSION,
+            "run": self._run,
+            "pipeline": self._pipeline,
+            "state": self.phase,
+            "exit": None if end is None else plain(end),
+            "seconds": round(seconds, 3),
+            "tokens": None if usage is None else plain(usage),
+            "cost_usd": spent.cost_usd,
+            "steps": [
+                {"id": one.id, "status": one.status, "done": one.done, "total": one.total}
+                for one in self._steps.values()
+            ],
+            "pending": [one.id for one in self._open()],
+        }
+
+    def questions(self) -> JsonObject:
+        """All open questions, and the latest that have ended."""
+        found = self._questions.all(self._clock.now())
+        return {
+            "v": VERSION,
+            "pending": [question_json(one) for one in found if one.is_open],
+            "decided": [question_json(one) for one in found if not one.is_open],
+        }
+
+    def question(self, id: str) -> ApprovalQuestion | None:
+        """The question of this id, with all of its arguments."""
+        return self._questions.get(id, self._clock.now())
+
+    def after(self, number: int | None, most: int) -> KeptEvents:
+        """At most so many events after a number, or the oldest that are kept.
+
+        Raises:
+            EventsGoneError: events after that number were there, and are kept no more.
+        """
+        if number is not None and number < self._dropped:
+            raise EventsGoneError(self._dropped)
+        since = self._dropped if number is None else number
+        found: list[Stamped] = []
+        # From the end: who follows a run asks for the latest.
+        for stamped, _ in reversed(self._kept):
+            if stamped.seq <= since:
+                break
+            found.append(stamped)
+        found = found[::-1][:most]
+        return KeptEvents(found, found[-1].seq if found else since)
+
+    def follow(self, reader: Reader) -> Callable[[], None]:
+        """Tell a reader every event from now on; call the result to end that."""
+        self._number += 1
+        number = self._number
+        self._readers[number] = reader
+
+        def stop() -> None:
+            self._readers.pop(number, None)
+
+        return stop
+
+    def _open(self) -> list[ApprovalQuestion]:
+        return [one for one in self._questions.all(self._clock.now()) if one.is_open]
+
+    def _keep(self, stamped: Stamped) -> None:
+        weight = _weight(stamped.event)
+        self._kept.append((stamped, weight))
+        self._text += weight
+        while len(self._kept) > MOST_EVENTS or (self._text > MOST_TEXT and len(self._kept) > 1):
+            gone, lighter = self._kept.popleft()
+            self._text -= lighter
+            self._dropped = gone.seq
+
+    def _fold(self, stamped: Stamped) -> None:
+        event = stamped.event
+        match event:
+            case RunStarted():
+                self._begun = stamped.time
+                self._questions.take(stamped)
+            case RunFinished():
+                self._finished = event
+                self._take_question(stamped)
+            case ApprovalAsked() | ApprovalAnswered():
+                self._take_question(stamped)
+            case StepStarted() if event.place.item is None:
+                step = self._step(event.place.step)
+                step.status, step.done = "running", event.done
+                step.total = step.total if event.count is None else event.count
+            case StepFinished() if event.place.item is None:
+                step = self._step(event.place.step)
+                step.status = event.status
+                if step.total == 1 and event.status == "ok":
+                    step.done = 1
+            case ItemFinished():
+                self._step(event.place.step).done += event.status != "paused"
+            case TurnFinished():
+                used = Spent(turns=1, usage=event.usage, cost_usd=event.cost_usd)
+                self._spent = self._spent.plus(used)
+            case _:
+                pass
+
+    def _take_question(self, stamped: Stamped) -> None:
+        for one in self._questions.take(stamped):
+            if not one.is_open:
+                self._decided.append(one.id)
+        while len(self._decided) > MOST_DECIDED:
+            self._questions.forget(self._decided.popleft())
+
+    def _step(self, id: str | None) -> StepState:
+        name = id or ""
+        return self._steps.setdefault(name, StepState(name, None))
+
+
+def question_json(question: ApprovalQuestion) -> JsonValue:
+    """A question as it is told over a socket."""
+    return plain(question)
+
+
+def _weight(value: Any) -> int:
+    """About how many characters a value has; exact for what is large."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return 8 + sum(_weight(key) + _weight(one) for key, one in value.items())
+    if isinstance(value, (tuple, list)):
+        return 8 + sum(map(_weight, value))
+    fields = getattr(type(value), "__dataclass_fields__", None)
+    if fields is not None:
+        return 8 + sum(_weight(getattr(value, name)) for name in fields)
+    return 8

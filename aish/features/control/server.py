@@ -1,0 +1,238 @@
+"""The sockets of a run's control API: where it listens, and the file that names it (A1, A7).
+
+What was asked for and cannot be opened ends the run before it begins. A socket that a run opens by
+itself, and every later fault, is a notice and ends no run.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aish.core.errors import AishError, UsageError
+from aish.core.events import NOWHERE, ControlCalled, Event, Notice
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue, json_text
+from aish.core.protocols import Clock
+from aish.engine.environment import RunHandle
+from aish.engine.run_folder import RunFolder
+from aish.features.control.run_state import RunState
+from aish.net.listen.access import Access, Call
+from aish.net.listen.addresses import Address, Exposure, check_exposure, parse_address
+from aish.net.listen.server import require_serve, serve, tls_context
+from aish.net.listen.sockets import Listener, default_address, listening
+from aish.net.listen.tokens import Token, Tokens, made_token
+from aish.system.files import atomic_write, private_folder, runtime_folder
+from aish.system.process.ancestry import adopt_orphans, descends_from
+from aish.system.secrets.secrets import Secrets
+
+if TYPE_CHECKING:
+    import ssl
+
+    from aish.net.listen.routes import Route
+
+SCOPES = frozenset({"read", "answer", "write"})
+CONTROL_FILE = "control.json"
+TOKEN_FILE = "control.token"  # ruff: ignore[hardcoded-password-string] - the name of a file
+OWN_SOCKET = "auto"
+"""Stands for a socket in the user's runtime folder."""
+_FAILED = "control_failed"
+_CHANGING = frozenset({"answer", "write"})
+_REFUSALS = frozenset({401, 403})
+_BAD_REQUEST = 400
+_MOST_REFUSED = 100
+
+
+@frozen
+class ListenRequest:
+    """Where a run is to listen; without an address it opens a socket of its own if it can.
+
+    `where` names the option or key. Without `tokens` one is made for a port. `hosts` and `origins`
+    are allowed beside the own ones.
+    """
+
+    address: str | None = None
+    where: str = "--control"
+    exposure: Exposure = Exposure()
+    tokens: tuple[Token, ...] = ()
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+
+
+class ControlServer:
+    """The control API of one run."""
+
+    def __init__(
+        self,
+        state: RunState,
+        secrets: Secrets,
+        listeners: Sequence[Listener],
+        access: Access,
+        tls: "ssl.SSLContext | None",
+        notices: Sequence[Notice],
+    ) -> None:
+        self.state = state
+        self.notices = tuple(notices)
+        """What is to be told at the start of the run."""
+        self._secrets = secrets
+        self._listeners = listeners
+        self._access = access
+        self._tls = tls
+        self._handle: RunHandle | None = None
+        self._refused = 0
+
+    def attach(self, handle: RunHandle) -> None:
+        """The run has begun."""
+        self._handle = handle
+        handle.questions.answered_elsewhere = bool(self._listeners)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[None]:
+        """Answer requests in the block."""
+        async with AsyncExitStack() as stack:
+            if self._listeners:
+                adopt_orphans()
+                server = serve(
+                    self._routes,
+                    self._listeners,
+                    self._access,
+                    report=self._report,
+                    on_call=self._note,
+                    tls=self._tls,
+                )
+                await stack.enter_async_context(server)
+            yield
+
+    def _routes(self) -> "Sequence[Route]":
+        from aish.features.control.routes import routes_of
+
+        assert self._handle is not None, "the run has begun before anybody is heard"
+        return routes_of(self.state, self._handle, self._secrets)
+
+    def _report(self, error: Exception) -> None:
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        text = f"the control API failed: {type(error).__name__}: {said}"
+        self._emit(Notice(NOWHERE, "warning", _FAILED, text))
+
+    def _note(self, call: Call) -> None:
+        """Write down who changed something, and who was not allowed to."""
+        if call.status not in _REFUSALS and call.scope not in _CHANGING:
+            return
+        self._refused += call.status >= _BAD_REQUEST
+        if call.status >= _BAD_REQUEST and self._refused > _MOST_REFUSED:
+            return  # nobody fills the disk by asking for what is refused
+        from aish.features.control.routes import name_of
+
+        by = name_of(call.peer)
+        self._emit(ControlCalled(call.method, call.path, call.scope, by, call.status))
+
+    def _emit(self, event: Event) -> None:
+        # The stream of events ends with `run.finished`; what comes after it changes nothing.
+        if self._handle is not None and not self.state.is_finished:
+            self._handle.emit(event)
+
+
+@contextmanager
+def open_control(
+    asked: ListenRequest, folder: RunFolder, state: RunState, secrets: Secrets, clock: Clock
+) -> Generator[ControlServer]:
+    """Open the sockets of a run, and write the file that names them.
+
+    Raises:
+        UsageError: the address that was asked for cannot be opened.
+    """
+    with ExitStack() as stack:
+        try:
+            control = _opened(asked, folder, state, secrets, clock, stack)
+        except AishError as error:
+            if asked.address is not None:
+                raise
+            hint = "" if error.hint is None else f" ({error.hint})"
+            text = f"no answers are taken while the run waits: {error.message}{hint}"
+            notice = Notice(NOWHERE, "warning", _FAILED, text)
+            nobody = Access(Tokens((), clock), SCOPES, _is_of_this_run)
+            control = ControlServer(state, secrets, (), nobody, None, [notice])
+        yield control
+
+
+def _opened(
+    asked: ListenRequest,
+    folder: RunFolder,
+    state: RunState,
+    secrets: Secrets,
+    clock: Clock,
+    stack: ExitStack,
+) -> ControlServer:
+    require_serve()
+    address, is_asked_for = _address(asked, folder), asked.address is not None
+    check_exposure([address], asked.exposure)
+    tls = None if address.path is not None else tls_context(asked.exposure)
+    tokens = Tokens(asked.tokens, clock)
+    with ExitStack() as opened:
+        (listener,) = opened.enter_context(listening([address]))
+        try:
+            made = _named(listener.address, folder, opened, asked, is_tls=tls is not None)
+        except OSError as error:
+            where = folder.shown or str(runtime_folder())
+            said = f"cannot write into `{where}`: {error.strerror}"
+            raise UsageError(said, where=asked.where if is_asked_for else None) from error
+        stack.push(opened.pop_all())
+    notices = []
+    if is_asked_for or folder.path is None:
+        # Without a folder no file names it.
+        text = f"listening on {listener.address}"
+        if made:
+            text += f", token in `{_token_path(folder)}`"
+        notices.append(Notice(NOWHERE, "info", "control_listening", text))
+    tokens.configure((*asked.tokens, *made))
+    access = Access(tokens, SCOPES, _is_of_this_run, asked.hosts, asked.origins)
+    return ControlServer(state, secrets, (listener,), access, tls, notices)
+
+
+def _named(
+    address: Address, folder: RunFolder, opened: ExitStack, asked: ListenRequest, *, is_tls: bool
+) -> Sequence[Token]:
+    """Write where the run listens and, for a port, who may connect; removed with `opened`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    tokens: list[Token] = []
+    named: dict[str, JsonValue] = {"v": 1, "address": str(address), "pid": os.getpid()}
+    if address.path is None:
+        named["tls"] = is_tls
+    if address.path is None and not asked.tokens:
+        path = _token_path(folder)
+        path.unlink(missing_ok=True)  # of an earlier part of the run
+        opened.callback(path.unlink, missing_ok=True)
+        tokens.append(made_token("control", path, SCOPES))
+        named["token_file"] = str(path.absolute())
+    if folder.path is not None:
+        place = folder.path / CONTROL_FILE
+        opened.callback(place.unlink, missing_ok=True)
+        atomic_write(place, json_text(named).encode() + b"\n")
+    return tokens
+
+
+def _address(asked: ListenRequest, folder: RunFolder) -> Address:
+    if asked.address is not None and asked.address != OWN_SOCKET:
+        return parse_address(asked.address, asked.where)
+    return default_address(_short_name(folder))
+
+
+def _short_name(folder: RunFolder) -> str:
+    """The time and the random part of a run's id: a socket's path must be short."""
+    stamp, _, rest = folder.id.partition("-")
+    return f"{stamp}-{rest.rpartition('-')[2]}"
+
+
+def _token_path(folder: RunFolder) -> Path:
+    if folder.path is not None:
+        return folder.path / TOKEN_FILE
+    return private_folder(runtime_folder()) / f"{_short_name(folder)}.token"
+
+
+def _is_of_this_run(pid: int) -> bool:
+    """Whether a process descends from this one: a server or a command of the run (A2)."""
+    return descends_from(pid, os.getpid())
