@@ -1,7 +1,8 @@
 """The history of a run: its events folded into segments, steps, items, turns and calls (10.1.7).
 
-The only fold of the event stream. It takes events as they come, live or from a journal, and returns
-what has ended; it keeps only what is open. Pure: it does no I/O.
+The only fold of the event stream, but for questions: `questions.py` folds those, for this one too.
+It takes events as they come, live or from a journal, and returns what has ended; it keeps only what
+is open. Pure: it does no I/O.
 
 A unit may be returned more than once: a resumed journal repeats some units, and so does a retried
 step. Callers use the last one.
@@ -9,10 +10,8 @@ step. Callers use the last one.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from datetime import datetime
 from typing import assert_never, cast
 
-from aish.core.errors import ExitCode
 from aish.core.events import (
     AnnotationAdded,
     ApprovalAnswered,
@@ -58,6 +57,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
+from aish.journal.questions import Question, Questions
 
 Key = tuple[str, str | None]
 """A step, and the key of an item of it."""
@@ -65,9 +65,6 @@ Finished = StepFinished | ItemFinished
 
 REFUSED: frozenset[Verdict] = frozenset({"deny", "ask-no"})
 """Verdicts by which a call is not made."""
-
-# Ends of a part of a run after which its questions can still be answered (8.13).
-_KEEP_QUESTIONS = frozenset({ExitCode.PAUSED, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 
 # The maximum that code scanning accepts of one run.
 _MOST_ANNOTATIONS = 25_000
@@ -129,37 +126,6 @@ class Unanswered:
 
     request: Request
     ended: float
-
-
-@frozen
-class Question:
-    """A question about a call, and its answer if there is one (A6).
-
-    `began` is when it was asked first: a resumed run asks an open question again, and it remains
-    the same question.
-    """
-
-    began: float
-    asked: ApprovalAsked
-    answered: ApprovalAnswered | None = None
-
-    @property
-    def id(self) -> str:
-        """The question's id."""
-        return self.asked.id
-
-    def is_open(self, now: float) -> bool:
-        """Whether it may still be answered after its process has ended.
-
-        One without an end was only asked at the terminal of that process.
-        """
-        if self.answered is not None or self.asked.expires is None:
-            return False
-        try:
-            return datetime.fromisoformat(self.asked.expires).timestamp() > now
-        except ValueError:
-            # Not a time: nobody can say that it has passed.
-            return True
 
 
 @frozen
@@ -396,54 +362,6 @@ class _OpenUnit:
         )
 
 
-class Questions:
-    """Folds the questions of one run, without anything else of it."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, Question] = {}
-        self._is_over = False
-
-    @property
-    def pending(self) -> Sequence[Question]:
-        """Those without an answer; none if the run has finished for good (8.13).
-
-        Whether their time has passed is not checked here.
-        """
-        if self._is_over:
-            return ()
-        return [one for one in self._held.values() if one.answered is None]
-
-    def take(self, stamped: Stamped) -> Question | None:
-        """Fold one event in; returns the question that it is about, as it is now.
-
-        Asked again, a question remains what it was; the first answer counts.
-        """
-        event = stamped.event
-        match event:
-            case ApprovalAsked():
-                before = self._held.get(event.id)
-                asked = Question(stamped.time, event)
-                self._held[event.id] = asked if before is None else replace(before, asked=event)
-                return self._held[event.id]
-            case ApprovalAnswered():
-                before = self._held.get(event.id)
-                if before is None or before.answered is not None:
-                    return None
-                self._held[event.id] = replace(before, answered=event)
-                return self._held[event.id]
-            case ToolDecided() if event.approval is not None:
-                # Its answer was used: the question is over.
-                return self._held.pop(event.approval, None)
-            case RunStarted():
-                self._is_over = False
-            case RunFinished():
-                # With another end too, such as that of a step which failed, calls may wait.
-                self._is_over = not event.waiting and event.exit.code not in _KEEP_QUESTIONS
-            case _:
-                pass
-        return None
-
-
 class History:
     """Folds the events of one run, in order.
 
@@ -467,7 +385,7 @@ class History:
 
     @property
     def pending(self) -> Sequence[Question]:
-        """The questions without an answer; none if the run has finished for good (8.13).
+        """The open questions; none if the run has finished for good (8.13).
 
         Whether their time has passed is not checked here.
         """
@@ -476,7 +394,7 @@ class History:
     def take(self, stamped: Stamped) -> Sequence[Ended]:  # ruff: ignore[complex-structure, too-many-branches, too-many-return-statements] - a union
         """Fold one event in; returns what ended with it, innermost first."""
         event, now = stamped.event, stamped.time
-        question = self._questions.take(stamped)
+        question = self._question(stamped)
         if self._segments and not isinstance(event, RunStarted | ApprovalAnswered):
             # An answer may be appended long after the end of the process.
             self._segments[-1].ended = now
@@ -628,6 +546,23 @@ class History:
         if any(call.waits for call in ended.calls):
             self._waiting[ended.key] = ended
         return ended
+
+    def _question(self, stamped: Stamped) -> Question | None:
+        """The question that an event is about, as it is now; a second answer changes none."""
+        event = stamped.event
+        before = self._questions.get(event.id) if isinstance(event, ApprovalAnswered) else None
+        self._questions.take(stamped)
+        match event:
+            case ApprovalAsked():
+                return self._questions.get(event.id)
+            case ApprovalAnswered():
+                question = self._questions.get(event.id)
+                return None if question is before else question
+            case ToolDecided() if event.approval is not None:
+                # Its answer was used: the question is over.
+                return self._questions.forget(event.approval)
+            case _:
+                return None
 
     def _answered(self, question: Question) -> Sequence[Ended]:
         """An answer; one that is given after the run's end changes a unit that has ended."""

@@ -83,7 +83,7 @@ def _status(run: PastRun) -> str:
 
 def _pending(run: PastRun) -> int:
     now = time.time()
-    return sum(one.is_open(now) for one in run.pending)
+    return sum(one.outlives_process(now) for one in run.pending)
 
 
 def _tokens(usage: Usage) -> str:

@@ -16,9 +16,10 @@ from aish.core.events import ApprovalAnswered, Stamped
 from aish.core.frozen import frozen
 from aish.core.phrases import counted, first_of
 from aish.core.text import for_line, safe_utf8
-from aish.features.approvals.questions import EVENTS, ApprovalQuestion, ApprovalQuestions
+from aish.features.approvals.questions import ApprovalQuestion, approval_question
 from aish.features.history.run_store import RunStore
 from aish.features.history.summary import events
+from aish.journal.questions import EVENTS, Questions
 from aish.journal.reader import read_journal
 from aish.journal.writer import HeldJournal, hold_journal
 from aish.system.file_lock import BeingWrittenError, take
@@ -161,20 +162,22 @@ def _take_turn(folder: Path, stack: ExitStack) -> None:
 def _append(
     held: HeldJournal, shown: ApprovalQuestion, given: GivenAnswer, now: float
 ) -> Sequence[ApprovalQuestion]:
-    fold = ApprovalQuestions(shown.run)
+    fold = Questions()
     with read_journal(held.path) as reading:
         for stamped in events(reading, EVENTS):
             fold.take(stamped)
         seq = reading.last_seq + 1
     # Its journal is locked by this process.
     fold.without_process()
-    current = fold.get(shown.id, now)
-    if current is None or (current.digest, current.arguments) != (shown.digest, shown.arguments):
+    found = {one.id: one for one in fold.all(now)}
+    current = found.get(shown.id)
+    asked = None if current is None else (current.asked.digest, current.asked.arguments)
+    if current is None or asked != (shown.digest, shown.arguments):
         said = f"question `{shown.id}` has changed since it was shown"
         raise NotAnsweredError(said, where=shown.run, hint="answer it again")
-    require_open(current)
+    require_open(approval_question(shown.run, current))
     by, note = safe_utf8(given.by), safe_utf8(given.note)
-    place = fold.place(shown.id)
-    event = ApprovalAnswered(place, shown.id, given.answer, by, given.way, note)
+    event = ApprovalAnswered(current.asked.place, shown.id, given.answer, by, given.way, note)
     held.append(Stamped(seq, now, event))
-    return [one for one in fold.all(now) if one.is_open and one.id != shown.id]
+    rest = (one for one in found.values() if one.is_open and one.id != shown.id)
+    return [approval_question(shown.run, one) for one in rest]

@@ -12,14 +12,10 @@ from contextlib import ExitStack
 from aish.core.errors import UsageError
 from aish.core.events import EVENT_TYPES, ApprovalAsked, RunFinished
 from aish.core.frozen import frozen
-from aish.features.approvals.questions import (
-    EVENTS,
-    ApprovalQuestion,
-    ApprovalQuestions,
-    ends_questions,
-)
+from aish.features.approvals.questions import ApprovalQuestion, approval_question
 from aish.features.history.run_store import RunStore, newest_first
 from aish.features.history.summary import events, open_past
+from aish.journal.questions import EVENTS, Questions, ends_questions
 from aish.journal.reader import event_of
 from aish.journal.writer import last_record
 
@@ -45,14 +41,14 @@ def questions_of(store: RunStore, id: str, now: float) -> Sequence[ApprovalQuest
         FileNotFoundError: it has none.
         OSError: it cannot be opened.
     """
-    fold = ApprovalQuestions(id)
+    fold = Questions()
     with ExitStack() as stack:
         journal = open_past(store, id, stack)
         for stamped in events(journal.reading, EVENTS):
             fold.take(stamped)
         if not journal.written:
             fold.without_process()
-        return fold.all(now)
+        return [approval_question(id, one) for one in fold.all(now)]
 
 
 def pending_runs(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestions]:

@@ -29,7 +29,8 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Spent
 from aish.core.protocols import Clock
-from aish.features.approvals.questions import ApprovalQuestion, ApprovalQuestions
+from aish.features.approvals.questions import ApprovalQuestion, approval_question
+from aish.journal.questions import Question, Questions
 
 RunPhase = Literal["running", "waiting", "paused", "finished"]
 
@@ -100,7 +101,7 @@ class RunState:
         self._spent = spent or Spent()
         self._begun: float | None = None
         self._finished: RunFinished | None = None
-        self._questions = ApprovalQuestions(run)
+        self._questions = Questions()
         self._decided: deque[str] = deque()
         self._kept: deque[tuple[Stamped, int]] = deque()
         self._text = 0
@@ -167,7 +168,8 @@ class RunState:
 
     def questions(self) -> JsonObject:
         """All open questions, and the latest that have ended."""
-        found = self._questions.all(self._clock.now())
+        now = self._clock.now()
+        found = [approval_question(self._run, one) for one in self._questions.all(now)]
         return {
             "v": VERSION,
             "pending": [question_json(one) for one in found if one.is_open],
@@ -176,7 +178,8 @@ class RunState:
 
     def question(self, id: str) -> ApprovalQuestion | None:
         """The question of this id, with all of its arguments."""
-        return self._questions.get(id, self._clock.now())
+        found = self._questions.get(id)
+        return None if found is None else approval_question(self._run, found.at(self._clock.now()))
 
     def after(self, number: int | None, most: int) -> KeptEvents:
         """At most so many events after a number, or the oldest that are kept.
@@ -207,7 +210,7 @@ class RunState:
 
         return stop
 
-    def _open(self) -> list[ApprovalQuestion]:
+    def _open(self) -> list[Question]:
         return [one for one in self._questions.all(self._clock.now()) if one.is_open]
 
     def _keep(self, stamped: Stamped) -> None:

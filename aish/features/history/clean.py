@@ -9,7 +9,7 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.features.history.run_store import RunStore, newest_first
 from aish.features.history.summary import began, events
-from aish.journal.history import Questions
+from aish.journal.questions import EVENTS, Questions
 from aish.journal.reader import JournalReading
 from aish.journal.writer import JournalError
 from aish.system.file_lock import writer
@@ -89,9 +89,9 @@ def _pending(journal: int, name: str, now: float) -> int:
             return 0
         file.seek(0)
         with suppress(JournalError):
-            for stamped in events(JournalReading(file, name)):
+            for stamped in events(JournalReading(file, name), EVENTS):
                 questions.take(stamped)
-    return sum(one.is_open(now) for one in questions.pending)
+    return sum(one.outlives_process(now) for one in questions.pending)
 
 
 def _take(journal: int) -> None:

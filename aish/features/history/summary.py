@@ -23,7 +23,8 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.features.history.run_store import JOURNAL, RunStore, newest_first
-from aish.journal.history import Call, Question, Questions, ended
+from aish.journal.history import Call, ended
+from aish.journal.questions import Question, Questions
 from aish.journal.reader import JournalReading, event_of
 from aish.journal.writer import JournalError
 from aish.system.file_lock import is_written, writer
@@ -43,7 +44,7 @@ class PastRun:
     steps: int = 0
     finished: RunFinished | None = None
     pending: tuple[Question, ...] = ()
-    """The questions without an answer, whether their time has passed or not."""
+    """The open questions, whether their time has passed or not."""
     writer: str | None = None
     problem: str | None = None
 
@@ -194,6 +195,8 @@ def _fold(
                 steps.add(place.step)
             case RunFinished() as end:
                 finished = replace(end, seconds=earlier + end.seconds)
+            case ToolDecided(approval=str(id)):
+                questions.forget(id)
             case _:
                 pass
         questions.take(stamped)

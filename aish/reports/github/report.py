@@ -30,7 +30,8 @@ from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line
-from aish.journal.history import Annotations, Call, Ended, History, Question, Unit
+from aish.journal.history import Annotations, Call, Ended, History, Unit
+from aish.journal.questions import Question
 from aish.output.formats.junit import CaseResult, Suite
 from aish.output.result import LEVELS, place_text
 from aish.output.status import Tally, approve_command, seconds_text, short_id, until_text

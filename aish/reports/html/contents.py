@@ -12,7 +12,8 @@ from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
 from aish.core.text import for_line
-from aish.journal.history import Annotations, Ended, History, Question, Segment, Turn, Unit
+from aish.journal.history import Annotations, Ended, History, Segment, Turn, Unit
+from aish.journal.questions import Question
 from aish.reports.html.conversation import Room, unit_body
 from aish.reports.markup import Markup
 from aish.reports.outcome import State, reason_of, state_of

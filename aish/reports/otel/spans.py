@@ -38,13 +38,13 @@ from aish.journal.history import (
     Call,
     Ended,
     History,
-    Question,
     Request,
     Segment,
     Turn,
     Unanswered,
     Unit,
 )
+from aish.journal.questions import Question
 from aish.reports.otel import conventions
 
 Value = str | bool | int | float | tuple[str, ...]

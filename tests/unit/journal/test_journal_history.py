@@ -45,7 +45,6 @@ from aish.journal.history import (
     Call,
     Ended,
     History,
-    Questions,
     Segment,
     Sent,
     Turn,
@@ -53,6 +52,7 @@ from aish.journal.history import (
     Unit,
     ended,
 )
+from aish.journal.questions import Questions
 
 pytestmark = pytest.mark.requirement("B2", "B11")
 
@@ -211,8 +211,8 @@ def test_a_run_that_has_finished_for_good_has_no_open_questions(code: int, count
 
     assert len(questions.pending) == count
     if count:
-        assert questions.pending[0].is_open(START)
-        assert not questions.pending[0].is_open(START + 1e9)
+        assert questions.pending[0].outlives_process(START)
+        assert not questions.pending[0].outlives_process(START + 1e9)
 
 
 def test_messages_in_the_place_of_others_are_all_there_are() -> None:

@@ -1,0 +1,190 @@
+"""The questions of a run about its tool calls, folded from its events (A6).
+
+The only fold of questions. It takes events as they come, live or from a journal; it does no I/O and
+reads no clock. A question is open, and then exactly one of approved, denied, expired and withdrawn:
+the first answer counts, and later ones change nothing.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Literal
+
+from aish.core.errors import ExitCode
+from aish.core.events import (
+    ApprovalAnswer,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    RunFinished,
+    RunStarted,
+    Stamped,
+)
+from aish.core.frozen import frozen
+
+QuestionState = Literal["open", "approved", "denied", "expired", "withdrawn"]
+
+EVENTS: Collection[type[Event]] = (RunStarted, RunFinished, ApprovalAsked, ApprovalAnswered)
+"""What the fold needs of a run; all other events may be left out."""
+
+_STATES: Mapping[ApprovalAnswer, QuestionState] = {
+    "approve": "approved",
+    "always": "approved",
+    "deny": "denied",
+    "expired": "expired",
+    "withdrawn": "withdrawn",
+}
+
+# Ends of a part of a run after which its questions can still be answered (8.13).
+_KEEP_QUESTIONS = frozenset({ExitCode.PAUSED, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
+
+
+def ends_questions(finished: RunFinished) -> bool:
+    """Whether a run has finished for good; one that was paused or interrupted still asks.
+
+    With another end too, such as that of a step which failed, calls may wait. One that was
+    interrupted before it asked again counts none, and yet they wait.
+    """
+    return not finished.waiting and finished.exit.code not in _KEEP_QUESTIONS
+
+
+@frozen
+class Question:
+    """A question about a call, and its answer if there is one.
+
+    `began` is when it was asked first: a resumed run asks an open question again, and it remains
+    the same question. `caller_waiting` says whether the process that asked still waits for the
+    answer. `answered` is the first answer, at `answered_at`; it may have come too late.
+    """
+
+    began: float
+    asked: ApprovalAsked
+    state: QuestionState = "open"
+    caller_waiting: bool = True
+    answered: ApprovalAnswered | None = None
+    answered_at: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """The question's id."""
+        return self.asked.id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer would count, if its time has not passed."""
+        return self.state == "open"
+
+    @property
+    def answer(self) -> ApprovalAnswered | None:
+        """The answer that counted.
+
+        Missing where nobody gave one: while it is open, and where it ended with its time or its
+        run.
+        """
+        answered = self.answered
+        return answered if answered is None or _STATES[answered.answer] == self.state else None
+
+    def at(self, now: float) -> "Question":
+        """The same as of a time: it may have expired."""
+        expires = self.asked.expires
+        if not self.is_open or expires is None or now < _seconds(expires):
+            return self
+        return replace(self, state="expired", caller_waiting=False)
+
+    def outlives_process(self, now: float) -> bool:
+        """Whether it may still be answered after its process has ended.
+
+        One without an end was only asked at the terminal of that process.
+        """
+        return self.asked.expires is not None and self.at(now).is_open
+
+
+class Questions:
+    """Folds the questions of one run, in order."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Question] = {}
+
+    @property
+    def pending(self) -> Sequence[Question]:
+        """The open ones; none if the run has finished for good (8.13).
+
+        Whether their time has passed is not checked here.
+        """
+        return [one for one in self._held.values() if one.is_open]
+
+    def take(self, stamped: Stamped) -> Sequence[Question]:
+        """Fold one event in; returns the questions that it opened or ended."""
+        match stamped.event:
+            case ApprovalAsked() as asked:
+                return self._ask(asked, stamped.time)
+            case ApprovalAnswered() as answered:
+                return self._answer(answered, stamped.time)
+            case RunFinished() as finished if ends_questions(finished):
+                return self._withdraw(self._held)
+            case RunStarted() | RunFinished():
+                return self.without_process()
+            case _:
+                pass
+        return ()
+
+    def without_process(self) -> Sequence[Question]:
+        """The process that asked is gone; a resumed run asks again, with the same ids.
+
+        Returns the questions that ended with it: those that were asked only at its terminal.
+        """
+        ended = self._withdraw([id for id, one in self._held.items() if one.asked.expires is None])
+        for id, one in self._held.items():
+            self._held[id] = replace(one, caller_waiting=False)
+        return ended
+
+    def all(self, now: float) -> Sequence[Question]:
+        """Every question, in the order in which they were asked, as of a time."""
+        return tuple(one.at(now) for one in self._held.values())
+
+    def get(self, id: str) -> Question | None:
+        """The question with this id; its time may have passed."""
+        return self._held.get(id)
+
+    def forget(self, id: str) -> Question | None:
+        """Keep a question no longer, for a run that asks without end; returns it."""
+        return self._held.pop(id, None)
+
+    def _ask(self, asked: ApprovalAsked, time: float) -> Sequence[Question]:
+        known = self._held.get(asked.id)
+        if known is not None and known.answer is not None:
+            return ()
+        # A resumed run takes the question over, even one that the end of a run had withdrawn.
+        question = Question(time if known is None else known.began, asked)
+        self._held[asked.id] = question
+        return (question,)
+
+    def _answer(self, answered: ApprovalAnswered, time: float) -> Sequence[Question]:
+        known = self._held.get(answered.id)
+        if known is None or known.answered is not None:
+            return ()
+        told = replace(known, answered=answered, answered_at=time)
+        if not known.is_open:
+            self._held[known.id] = told
+            return ()
+        ended = replace(told, state=_STATES[answered.answer], caller_waiting=False)
+        self._held[known.id] = ended
+        return (ended,)
+
+    def _withdraw(self, ids: Collection[str]) -> Sequence[Question]:
+        ended = []
+        for id in ids:
+            one = self._held[id]
+            if one.is_open:
+                self._held[id] = replace(one, state="withdrawn", caller_waiting=False)
+                ended.append(self._held[id])
+        return tuple(ended)
+
+
+def _seconds(time: str) -> float:
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        # Not a time: nobody can say that it has passed.
+        return math.inf
