@@ -156,6 +156,18 @@ def test_an_answer_to_a_question_that_was_never_asked_is_none() -> None:
     assert fold.get(OTHER) is None
 
 
+@pytest.mark.requirement("A6")
+def test_an_answer_after_the_end_of_the_run_is_kept_and_does_not_count() -> None:
+    fold = folded(asked(), finished("failed"))
+    (late,) = stamped(answered())
+    assert fold.take(late) == ()
+
+    question = fold.get(ID)
+    assert question is not None
+    assert (question.state, question.answer, question.answered) == ("withdrawn", None, late.event)
+    assert only(fold).answer is None
+
+
 def test_an_end_that_is_no_time_never_passes() -> None:
     assert only(folded(asked(expires="whenever")), NOW * 2).state == "open"
 

@@ -3,6 +3,7 @@
 import itertools
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from scripted_events import (
 )
 
 from aish.core.events import (
+    ApprovalAsked,
     Asked,
     Event,
     Exit,
@@ -213,6 +215,20 @@ def test_a_run_that_has_finished_for_good_has_no_open_questions(code: int, count
     if count:
         assert questions.pending[0].outlives_process(START)
         assert not questions.pending[0].outlives_process(START + 1e9)
+
+
+@pytest.mark.requirement("A6")
+def test_what_was_asked_only_at_a_terminal_is_not_pending_after_its_process() -> None:
+    history = History()
+    *begun, end = paused_run()
+    alone = [replace(one, expires=None) if isinstance(one, ApprovalAsked) else one for one in begun]
+    for one in stamped(*alone):
+        history.take(one)
+    assert [one.id for one in history.pending] == [WAITING]
+
+    history.take(Stamped(99, START + 99, end))
+
+    assert history.pending == []
 
 
 def test_messages_in_the_place_of_others_are_all_there_are() -> None:
