@@ -179,6 +179,12 @@ class Questions:
         """The question of an earlier part with this id that was not taken over so far."""
         return next((one for one in self._past.values() if one.id == id), None)
 
+    @property
+    def waiting(self) -> int:
+        """How many are open, those of earlier parts that were not asked again among them."""
+        past = sum(1 for one in self._past.values() if one.end is None)
+        return past + sum(1 for _ in self.still_open())
+
     def still_open(self) -> Iterator[OpenQuestion]:
         """Those without an end, in the order in which they were asked."""
         return (one for one in tuple(self._all.values()) if one.end is None)
@@ -216,12 +222,16 @@ class Questions:
             return None
         return max(0.0, one.expires - self._clock.now())
 
-    def withdraw(self, concerns: Callable[[Place], bool]) -> None:
-        """End the open questions about calls that are not made any more."""
+    def withdraw(self, concerns: Callable[[Place], bool], *, earlier: bool = True) -> None:
+        """End the open questions about calls that are not made any more.
+
+        Also those of `earlier` parts that this part has not come to.
+        """
         for one in self.still_open():
             if concerns(one.question.place):
                 self.settle(one.id, _WITHDRAWN)
-        self._withdraw_past(concerns)
+        if earlier:
+            self._withdraw_past(concerns)
 
     def _withdraw_past(self, concerns: Callable[[Place], bool]) -> None:
         """End the open questions of earlier parts that are not asked again."""

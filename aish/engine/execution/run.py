@@ -455,7 +455,7 @@ def _finish(
     questions = environment.questions
     if questions is not None and interrupt.code is None and not progress.activity.paused.is_set():
         # The run is over for good: nobody is asked any more (A6).
-        questions.withdraw(lambda _: True)
+        questions.withdraw(lambda _: True, earlier=end.code == ExitCode.OK)
     used = progress.spending.whole
     if environment.resume_state is not None:
         used = environment.resume_state.spent.plus(used)
@@ -470,7 +470,7 @@ def _finish(
             denials=tuple(progress.denials),
             folder=environment.folder.shown,
             cassette=cassette,
-            waiting=0 if questions is None else sum(1 for _ in questions.still_open()),
+            waiting=0 if questions is None else questions.waiting,
         )
     )
     return end

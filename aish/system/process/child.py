@@ -335,25 +335,32 @@ class StderrLog:
     @property
     def tail(self) -> str:
         """The end of the output so far."""
-        self._drain()
+        self._drain_all()
         return self._tail
 
     def close(self) -> None:
         """Read what is available and close the log."""
-        self._drain()
+        self._drain_all()
         self._end()
 
-    def _drain(self) -> None:
-        """Read what is available, at most the size of a pipe, so that the loop is not blocked."""
+    def _drain_all(self) -> None:
+        """Read what is available, of a child that goes on writing at most its limit."""
+        for _ in range(STDERR_LIMIT // CHUNK):
+            if not self._drain():
+                return
+
+    def _drain(self) -> bool:
+        """Read at most the size of a pipe: the loop is not blocked. Whether there was any."""
         if self._descriptor is None:
-            return
+            return False
         try:
             chunk = os.read(self._descriptor, CHUNK)
         except BlockingIOError:
-            return
+            return False
         self._keep(self._mask.feed(self._decoder.decode(chunk)))
         if not chunk:
             self._end()
+        return bool(chunk)
 
     def _end(self) -> None:
         if self._descriptor is not None:

@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 from pathlib import Path
+from shutil import rmtree
 from textwrap import dedent
 from typing import Any
 
@@ -333,10 +334,14 @@ def test_a_kill_loses_no_answer_and_makes_no_call_twice(
         endpoint = model_endpoint(answers)
         project.uses(endpoint)
         (project.folder / "ledger.txt").unlink(missing_ok=True)
+        # Of two runs of the same second the names do not tell which came last.
+        rmtree(project.folder / ".aish", ignore_errors=True)
         killed = driven(project, first, "run", "p.yaml").finish()
         assert killed.code in {-signal.SIGKILL, 8}, f"{first}: {killed.stderr}"
         # Before its first record a run has nothing to go on with.
         begun = len(journal_of(project.run_folders[-1])) > 0
+        if not begun:
+            rmtree(project.folder / ".aish")
         paused = project.run("--resume") if begun else project.run()
         assert paused.code == 8, f"{first}: {paused.stderr}"
         folder = project.run_folders[-1]
@@ -354,6 +359,33 @@ def test_a_kill_loses_no_answer_and_makes_no_call_twice(
             assert (done.code, "with unknown outcome" in done.stderr) == (2, True), done.stderr
             continue
         assert done.code == 0, f"{first}, {second}: {done.stderr}"
+
+
+@pytest.mark.requirement("A6", "A8")
+def test_a_part_that_ends_before_it_asks_again_leaves_the_question_open(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(ONE)
+    endpoint = model_endpoint(answers)
+    project.uses(endpoint)
+    assert project.run().code == 8
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"
+    command = json.dumps([sys.executable, "-c", "import sys; sys.exit(1)"])
+    project.write(
+        "p.yaml",
+        (project.folder / "p.yaml")
+        .read_text()
+        .replace(json.dumps([sys.executable, str(SERVER)]), command),
+    )
+
+    again = project.run("--resume", "--force")
+
+    assert again.code == 5, again.stderr
+    (asked,) = of_type(journal_of(project.run_folders[0]), "approval.asked")
+    assert of_type(journal_of(project.run_folders[0]), "approval.answered") == []
+    assert journal_of(project.run_folders[0])[-1]["waiting"] == 1
+    listed = json.loads(project.aish("runs", "pending", "--format", "json").stdout)
+    assert [one["id"] for one in listed["pending"]] == [asked["id"]]
 
 
 @pytest.mark.requirement("A8")
