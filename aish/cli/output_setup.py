@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import field, replace
 from io import BytesIO
@@ -337,7 +337,7 @@ class RunOutput:
         clock: Clock,
         staging: Sink | None = None,
         before: Before | None = None,
-        watching: Sink | None = None,
+        watching: Iterable[Sink] = (),
     ) -> None:
         self._shape = shape
         self._plan = plan
@@ -358,8 +358,8 @@ class RunOutput:
         self._unjournaled = False
         traces = _traces(plan, shape, folder)
         sinks = [staging, self._journal, self._items, self._console, self._result, traces]
-        # The last one: what is seen from outside is written already.
-        sinks.append(watching)
+        # The last ones: what is seen from outside is written already.
+        sinks.extend(watching)
         self._log = EventLog(
             [sink for sink in sinks if sink is not None],
             clock=clock,

@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,11 +34,11 @@ from aish.cli.pipeline_options import Given, run_options
 from aish.cli.printer import register_masks
 from aish.config.model import Pipeline
 from aish.core.errors import AishError, UsageError
-from aish.core.events import Exit, Shard
+from aish.core.events import Exit, Notice, Shard
 from aish.core.frozen import frozen
 from aish.core.phrases import counted
 from aish.core.protocols import Clock
-from aish.engine.environment import Recorder, RunEnvironment
+from aish.engine.environment import Recorder, RunEnvironment, RunHandle
 from aish.engine.execution.run import execute
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import require_stdin
@@ -113,6 +113,7 @@ def tell_of(book: "StagingQueue") -> None:
 if TYPE_CHECKING:
     from aish.cli.resumption import Resumption
     from aish.engine.resume_state import ResumeState
+    from aish.features.control.notify import Notifier
     from aish.features.control.server import ControlServer
     from aish.features.recording.session import CassetteSession
     from aish.net.listen.tokens import Token
@@ -168,11 +169,12 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
                 with folder.unless_refused():
                     recorder = stack.enter_context(cassette.opened(plan, options, folder, clock))
             book = book_of(plan, folder, asked.telling.staged)
-            control = _control(plan, asked, cassette, options, folder, clock, resume_state, stack)
-            before = None if resumed is None else resumed.go_on()
-            outlets = RunOutput(
-                plan, folder, shape, clock, book, before, _watching(control, before)
+            outside = _Outside(
+                _notifier(plan, cassette, options, folder),
+                _control(plan, asked, cassette, options, folder, clock, resume_state, stack),
             )
+            before = None if resumed is None else resumed.go_on()
+            outlets = RunOutput(plan, folder, shape, clock, book, before, outside.watching(before))
         with outlets:
             environment = RunEnvironment(
                 emit=outlets.emit,
@@ -183,16 +185,16 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
                 recorder=recorder,
                 resume_state=resume_state,
                 staging=book,
-                notices=() if control is None else control.notices,
-                attach=None if control is None else control.attach,
+                notices=outside.notices,
+                attach=outside.attach,
+                before_pause=outside.before_pause,
             )
             # Existing objects are kept for good; the garbage collector handles what the run
             # creates.
             gc.freeze()
             gc.enable()
             end = anyio.run(
-                _controlled,
-                control,
+                outside.during,
                 partial(execute, plan, options, environment, None, carriers(folder)),
             )
     if book is not None and not asked.telling.quiet:
@@ -258,15 +260,72 @@ def _control(
         return stack.enter_context(open_control(listen, folder, state, plan.secrets, clock))
 
 
-def _watching(control: "ControlServer | None", before: Before | None) -> Sink | None:
-    """The sink of what is told over the sockets, with what it needs of earlier parts."""
-    if control is None:
+def _notifier(
+    plan: Plan, cassette: "CassetteSession | None", options: RunOptions, folder: RunFolder
+) -> "Notifier | None":
+    """What tells of open questions, if the file names it; a replay asks nobody (A12)."""
+    pipeline = plan.pipeline
+    settings = pipeline.control.notify
+    if settings is None or (cassette is not None and cassette.replays):
         return None
-    if before is not None:
-        from aish.features.control.run_state import BEFORE
+    from aish.features.control.notify import make_notifier
 
-        control.state.begin_after(before.events(BEFORE, before.after), before.after)
-    return control.state
+    cwd, environ = pipeline.file.parent, options.environ
+    with folder.unless_refused():
+        return make_notifier(settings, folder.id, cwd, environ, plan.secrets)
+
+
+@frozen
+class _Outside:
+    """What a run is in touch with while it lasts: its sockets, and who is told of questions."""
+
+    notifier: "Notifier | None"
+    control: "ControlServer | None"
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What is to be told at the start of the run."""
+        return () if self.control is None else self.control.notices
+
+    @property
+    def before_pause(self) -> Callable[[], Awaitable[None]] | None:
+        """What comes before the end of a run that waits for answers."""
+        return None if self.notifier is None else self.notifier.tell_the_rest
+
+    def watching(self, before: Before | None) -> tuple[Sink, ...]:
+        """The sinks of what is told; that of the sockets with what it needs of earlier parts."""
+        control = self.control
+        if control is not None and before is not None:
+            from aish.features.control.run_state import BEFORE
+
+            control.state.begin_after(before.events(BEFORE, before.after), before.after)
+        sinks = (None if control is None else control.state, self.notifier)
+        return tuple(sink for sink in sinks if sink is not None)
+
+    def attach(self, handle: RunHandle) -> None:
+        """The run has begun."""
+        for one in (self.control, self.notifier):
+            if one is not None:
+                one.attach(handle)
+
+    async def during(self, run: Callable[[], Awaitable[Exit]]) -> Exit:
+        """The run, while these are served; its own errors stay what they are."""
+        served = [one.serving for one in (self.control, self.notifier) if one is not None]
+        if not served:
+            return await run()
+        failure: Exception | None = None
+        end: Exit | None = None
+        async with AsyncExitStack() as stack:
+            for serving in served:
+                await stack.enter_async_context(serving())
+            try:
+                end = await run()
+            except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
+                failure = error
+        if failure is not None:
+            raise failure
+        assert end is not None, "it has ended"
+        return end
 
 
 def _control_tokens(plan: Plan, options: RunOptions) -> "Iterator[Token]":
@@ -281,23 +340,6 @@ def _control_tokens(plan: Plan, options: RunOptions) -> "Iterator[Token]":
             token = token_from_file(one.name, one.path, one.scopes)
         plan.secrets.add(one.env or f"control.{one.name}", token.value)
         yield token
-
-
-async def _controlled(control: "ControlServer | None", run: Callable[[], Awaitable[Exit]]) -> Exit:
-    """The run, while its sockets are served; its own errors stay what they are."""
-    if control is None:
-        return await run()
-    failure: Exception | None = None
-    end: Exit | None = None
-    async with control.serving():
-        try:
-            end = await run()
-        except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
-            failure = error
-    if failure is not None:
-        raise failure
-    assert end is not None, "it has ended"
-    return end
 
 
 def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path) -> str:

@@ -38,6 +38,7 @@ from aish.config.model import (
     MaxFailures,
     ModelEntry,
     ModelTimeout,
+    NotifySettings,
     OnDenied,
     OnError,
     Output,
@@ -323,13 +324,18 @@ def decode_cassette(table: Table) -> CassetteSettings | None:
 
 
 def decode_control(table: Table) -> ControlSettings:
-    """Where a run listens, and who may connect."""
+    """Where a run listens, who may connect, and who is told of questions."""
     tokens = (
         ControlToken(name, one.text("token_env"), one.absolute("token_file"), one.texts("scopes"))
         for name, one in table.part("tokens").tables()
     )
+    notify = table.child("notify")
     return ControlSettings(
-        table.text("listen"), table.texts("hosts"), table.texts("origins"), tuple(tokens)
+        table.text("listen"),
+        table.texts("hosts"),
+        table.texts("origins"),
+        tuple(tokens),
+        None if notify is None else NotifySettings(notify.texts("command"), notify.text("url_env")),
     )
 
 

@@ -93,13 +93,22 @@ class ControlToken:
 
 
 @frozen
+class NotifySettings:
+    """`control.notify`: who is told of questions: a command, or the URL in a variable (A12)."""
+
+    command: tuple[str, ...] = ()
+    url_env: str | None = None
+
+
+@frozen
 class ControlSettings:
-    """`control`: where a run listens, and who may connect there (A1)."""
+    """`control`: where a run listens, who may connect there, and who is told of questions (A1)."""
 
     listen: str | None = None
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     tokens: tuple[ControlToken, ...] = ()
+    notify: NotifySettings | None = None
 
 
 @frozen

@@ -141,6 +141,7 @@ class RunEnvironment:
     them. `own_files` are the files that the runs around a sub-pipeline are made of. `tag` marks
     what the run says of files that have changed, so that no text from outside can imitate it.
     `notices` are told at the start, and `attach` gets the handle of the run before that.
+    `before_pause` is awaited before a run ends that waits for answers.
     """
 
     emit: Emit
@@ -156,6 +157,7 @@ class RunEnvironment:
     questions: Questions | None = None
     notices: tuple[Notice, ...] = ()
     attach: Callable[[RunHandle], None] | None = None
+    before_pause: Callable[[], Awaitable[None]] | None = None
     tag: str = field(default_factory=lambda: token_hex(_TAG_BYTES))
 
     @property

@@ -33,6 +33,7 @@ MAX_HEAD: Final = 100 * 1024
 """How long the head of an answer may be."""
 _MAX_TRAILERS: Final = 16 * 1024
 _MOST_WAITING: Final = 256 * 1024
+_MOST_OF_A_POST: Final = 64 * 1024
 _NEXT_ADDRESS_SECONDS: Final = 0.25
 _ONE_OF_SEVERAL_SECONDS: Final = 2.0
 _PORTS: Final = {"http": 80, "https": 443}
@@ -660,6 +661,45 @@ class DirectTransport(httpx.AsyncBaseTransport):
     def _tls(self) -> ssl.SSLContext:
         verify = self._verify
         return verify if isinstance(verify, ssl.SSLContext) else tls_context(verify=verify)
+
+
+class PostError(Exception):
+    """A request got no answer; the message says why."""
+
+
+async def post_json(url: str, body: bytes, seconds: float) -> int:
+    """Send JSON, and return the status of the answer, of which nothing else is read.
+
+    With no proxy and no credentials of the environment; redirects are not followed.
+
+    Raises:
+        TimeoutError: there was no answer in that time.
+        PostError: there was none at all.
+    """
+    transport = DirectTransport(verify=True, most=1, kept_seconds=0, most_bytes=_MOST_OF_A_POST)
+    headers = {"Content-Type": "application/json"}
+    try:
+        with anyio.fail_after(seconds):
+            async with (
+                httpx.AsyncClient(transport=transport, trust_env=False, timeout=seconds) as client,
+                client.stream(
+                    "POST", url, content=body, headers=headers, follow_redirects=False
+                ) as response,
+            ):
+                return response.status_code
+    except httpx.TimeoutException as error:
+        raise TimeoutError from error
+    except httpx.TransportError as error:
+        raise PostError(str(error)) from error
+
+
+def is_web_url(text: str) -> bool:
+    """Whether a text is a URL with a host that can be asked over HTTP."""
+    try:
+        url = httpx.URL(text)
+        return url.scheme in _PORTS and bool(url.host)
+    except (httpx.InvalidURL, UnicodeError, ValueError):
+        return False
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int]:

@@ -13,6 +13,7 @@ from aish.core.events import (
     Exit,
     Retry,
     RunFinished,
+    RunStarted,
     Stamped,
     StepFinished,
     StepStarted,
@@ -159,9 +160,9 @@ def waiting_lines(asked: Sequence[ApprovalAsked], finished: RunFinished) -> Iter
         yield "`aish run FILE --resume` continues the run after the answers"
 
 
-def approve_command(id: str, finished: RunFinished) -> str:
+def approve_command(id: str, part: RunStarted | RunFinished) -> str:
     """The command that answers a question of a run: the run's id is the name of its folder."""
-    runs, _, run = (finished.folder or "").rpartition("/")
+    runs, _, run = (part.folder or "").rpartition("/")
     # There the command looks for runs by itself.
     elsewhere = f" --run-dir {_quoted(runs)}" if not _is_usual(runs) else ""
     return f"aish approve {run} {short_id(id)}{elsewhere}"

@@ -23,6 +23,16 @@ class Visit:
         """The server is being closed."""
         self._socket = socket
 
+    def body(self) -> bytes:
+        """What follows the head, by its `Content-Length`; it may have come with the head."""
+        head, _, body = self.head.partition(b"\r\n\r\n")
+        lengths = [
+            line.split(b":")[1] for line in head.lower().split(b"\r\n") if b"content-length" in line
+        ]
+        while len(body) < int(lengths[0]):
+            body += self._socket.recv(65536)
+        return body
+
     def send(self, data: bytes) -> None:
         """Write; `ConnectionError` where nobody reads any more."""
         self._socket.sendall(data)

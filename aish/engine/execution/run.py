@@ -230,6 +230,8 @@ async def execute(
             await _to_its_end(plan, options, environment, progress)
             if interrupt.code is None:
                 await _annotate(plan, options, environment, progress)
+                if environment.before_pause is not None and progress.activity.paused.is_set():
+                    await environment.before_pause()
         except Exception as error:
             if lacks_descriptors(error):
                 progress.error = AishError(MANY_FILES, hint=MANY_FILES_HINT)
