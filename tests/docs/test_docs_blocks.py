@@ -9,7 +9,12 @@ import pytest
 from docs_pages import PAGES, ROOT, Reader, blocks
 from fork_server import ForkServer
 
-SLOW_PAGES = {"docs/guides/first-pipeline.md": "the embedded model writes for 10 s"}
+SLOW_PAGES = {
+    "docs/guides/first-pipeline.md": "the embedded model writes for 10 s",
+    "docs/guides/from-shell-to-ci.md": "its commands take 2 s",
+    "docs/guides/mcp-servers.md": "its commands take 2 s",
+    "docs/guides/migrating.md": "its commands take 2 s",
+}
 
 
 def cases() -> Iterator[Any]:

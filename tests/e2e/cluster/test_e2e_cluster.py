@@ -142,6 +142,7 @@ def test_a_killed_worker_loses_nothing_and_repeats_what_was_in_flight_on_it(
     assert processes_in(project.folder) == []
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B3", "M10")
 @pytest.mark.parametrize("goes_on", [[], ["--cluster", "local:2"]])
 def test_a_killed_driver_leaves_no_process_and_its_run_goes_on(
@@ -211,6 +212,7 @@ def test_what_a_worker_may_call_is_decided_and_written_down_by_the_driver(
     assert {e["verdict"] for e in of_type(project.journal, "tool.decided")} == {"deny"}
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "F2", "B16")
 def test_items_may_be_pipelines_and_their_calls_be_staged(
     project: Project, model_endpoint: ModelEndpoints
@@ -275,6 +277,7 @@ def test_a_call_that_was_lost_with_its_worker_is_not_made_again(
     assert (project.folder / "made.txt").read_text() == "made\n"
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B3")
 def test_a_call_that_may_be_made_again_is_made_again_where_its_worker_was_lost(
     project: Project, model_endpoint: ModelEndpoints
@@ -337,6 +340,7 @@ def test_a_call_that_was_lost_with_the_run_is_not_made_again_unasked(
     assert ends(project) == {"r0": 1}
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B14")
 def test_what_an_item_has_done_is_written_down_where_the_run_is_terminated(
     project: Project, model_endpoint: ModelEndpoints
@@ -359,6 +363,7 @@ def test_what_an_item_has_done_is_written_down_where_the_run_is_terminated(
     assert processes_in(project.folder) == []
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B8")
 def test_a_limit_holds_for_all_workers_together(
     project: Project, model_endpoint: ModelEndpoints
@@ -376,6 +381,7 @@ def test_a_limit_holds_for_all_workers_together(
     assert len(ends(project)) == 17
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B8")
 def test_an_item_that_has_used_up_its_part_of_a_limit_goes_on_where_it_was(
     project: Project, model_endpoint: ModelEndpoints
@@ -463,6 +469,7 @@ def listening(pid: int) -> set[int]:
     }
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "X11")
 def test_two_runs_have_workers_at_once_and_none_of_them_serves_pages(
     project: Project, model_endpoint: ModelEndpoints
@@ -565,6 +572,7 @@ def _strange(folder: Path) -> tuple[str, ...]:
     return "--cluster-ca", cert, "--cluster-cert", cert, "--cluster-key", key
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B2")
 def test_what_workers_sent_is_in_the_journal_too(
     project: Project, model_endpoint: ModelEndpoints
@@ -592,6 +600,7 @@ def test_what_workers_sent_is_in_the_journal_too(
     assert len(systems) == 1, "what all items begin with is kept once"
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "K84")
 def test_workers_mark_changed_files_with_the_tag_of_the_run(
     project: Project, model_endpoint: ModelEndpoints
