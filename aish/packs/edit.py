@@ -59,7 +59,7 @@ async def file_edit(
         if len(lines) > 1 and not replace_all:
             raise _ambiguous(lines, path)
         # Overlapping ones are replaced once.
-        replaced = text.count(old)
+        replaced = text.count(old) if len(lines) > 1 else 1
         return text.replace(old, new)
 
     answer = await edit_text(place, path, expect_sha256, change)

@@ -73,7 +73,7 @@ def _alike(before: str, after: str) -> tuple[int, int, int]:
     """
     begin = _cut_to_lines(before, _shared(before, after, min(len(before), len(after))))
     most = min(len(before), len(after)) - begin
-    end = _shared(before[::-1], after[::-1], most)
+    end = _shared_end(before, after, most)
     place = len(before) - end
     for _ in range(_CONTEXT + 1):
         # After a line end, so that neither text seems to end without one.
@@ -89,6 +89,18 @@ def _shared(one: str, other: str, most: int) -> int:
     while low < high:
         middle = (low + high + 1) // 2
         if one.startswith(other[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _shared_end(one: str, other: str, most: int) -> int:
+    """With how many of the same characters, at most `most`, two texts end."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one.endswith(other[len(other) - middle : len(other) - low], 0, len(one) - low):
             low = middle
         else:
             high = middle - 1
