@@ -24,7 +24,7 @@ _REAL = int(os.environ.get("AISH_TEST_REAL") or 0)
 
 # A slow machine is no failure: neither an example nor the making of examples is timed.
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("few", _UNTIMED, max_examples=25)
+settings.register_profile("few", _UNTIMED, max_examples=15)
 settings.register_profile("many", _UNTIMED, max_examples=100)
 settings.load_profile("many" if _ALL else "few")
 
