@@ -44,15 +44,6 @@ class Activity:
             self._above.parts.discard(self)
             self.root.look()
 
-    @contextmanager
-    def part(self) -> Generator["Activity"]:
-        """A part of it, for the time of the block."""
-        part = self.begin()
-        try:
-            yield part
-        finally:
-            part.end()
-
     @asynccontextmanager
     async def holding(self, slots: anyio.CapacityLimiter) -> AsyncGenerator[None]:
         """Hold a slot in the block, except while it waits for an answer."""

@@ -163,8 +163,10 @@ def how_to_go_on(context: StepContext, asked: Sequence[OpenQuestion]) -> str | N
     run = context.resources.runtime.gate.run
     answer = f"approve {run} {asked[0].id[:8]}" if len(asked) == 1 else f"runs pending {run}"
     place = context.resume.index("--resume") + 1
-    go_on = shlex.join((*context.resume[:place], run, *context.resume[place:]))
-    return f"`aish {answer}`, then `{go_on}`"
+    elsewhere = context.resume[place:]
+    first = shlex.join(("aish", *answer.split(), *elsewhere))
+    go_on = shlex.join((*context.resume[:place], run, *elsewhere))
+    return f"`{first}`, then `{go_on}`"
 
 
 def withdraw_questions(step: Step, context: StepContext) -> None:
