@@ -217,12 +217,13 @@ def _put_in_place(
     # The old file is beside the new one now: the last moment to see that it is another one.
     if _is_unchanged(folder, beside, original):
         return
-    _rename(folder, beside, folder, name, _EXCHANGE)
-    back = os.stat(beside, dir_fd=folder, follow_symlinks=False)
-    if not os.path.samestat(new, back):
-        # Replaced once more meanwhile: the newest one stays.
+    while True:
+        ours = new
+        new = os.stat(beside, dir_fd=folder, follow_symlinks=False)
         _rename(folder, beside, folder, name, _EXCHANGE)
-    raise _changed(path)
+        if os.path.samestat(ours, os.stat(beside, dir_fd=folder, follow_symlinks=False)):
+            raise _changed(path)
+        # Replaced once more meanwhile: the newest one stays.
 
 
 def _is_unchanged(folder: int, name: str, original: Original) -> bool:

@@ -12,8 +12,6 @@ from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import ParseWorker
 from aish.system.process.reaper import Reaper
 
-HERE = "parse_tasks"
-
 
 def play(scene: Callable[[ParseWorker], Awaitable[None]]) -> None:
     """Run a scene with a worker that imports functions of the tests too."""
@@ -81,11 +79,11 @@ def test_a_child_that_is_killed_ends_the_call_and_the_next_call_has_another() ->
         assert pid is not None
         seen: list[str] = []
 
-        async def sleep() -> None:
-            seen.append(await code(worker, "time:sleep", seconds=60.0))
+        async def wait() -> None:
+            seen.append(await code(worker, "signal:pause", seconds=60.0))
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(sleep)
+            tasks.start_soon(wait)
             await anyio.lowlevel.checkpoint()
             os.kill(pid, signal.SIGKILL)
         assert seen == ["too_slow"]
