@@ -105,9 +105,10 @@ ALONE = {
     "loaded only by the runs that need it: a start pays for what it uses": """
         cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
+        cli/control_options.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
         engine/plan/validation/exfiltration.py
-        features/control/routes.py features/recording/approvals.py
+        features/control/routes.py features/control/notify.py features/recording/approvals.py
         features/recording/context_files.py
         engine/steps/context_files/code_parts.py shell/session_files.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py

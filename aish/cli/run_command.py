@@ -1,8 +1,8 @@
 """Shared by `run` and `record`: from the loaded file to the exit code."""
 
 import gc
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,6 @@ from aish.cli.options import (
     ResumeOptions,
 )
 from aish.cli.output_setup import (
-    Before,
     RunOutput,
     Shape,
     check_reports,
@@ -34,11 +33,11 @@ from aish.cli.pipeline_options import Given, run_options
 from aish.cli.printer import register_masks
 from aish.config.model import Pipeline
 from aish.core.errors import AishError, UsageError
-from aish.core.events import Exit, Notice, Shard
+from aish.core.events import Exit, Shard
 from aish.core.frozen import frozen
 from aish.core.phrases import counted
 from aish.core.protocols import Clock
-from aish.engine.environment import Recorder, RunEnvironment, RunHandle
+from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.execution.run import execute
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import require_stdin
@@ -46,7 +45,6 @@ from aish.engine.plan.plan import Plan, make_plan, most_patient, stages_calls
 from aish.engine.plan.validation.validate import require_steps
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder, resume_words
 from aish.engine.steps.context import OpenCarrier
-from aish.output.event_log import Sink
 from aish.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -113,10 +111,8 @@ def tell_of(book: "StagingQueue") -> None:
 if TYPE_CHECKING:
     from aish.cli.resumption import Resumption
     from aish.engine.resume_state import ResumeState
-    from aish.features.control.notify import Notifier
-    from aish.features.control.server import ControlServer
+    from aish.features.control.run_services import ControlRequest, RunServices
     from aish.features.recording.session import CassetteSession
-    from aish.net.listen.tokens import Token
 
 
 @frozen
@@ -154,7 +150,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
         clock, shape = SystemClock(), _shape(asked, plan)
         check_staging(plan, asked.telling.staged, ephemeral=asked.telling.ephemeral)
         check_asking(plan, asked)
-        wants_control(plan, asked, cassette)
+        _control_request(plan, asked, cassette)
         resume_state = None if resumed is None else resumed.resume_state(plan, options)
         if resumed is not None and resume_state is not None and resume_state.ended:
             return resumed.show_again(plan, shape, clock, quiet=asked.telling.quiet)
@@ -169,12 +165,13 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
                 with folder.unless_refused():
                     recorder = stack.enter_context(cassette.opened(plan, options, folder, clock))
             book = book_of(plan, folder, asked.telling.staged)
-            outside = _Outside(
-                _notifier(plan, cassette, options, folder),
-                _control(plan, asked, cassette, options, folder, clock, resume_state, stack),
-            )
+            services = _services(plan, asked, cassette, options, folder, resume_state, stack)
             before = None if resumed is None else resumed.go_on()
-            outlets = RunOutput(plan, folder, shape, clock, book, before, outside.watching(before))
+            if services is not None and before is not None:
+                services.begin_after(before.events, before.after)
+            outlets = RunOutput(
+                plan, folder, shape, clock, book, before, () if services is None else services.sinks
+            )
         with outlets:
             environment = RunEnvironment(
                 emit=outlets.emit,
@@ -185,16 +182,16 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
                 recorder=recorder,
                 resume_state=resume_state,
                 staging=book,
-                notices=outside.notices,
-                attach=outside.attach,
-                before_pause=outside.before_pause,
+                notices=() if services is None else services.notices,
+                attach=None if services is None else services.attach,
+                before_pause=None if services is None else services.before_pause,
             )
             # Existing objects are kept for good; the garbage collector handles what the run
             # creates.
             gc.freeze()
             gc.enable()
             end = anyio.run(
-                outside.during,
+                _alone if services is None else services.during,
                 partial(execute, plan, options, environment, None, carriers(folder)),
             )
     if book is not None and not asked.telling.quiet:
@@ -204,142 +201,46 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
     return outlets.exit_code(end)
 
 
-def wants_control(plan: Plan, asked: RunRequest, cassette: "CassetteSession | None") -> bool:
-    """Whether the run opens a socket: it was asked for, or somebody has to answer (A7).
+def _control_request(
+    plan: Plan, asked: RunRequest, cassette: "CassetteSession | None"
+) -> "ControlRequest | None":
+    """Where the run listens; `None` if it opens no socket.
 
     Raises:
         UsageError: the options do not fit together.
     """
-    wanted, replays = asked.controlling, cassette is not None and cassette.replays
-    if wanted.control is None:
-        is_named = plan.pipeline.control.listen is not None
-        if wanted != ControlOptions() and not is_named:
-            hint = "`--control HOST:PORT` is what they are about"
-            raise UsageError("`--allow-remote` and `--tls-cert` go with `--control`", hint=hint)
-        return not replays and (is_named or most_patient(plan) != "deny")
-    if replays:
-        hint = "a replay waits for nobody: it gives the recorded answers"
-        raise UsageError("`--control` and a replay exclude each other", hint=hint)
-    return True
+    settings, waits = plan.pipeline.control, most_patient(plan) != "deny"
+    if asked.controlling == ControlOptions() and settings.listen is None and not waits:
+        return None
+    from aish.cli.control_options import control_request
+
+    replays = cassette is not None and cassette.replays
+    return control_request(asked.controlling, settings, waits=waits, replays=replays)
 
 
-def _control(
+async def _alone(run: Callable[[], Awaitable[Exit]]) -> Exit:
+    return await run()
+
+
+def _services(
     plan: Plan,
     asked: RunRequest,
     cassette: "CassetteSession | None",
     options: RunOptions,
     folder: RunFolder,
-    clock: Clock,
     resume_state: "ResumeState | None",
     stack: ExitStack,
-) -> "ControlServer | None":
-    """The open sockets of the run, if it has any; what they need is imported only then."""
-    if not wants_control(plan, asked, cassette):
+) -> "RunServices | None":
+    """The sockets of the run and what tells of its questions; a replay has neither."""
+    if cassette is not None and cassette.replays:
         return None
-    from aish.features.control.run_state import RunState
-    from aish.features.control.server import OWN_SOCKET, ListenRequest, open_control
-    from aish.net.listen.addresses import Exposure
+    control = _control_request(plan, asked, cassette)
+    if control is None and plan.pipeline.control.notify is None:
+        return None
+    from aish.features.control.run_services import open_services
 
-    wanted = asked.controlling
-    exposure = Exposure(wanted.allow_remote, wanted.behind_proxy, wanted.tls_cert, wanted.tls_key)
-    steps = {step.id: None if step.flow.foreach is not None else 1 for step in plan.steps}
     spent = None if resume_state is None else resume_state.spent
-    state = RunState(folder.id, plan.pipeline.name, steps, clock, spent)
-    settings = plan.pipeline.control
-    address = wanted.control or settings.listen
-    is_port = address is not None and address != OWN_SOCKET and not address.startswith("unix:")
-    with folder.unless_refused():
-        listen = ListenRequest(
-            address,
-            "--control" if wanted.control is not None else "control.listen",
-            exposure,
-            tuple(_control_tokens(plan, options)) if is_port else (),
-            frozenset(settings.hosts),
-            frozenset(settings.origins),
-        )
-        return stack.enter_context(open_control(listen, folder, state, plan.secrets, clock))
-
-
-def _notifier(
-    plan: Plan, cassette: "CassetteSession | None", options: RunOptions, folder: RunFolder
-) -> "Notifier | None":
-    """What tells of open questions, if the file names it; a replay asks nobody (A12)."""
-    pipeline = plan.pipeline
-    settings = pipeline.control.notify
-    if settings is None or (cassette is not None and cassette.replays):
-        return None
-    from aish.features.control.notify import make_notifier
-
-    cwd, environ = pipeline.file.parent, options.environ
-    with folder.unless_refused():
-        return make_notifier(settings, folder.id, cwd, environ, plan.secrets)
-
-
-@frozen
-class _Outside:
-    """What a run is in touch with while it lasts: its sockets, and who is told of questions."""
-
-    notifier: "Notifier | None"
-    control: "ControlServer | None"
-
-    @property
-    def notices(self) -> tuple[Notice, ...]:
-        """What is to be told at the start of the run."""
-        return () if self.control is None else self.control.notices
-
-    @property
-    def before_pause(self) -> Callable[[], Awaitable[None]] | None:
-        """What comes before the end of a run that waits for answers."""
-        return None if self.notifier is None else self.notifier.tell_the_rest
-
-    def watching(self, before: Before | None) -> tuple[Sink, ...]:
-        """The sinks of what is told; that of the sockets with what it needs of earlier parts."""
-        control = self.control
-        if control is not None and before is not None:
-            from aish.features.control.run_state import BEFORE
-
-            control.state.begin_after(before.events(BEFORE, before.after), before.after)
-        sinks = (None if control is None else control.state, self.notifier)
-        return tuple(sink for sink in sinks if sink is not None)
-
-    def attach(self, handle: RunHandle) -> None:
-        """The run has begun."""
-        for one in (self.control, self.notifier):
-            if one is not None:
-                one.attach(handle)
-
-    async def during(self, run: Callable[[], Awaitable[Exit]]) -> Exit:
-        """The run, while these are served; its own errors stay what they are."""
-        served = [one.serving for one in (self.control, self.notifier) if one is not None]
-        if not served:
-            return await run()
-        failure: Exception | None = None
-        end: Exit | None = None
-        async with AsyncExitStack() as stack:
-            for serving in served:
-                await stack.enter_async_context(serving())
-            try:
-                end = await run()
-            except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
-                failure = error
-        if failure is not None:
-            raise failure
-        assert end is not None, "it has ended"
-        return end
-
-
-def _control_tokens(plan: Plan, options: RunOptions) -> "Iterator[Token]":
-    """The tokens that the file names; each is a secret of the run from here on."""
-    from aish.net.listen.tokens import token_from_env, token_from_file
-
-    for one in plan.pipeline.control.tokens:
-        if one.env is not None:
-            token = token_from_env(one.name, one.env, one.scopes, options.environ)
-        else:
-            assert one.path is not None, "the schema requires one of both"
-            token = token_from_file(one.name, one.path, one.scopes)
-        plan.secrets.add(one.env or f"control.{one.name}", token.value)
-        yield token
+    return open_services(control, plan, options, folder, SystemClock(), spent, stack)
 
 
 def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path) -> str:

@@ -1,0 +1,169 @@
+"""What serves a run from outside while it lasts: its sockets, and what tells of its questions.
+
+`aish run` and `aish shell` both open these, and import this module only for a run that has any.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from typing import TYPE_CHECKING, TypeVar
+
+from aish.core.events import Notice, Stamped
+from aish.core.frozen import frozen
+from aish.core.messages import Spent
+from aish.core.protocols import Clock
+from aish.engine.environment import RunHandle
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder
+from aish.net.listen.addresses import Exposure
+from aish.output.event_log import Sink
+
+if TYPE_CHECKING:
+    from aish.features.control.notify import Notifier
+    from aish.features.control.server import ControlServer
+    from aish.net.listen.tokens import Token
+
+T = TypeVar("T")
+
+
+@frozen
+class ControlRequest:
+    """Where a run is to listen, as the command line says; the file says what this leaves open."""
+
+    address: str | None = None
+    exposure: Exposure = Exposure()
+
+
+class RunServices:
+    """What a run is in touch with while it lasts: its sockets, and who is told of questions."""
+
+    def __init__(self, control: "ControlServer | None", notifier: "Notifier | None") -> None:
+        self._control = control
+        self._notifier = notifier
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What is to be told at the start of the run."""
+        return () if self._control is None else self._control.notices
+
+    @property
+    def before_pause(self) -> Callable[[], Awaitable[None]] | None:
+        """What comes before the end of a run that waits for answers."""
+        return None if self._notifier is None else self._notifier.tell_the_rest
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """What takes the events of the run."""
+        sinks = (None if self._control is None else self._control.state, self._notifier)
+        return tuple(sink for sink in sinks if sink is not None)
+
+    def begin_after(
+        self, events: Callable[[frozenset[str], int], Iterable[Stamped]], last: int
+    ) -> None:
+        """Take over what is needed of earlier parts of the run, which end with the number `last`.
+
+        `events` are those of these types, after no number higher than that.
+        """
+        if self._control is not None:
+            from aish.features.control.run_state import BEFORE
+
+            self._control.state.begin_after(events(BEFORE, last), last)
+
+    def attach(self, handle: RunHandle) -> None:
+        """The run has begun."""
+        for one in (self._control, self._notifier):
+            if one is not None:
+                one.attach(handle)
+
+    async def during(self, run: Callable[[], Awaitable[T]]) -> T:
+        """The run, while these are served; its own errors stay what they are."""
+        failure: Exception | None = None
+        ends: list[T] = []
+        async with AsyncExitStack() as stack:
+            for one in (self._control, self._notifier):
+                if one is not None:
+                    await stack.enter_async_context(one.serving())
+            try:
+                ends.append(await run())
+            except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
+                failure = error
+        if failure is not None:
+            raise failure
+        return ends[0]
+
+
+def open_services(
+    asked: ControlRequest | None,
+    plan: Plan,
+    options: RunOptions,
+    folder: RunFolder,
+    clock: Clock,
+    spent: Spent | None,
+    stack: ExitStack,
+) -> RunServices:
+    """Open the sockets of a run, if it is to have any, and what the file names to be told.
+
+    `spent` is what earlier parts of the run have used.
+
+    Raises:
+        UsageError: an address that was asked for cannot be opened, or a variable is not set.
+    """
+    with folder.unless_refused():
+        notifier = _notifier(plan, options, folder)
+        control = None
+        if asked is not None:
+            control = _control(asked, plan, options, folder, clock, spent, stack)
+    return RunServices(control, notifier)
+
+
+def _control(
+    asked: ControlRequest,
+    plan: Plan,
+    options: RunOptions,
+    folder: RunFolder,
+    clock: Clock,
+    spent: Spent | None,
+    stack: ExitStack,
+) -> "ControlServer":
+    from aish.features.control.run_state import RunState
+    from aish.features.control.server import OWN_SOCKET, ListenRequest, open_control
+
+    steps = {step.id: None if step.flow.foreach is not None else 1 for step in plan.steps}
+    state = RunState(folder.id, plan.pipeline.name, steps, clock, spent)
+    settings = plan.pipeline.control
+    address = asked.address or settings.listen
+    is_port = address is not None and address != OWN_SOCKET and not address.startswith("unix:")
+    listen = ListenRequest(
+        address,
+        "--control" if asked.address is not None else "control.listen",
+        asked.exposure,
+        tuple(_tokens(plan, options)) if is_port else (),
+        frozenset(settings.hosts),
+        frozenset(settings.origins),
+    )
+    return stack.enter_context(open_control(listen, folder, state, plan.secrets, clock))
+
+
+def _notifier(plan: Plan, options: RunOptions, folder: RunFolder) -> "Notifier | None":
+    """What tells of open questions, if the file names it (A12)."""
+    pipeline = plan.pipeline
+    settings = pipeline.control.notify
+    if settings is None:
+        return None
+    from aish.features.control.notify import make_notifier
+
+    return make_notifier(settings, folder.id, pipeline.file.parent, options.environ, plan.secrets)
+
+
+def _tokens(plan: Plan, options: RunOptions) -> "Iterator[Token]":
+    """The tokens that the file names; each is a secret of the run from here on."""
+    from aish.net.listen.tokens import token_from_env, token_from_file
+
+    for one in plan.pipeline.control.tokens:
+        if one.env is not None:
+            token = token_from_env(one.name, one.env, one.scopes, options.environ)
+        else:
+            assert one.path is not None, "the schema requires one of both"
+            token = token_from_file(one.name, one.path, one.scopes)
+        plan.secrets.add(one.env or f"control.{one.name}", token.value)
+        yield token
