@@ -305,6 +305,7 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
             on_failure=lambda sink, error: lost.append(
                 f"cannot write {sink.name}: {error.strerror or error}"
             ),
+            journal=journal,
         )
         stack.callback(log.close)
         environment = RunEnvironment(

@@ -20,7 +20,7 @@ from typing import BinaryIO, Self
 from aish.cli.boundary import say
 from aish.cli.options import Format, ReportOptions, ResultOptions
 from aish.config.model import Pipeline, PipelineStep, PromptStep, Step
-from aish.core.errors import AishError, ExitCode, UsageError
+from aish.core.errors import AishError, ExitCode, JournalLostError, UsageError
 from aish.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -89,18 +89,6 @@ class Before:
                 yield items, stamped
             if form is Format.TEXT:
                 yield result, stamped
-
-
-class JournalLostError(AishError):
-    """Further work of a batch would not be recorded (B14)."""
-
-    code = "journal_lost"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "no more items are started, because the journal cannot be written",
-            hint="`--resume` continues once there is space",
-        )
 
 
 class EndReports:
@@ -256,6 +244,7 @@ def _may_have_items(step: Step) -> bool:
 
 
 _PIECE = 1 << 20
+_NO_ITEMS = "no more items are started, because the journal cannot be written"
 
 
 def check_writable(path: Path, option: str = "-o") -> None:
@@ -365,6 +354,7 @@ class RunOutput:
             clock=clock,
             secrets=plan.secrets,
             on_failure=self._failed,
+            journal=self._journal,
             after=0
             if before is None
             else max(before.after, self._items.last if self._items else 0),
@@ -418,10 +408,11 @@ class RunOutput:
         """The `Emit` of the run.
 
         Raises:
-            JournalLostError: an item was about to start that a resumed run would repeat.
+            JournalLostError: an item was about to start that a resumed run would repeat, or an
+                answer or the call that it approves would not be in the journal.
         """
         if self._unjournaled and isinstance(event, ItemStarted):
-            raise JournalLostError
+            raise JournalLostError(_NO_ITEMS)
         self._ended_well = isinstance(event, RunFinished) and event.exit.code == 0
         self._log.emit(event)
         if self._shape.quiet:

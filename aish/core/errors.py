@@ -110,6 +110,15 @@ class BudgetError(AishError):
     code = "budget"
 
 
+class JournalLostError(AishError):
+    """What has to be in the journal before it counts cannot be written there."""
+
+    code = "journal_lost"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="`--resume` continues once there is space")
+
+
 class UnavailableError(AishError):
     """A model endpoint or a required server could not be reached or refused credentials."""
 

@@ -7,15 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar
 
+from aish.core.errors import JournalLostError
 from aish.core.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
     Event,
     Place,
     ReasoningDelta,
     Stamped,
     TextDelta,
     TextWithdrawn,
+    ToolDecided,
     ToolFinished,
     ToolOutput,
+    ToolStarted,
     TurnFinished,
 )
 from aish.core.protocols import Clock
@@ -128,6 +133,13 @@ class Sink(Protocol):
 
 OnFailure = Callable[[Sink, OSError], None]
 
+# Answers of a person; that of a rule follows from the file, and the end of a question from its run.
+_GIVEN = frozenset({"approve", "always", "deny"})
+
+
+def _not_written(error: OSError) -> JournalLostError:
+    return JournalLostError(f"the journal cannot be written: {error.strerror or error}")
+
 
 class EventLog:
     """Passes the events of a run to its sinks. `emit` is the `Emit` of all packages above.
@@ -136,6 +148,10 @@ class EventLog:
 
     The failure of a sink (a closed pipe, a full disk) is reported once, through `on_failure`; the
     sink is left out from then on, and the others continue.
+
+    A question that stays open, what somebody answered, and the start of a call that they approved
+    count only if they are in the `journal`, where there is one: else a resumed run would not know
+    of the answer, or make the call again.
     """
 
     def __init__(
@@ -146,6 +162,7 @@ class EventLog:
         secrets: Secrets,
         on_failure: OnFailure | None = None,
         after: int = 0,
+        journal: Sink | None = None,
     ) -> None:
         self._sinks = tuple(sinks)
         self._live = tuple(sink for sink in sinks if sink.deltas)
@@ -154,9 +171,16 @@ class EventLog:
         self._pieces = Pieces(secrets)
         self._on_failure = on_failure
         self._seq = after
+        self._journal = journal
+        self._lost: OSError | None = None
+        self._approved: set[Place] = set()
 
     def emit(self, event: Event) -> None:
-        """Pass an event to every sink."""
+        """Pass an event to every sink.
+
+        Raises:
+            JournalLostError: it counts only in the journal, and cannot be written there.
+        """
         if isinstance(event, (TextDelta, ReasoningDelta, ToolOutput)):
             if self._live:
                 self._emit_piece(event)
@@ -164,7 +188,10 @@ class EventLog:
         if self._secrets:
             self._end_pieces(event)
             event = masked(event, self._secrets)
-        self._send(event, self._sinks)
+        needed = self._journal is not None and self._needs_journal(event)
+        if needed and self._lost is not None:
+            raise _not_written(self._lost)
+        self._send(event, self._sinks, needed=needed)
 
     def close(self) -> None:
         """Close every sink that still works."""
@@ -188,7 +215,24 @@ class EventLog:
         elif isinstance(event, TextWithdrawn):
             self._pieces.drop(event.place)
 
-    def _send(self, event: Event, sinks: tuple[Sink, ...]) -> None:
+    def _needs_journal(self, event: Event) -> bool:
+        match event:
+            case ToolDecided():
+                if event.approval is not None and event.verdict in {"auto", "ask-yes"}:
+                    self._approved.add(event.place)
+            case ToolStarted():
+                return event.place in self._approved
+            case ToolFinished():
+                self._approved.discard(event.place)
+            case ApprovalAsked():
+                return event.expires is not None
+            case ApprovalAnswered():
+                return event.answer in _GIVEN and event.way != "rule"
+            case _:
+                pass
+        return False
+
+    def _send(self, event: Event, sinks: tuple[Sink, ...], *, needed: bool = False) -> None:
         self._seq += 1
         stamped = Stamped(self._seq, self._clock.now(), event)
         for sink in sinks:
@@ -196,10 +240,14 @@ class EventLog:
                 sink(stamped)
             except OSError as error:
                 self._fail(sink, error)
+                if needed and sink is self._journal:
+                    raise _not_written(error) from error
 
     def _fail(self, sink: Sink, error: OSError) -> None:
         if sink not in self._sinks:
             return
+        if sink is self._journal:
+            self._lost = error
         self._sinks = tuple(other for other in self._sinks if other is not sink)
         self._live = tuple(other for other in self._live if other is not sink)
         if self._on_failure is not None:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 import anyio
 from anyio.lowlevel import checkpoint
 
+from aish.core.errors import JournalLostError
 from aish.core.events import ApprovalAnswer, Place, Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical
@@ -362,7 +363,7 @@ class Gate:
             if recorded.end is None:
                 await opened.ended.wait()
             elif opened.end is None:
-                self.questions.settle(opened.id, recorded.end)
+                self._settle(opened, recorded.end)
             return
         if not self._approver.attended:
             await self._until_answered(opened)
@@ -373,12 +374,19 @@ class Gate:
                 answer = await self._approver.ask(opened.question)
                 offered = answer != "always" or opened.question.always is not None
                 said = _ANSWERS.get(answer, "deny") if offered else "deny"
-                end = QuestionEnd(said, THE_USER, "terminal")
-                self.questions.settle(opened.id, end)
+                self._settle(opened, QuestionEnd(said, THE_USER, "terminal"))
 
             tasks.start_soon(at_the_terminal)
             await self._until_answered(opened)
             tasks.cancel_scope.cancel()
+
+    def _settle(self, opened: OpenQuestion, end: QuestionEnd) -> None:
+        """End a question; without an answer in the journal the call is not made (A6)."""
+        try:
+            self.questions.settle(opened.id, end)
+        except JournalLostError as error:
+            note = f"the answer does not count: {error.message}"
+            self.questions.settle(opened.id, QuestionEnd("withdrawn", "aish", "run", note))
 
     async def _until_answered(self, opened: OpenQuestion) -> None:
         with anyio.move_on_after(self.questions.left(opened)):
@@ -421,7 +429,7 @@ class Gate:
             if proposal.tool.name == _LOCAL:
                 reply = DECLINED
             return Decision("ask-no", who, digest, reply, by_person=True, approval=opened.id)
-        why = "the question was withdrawn"
+        why = end.note or "the question was withdrawn"
         if end.answer == "expired":
             why = f"nobody answered within {duration(asking.seconds)}"
         reply = f"[aish] tool call denied: {why}"

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import anyio
 
+from aish.core.errors import JournalLostError
 from aish.core.events import ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Place, rfc3339
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
@@ -136,6 +137,9 @@ class Questions:
         """Ask; a question that an earlier part asked about this very call is taken over.
 
         It may have its answer already. `seconds` is how long it stays open.
+
+        Raises:
+            JournalLostError: it was to stay open, and could not be written down.
         """
         past = self._past.pop((question.place, digest), None)
         if past is not None and past.end is not None and past.end.answer == "withdrawn":
@@ -153,20 +157,24 @@ class Questions:
             opened.end = past.end
             opened.ended.set()
             return opened
-        self._emit(
-            ApprovalAsked(
-                place=question.place,
-                id=opened.id,
-                tool=str(question.tool.name),
-                server=question.tool.name.server,
-                name=question.tool.name.name,
-                arguments=question.arguments,
-                digest=digest,
-                reason=question.reason,
-                expires=None if opened.expires is None else rfc3339(opened.expires),
-                always=question.always,
+        try:
+            self._emit(
+                ApprovalAsked(
+                    place=question.place,
+                    id=opened.id,
+                    tool=str(question.tool.name),
+                    server=question.tool.name.server,
+                    name=question.tool.name.name,
+                    arguments=question.arguments,
+                    digest=digest,
+                    reason=question.reason,
+                    expires=None if opened.expires is None else rfc3339(opened.expires),
+                    always=question.always,
+                )
             )
-        )
+        except JournalLostError:
+            del self._all[opened.id]
+            raise
         if self.recording is not None:
             opened.on_end = self.recording.begin(question)
         return opened
@@ -196,7 +204,7 @@ class Questions:
 
         Raises:
             KeyError: there is none of this id.
-            OSError: the answer could not be written down, and does not count.
+            JournalLostError: the answer could not be written down, and does not count.
         """
         past = self.past(id)
         if past is not None:

@@ -303,11 +303,13 @@ class Outlets:
     def of_run(self, plan: Plan, folder: RunFolder, clock: Clock) -> Generator[Emit]:
         """The outputs for events of a pipeline that is run in the session (`:run`)."""
         sinks: list[Sink] = []
+        journal: Sink | None = None
         if folder.path is not None:
             from aish.journal.writer import open_journal
 
             with folder.beginning():
-                sinks.append(open_journal(folder.path))
+                journal = open_journal(folder.path)
+            sinks.append(journal)
         if self.visitor is not None:
             sinks.append(self.visitor())
         if isinstance(self.out, PipedOut):
@@ -317,7 +319,9 @@ class Outlets:
             out = sys.stdout.buffer
             text = FinalText(out, last.id, manner, outputs=outputs, structured=structured)
             sinks.append(text)
-        log = EventLog(sinks, clock=clock, secrets=plan.secrets, on_failure=self.lost)
+        log = EventLog(
+            sinks, clock=clock, secrets=plan.secrets, on_failure=self.lost, journal=journal
+        )
         try:
             yield log.emit
         finally:
@@ -361,7 +365,9 @@ def open_outlets(
         # It counts the usage of that run itself.
         visitor = None if session_output.quiet else lambda: Plain(sys.stderr)
     sinks = [sink for sink in (journal, shown, *others) if sink is not None]
-    log = EventLog(sinks, clock=clock, secrets=secrets, on_failure=lost, after=after)
+    log = EventLog(
+        sinks, clock=clock, secrets=secrets, on_failure=lost, after=after, journal=journal
+    )
     return Outlets(log, out, pause, visitor, lost)
 
 

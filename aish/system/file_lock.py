@@ -16,11 +16,15 @@ _OWNER = 5
 
 
 class BeingWrittenError(UsageError):
-    """Another process writes a file that only one may write; `writer` says which."""
+    """Another process writes a file that only one may write; `writer` says which.
 
-    def __init__(self, path: Path, writer: str) -> None:
-        super().__init__(f"`{path}` is being written by {writer}")
-        self.writer = writer
+    `pid` is its number, if the system reports it.
+    """
+
+    def __init__(self, path: Path, pid: int | None) -> None:
+        self.writer = _named(pid)
+        self.pid = pid
+        super().__init__(f"`{path}` is being written by {self.writer}")
 
 
 def take(descriptor: int, path: Path, seconds: float = _MOMENT) -> None:
@@ -38,7 +42,7 @@ def take(descriptor: int, path: Path, seconds: float = _MOMENT) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if number == tries:
-                raise BeingWrittenError(path, writer(descriptor)) from error
+                raise BeingWrittenError(path, _writer(descriptor)) from error
             time.sleep(_PAUSE)
         except OSError as error:
             said = f"`{path}` cannot be locked: {error.strerror}"
@@ -59,14 +63,22 @@ def is_written(descriptor: int) -> bool:
 
 def writer(descriptor: int) -> str:
     """The lock holder for a message: `process 4711`, if the system reports it."""
+    return _named(_writer(descriptor))
+
+
+def _named(pid: int | None) -> str:
+    return "another process" if pid is None else f"process {pid}"
+
+
+def _writer(descriptor: int) -> int | None:
     status = os.fstat(descriptor)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             # Processes come and go, and those of other users are not readable.
             with suppress(OSError):
                 for owner in _owners(entry, status):
-                    return f"process {owner}"
-    return "another process"
+                    return int(owner)
+    return None
 
 
 def _owners(process: Path, status: os.stat_result) -> Iterator[str]:

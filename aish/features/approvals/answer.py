@@ -47,7 +47,16 @@ class NotAnsweredError(AishError):
 
 
 class RunIsLiveError(NotAnsweredError):
-    """A question of a run that another process executes; nothing was recorded."""
+    """A question of a run that another process executes; nothing was recorded.
+
+    `pid` is the number of that process, if the system reports it.
+    """
+
+    def __init__(
+        self, message: str, *, where: str, hint: str | None, pid: int | None = None
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.pid = pid
 
 
 @frozen
@@ -138,7 +147,7 @@ def record_answer(
             held = stack.enter_context(hold_journal(folder))
         except BeingWrittenError as error:
             said = f"the run is live: {error.writer} writes its journal"
-            raise RunIsLiveError(said, where=shown.run, hint=_STOP) from error
+            raise RunIsLiveError(said, where=shown.run, hint=_STOP, pid=error.pid) from error
         return _append(held, shown, given, now)
 
 

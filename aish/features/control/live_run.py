@@ -63,15 +63,17 @@ def answer_live_run(
 def _live_address(store: RunStore, run: str, live: RunIsLiveError) -> LiveAddress:
     try:
         with os.fdopen(store.open_file(run, CONTROL_FILE), "rb") as file:
-            return _named(json.loads(file.read()))
+            content = json.loads(file.read())
+        # Whoever listens there now is a stranger if an earlier process left the file.
+        if live.pid is None or content["pid"] == live.pid:
+            return _named(content)
     except FileNotFoundError:
-        hint = f"{live.hint}; {_OPEN_ONE}"
-        raise RunIsLiveError(
-            f"{live.message}, and takes no answers", where=run, hint=hint
-        ) from live
+        pass
     except (OSError, ValueError, KeyError, TypeError, AishError) as error:
         said = f"`{CONTROL_FILE}` of the run cannot be used: {error}"
         raise RunIsLiveError(said, where=run, hint=live.hint) from error
+    hint = f"{live.hint}; {_OPEN_ONE}"
+    raise RunIsLiveError(f"{live.message}, and takes no answers", where=run, hint=hint) from live
 
 
 def _named(content: Any) -> LiveAddress:

@@ -11,7 +11,7 @@ from typing import Final, Literal, cast, get_args
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aish.core.errors import ExitCode
+from aish.core.errors import ExitCode, JournalLostError
 from aish.core.events import ApprovalAnswer, Stamped, plain, rfc3339, to_line, to_object
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
@@ -124,9 +124,10 @@ class _Api:
         end = QuestionEnd(given.answer, name_of(peer), given.way, safe_utf8(given.note))
         try:
             self._require_open(asked, self._questions.settle(id, end))
-        except OSError as error:
-            message = f"the answer could not be written down: {error.strerror}; it does not count"
-            raise HttpError(507, "not_written", message) from error
+        except JournalLostError as error:
+            message = f"the answer does not count: {error.message}"
+            hint = "end the run and make room: its questions stay open, and `--resume` continues it"
+            raise HttpError(507, "not_written", message, hint=hint) from error
         return json_response(self._question(id))
 
     async def command(self, request: Request, peer: Peer) -> Response:
