@@ -20,15 +20,18 @@ MOST_WAITING = 100
 class Activity:
     """A task of a run; `above` is what it is a part of.
 
-    `on_wait` is told when it begins to wait (`True`), and when it goes on.
+    It waits while it waits for an answer itself, or all of its parts wait. `on_wait` is told when
+    that begins (`True`), and when it goes on.
     """
 
     def __init__(self, above: "Activity | None" = None) -> None:
         self._above = above
         self.parts: set[Activity] = set()
-        self._waits = False
+        self.waits = False
+        self._own: OnAsk | None = None
         self._slots: anyio.CapacityLimiter | None = None
         self._scopes: list[anyio.CancelScope] = []
+        self._left: list[tuple[anyio.CancelScope, float]] = []
         self.paused: anyio.Event = anyio.Event() if above is None else above.paused
         self.on_wait: Callable[[bool], None] = lambda _: None
 
@@ -36,12 +39,14 @@ class Activity:
         """A part of it begins; whoever begins it ends it."""
         part = Activity(self)
         self.parts.add(part)
+        self.tell()
         return part
 
     def end(self) -> None:
         """It has ended."""
         if self._above is not None:
             self._above.parts.discard(self)
+            self._above.tell()
             self.root.look()
 
     @asynccontextmanager
@@ -55,7 +60,7 @@ class Activity:
 
     @contextmanager
     def within(self, scope: anyio.CancelScope) -> Generator[None]:
-        """In the block the time limit of `scope` does not run while it waits for an answer."""
+        """In the block the time limit of `scope` does not run while it waits."""
         self._scopes.append(scope)
         try:
             yield
@@ -69,37 +74,30 @@ class Activity:
             PausedError: nothing of the run can go on before it, and `on_ask` is to pause then.
         """
         slots = self._slots
-        left = [(scope, scope.deadline - anyio.current_time()) for scope in self._scopes]
-        for scope in self._scopes:
-            scope.deadline = float("inf")
         self._give_back()
-        self.on_wait(True)
+        self._own = on_ask
+        self.tell()
         try:
             if on_ask == "pause":
                 await self._wait_or_pause(event)
             else:
                 await event.wait()
         finally:
-            self.on_wait(False)
-            for scope, seconds in left:
-                scope.deadline = anyio.current_time() + seconds
+            self._own = None
+            self.tell()
         if slots is not None:
             await self._take(slots)
 
     async def _wait_or_pause(self, event: anyio.Event) -> None:
-        self._waits = True
-        try:
-            self.root.look()
-            async with task_group() as tasks:
+        self.root.look()
+        async with task_group() as tasks:
 
-                async def until(one: anyio.Event) -> None:
-                    await one.wait()
-                    tasks.cancel_scope.cancel()
+            async def until(one: anyio.Event) -> None:
+                await one.wait()
+                tasks.cancel_scope.cancel()
 
-                tasks.start_soon(until, event)
-                tasks.start_soon(until, self.paused)
-        finally:
-            self._waits = False
+            tasks.start_soon(until, event)
+            tasks.start_soon(until, self.paused)
         if not event.is_set():
             raise PausedError
 
@@ -109,13 +107,32 @@ class Activity:
             self.paused.set()
 
     def is_stuck(self) -> bool:
-        """Whether it waits for an answer, or everything that it waits for does."""
-        return self._waits or (bool(self.parts) and all(part.is_stuck() for part in self.parts))
+        """Whether the run is to pause for its answer, or for those of everything it waits for."""
+        if self._own is not None:
+            return self._own == "pause"
+        return bool(self.parts) and all(part.is_stuck() for part in self.parts)
 
     @property
     def root(self) -> "Activity":
         """The whole run."""
         return self if self._above is None else self._above.root
+
+    def tell(self) -> None:
+        """Its parts or its own state have changed: whether it waits now, and all above it."""
+        waits = self._own is not None or (
+            bool(self.parts) and all(part.waits for part in self.parts)
+        )
+        if waits == self.waits:
+            return
+        self.waits = waits
+        now = anyio.current_time()
+        if waits:
+            self._left = [(scope, scope.deadline - now) for scope in self._scopes]
+        for scope, seconds in self._left:
+            scope.deadline = float("inf") if waits else now + seconds
+        self.on_wait(waits)
+        if self._above is not None:
+            self._above.tell()
 
     async def _take(self, slots: anyio.CapacityLimiter) -> None:
         await slots.acquire_on_behalf_of(self)

@@ -218,8 +218,9 @@ class ResumeState:
     journal, `part_seq` the first one of its last part, `begun` the first one of each step in
     `steps`; `segments` counts the parts. `notices` are to be emitted right after `run.started`.
     `questions` are those that were asked, `unfinished` the conversations that are gone on with, by
-    step and item as in the journal. `ended`: the run ended successfully, and nothing is left to do.
-    `context_tag` is the tag of its blocks of changed files, if it has shown any.
+    step and item as in the journal; `parts` are the states of items that are pipelines, and go on,
+    with their own steps, items and conversations. `ended`: the run ended successfully, and nothing
+    is left to do. `context_tag` is the tag of its blocks of changed files, if it has shown any.
     """
 
     run: str
@@ -236,4 +237,5 @@ class ResumeState:
     ended: bool = False
     questions: tuple[PastQuestion, ...] = ()
     unfinished: Mapping[tuple[str, str | None], Unfinished] = field(default_factory=dict)
+    parts: Mapping[tuple[str, str], "ResumeState"] = field(default_factory=dict)
     context_tag: str | None = None

@@ -35,7 +35,7 @@ async def run_inner(step: PipelineStep, context: StepContext) -> StepRecord:
     """
     inner = _context(step, context)
     limit = inner.plan.pipeline.limits.time
-    with anyio.move_on_after(limit) as scope:
+    with anyio.move_on_after(limit) as scope, context.activity.within(scope):
         await run_graph(inner)
     emit = inner.resources.runtime.emit
     if scope.cancelled_caught:
@@ -68,7 +68,6 @@ def _has_ended(record: StepRecord | None) -> bool:
 def _context(step: PipelineStep, context: StepContext) -> StepContext:
     plan, resources = context.plan.inner[step.id], context.resources.inner[step.id]
     place = context.place(step)
-    whole = context.item is None and context.within is None
     return replace(
         context,
         plan=plan,
@@ -76,8 +75,7 @@ def _context(step: PipelineStep, context: StepContext) -> StepContext:
         resources=resources,
         records={},
         course=context.course.child(apart=context.item is not None),
-        # Completed parts of an incomplete item are repeated.
-        resume_state=context.resume_state if whole else None,
+        resume_state=context.resumed_parts(step),
         needed=frozenset({f"{place.step}/{id}" for id in steps_read(plan.pipeline)}),
         prefix=f"{place.step}/",
         within=place.item,

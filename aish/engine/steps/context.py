@@ -110,9 +110,21 @@ class StepContext:
         """
         if self.resume_state is None or self.anew:
             return None
-        place, mask = self.place(step), self.plan.secrets.mask
-        item = None if place.item is None else safe_utf8(mask(place.item))
-        return self.resume_state.unfinished.get((str(place.step), item))
+        return self.resume_state.unfinished.get((self.name(step), self._own_key()))
+
+    def resumed_parts(self, step: PipelineStep) -> "ResumeState | None":
+        """What an earlier part of the run has done of the sub-pipeline of a step or an item.
+
+        Completed parts of an item are repeated, unless its questions stay open (A10).
+        """
+        key = self._own_key()
+        if self.resume_state is None or key is None:
+            return self.resume_state
+        return None if self.anew else self.resume_state.parts.get((self.name(step), key))
+
+    def _own_key(self) -> str | None:
+        """The key of the current item as in the journal, without those of outer items."""
+        return None if self.item is None else safe_utf8(self.plan.secrets.mask(self.item.key))
 
     def asking(self, step: AskingStep) -> Asking:
         """How calls of the step are asked about (A7).

@@ -322,7 +322,8 @@ class Open:
 
     `begun` numbers its first record. `ended` is the record of its end, if it has one: it is run
     again anyway. `talk` is its conversation, if a later part may go on with it; `before` is the
-    unit of an earlier part that is not taken over yet.
+    unit of an earlier part that is not taken over yet. `parts` is what an item has done that is a
+    pipeline whose questions stay open.
     """
 
     calls: Calls
@@ -336,11 +337,12 @@ class Open:
     talk: Talk | None = None
     spent: _Sum = field(default_factory=_Sum)
     before: "Open | None" = None
+    parts: "Scan | None" = None
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on within its conversation: it has waited, or was interrupted."""
-        if self.talk is None or not self.talk.asked:
+        """Whether it goes on where it was: it has waited, or was interrupted."""
+        if self.parts is None and (self.talk is None or not self.talk.asked):
             return False
         if self.ended is None or self.ended.get("status") == "paused":
             return True
@@ -361,14 +363,15 @@ class Rules:
     """Settings of the pipeline and the command line for resuming.
 
     `needed` says of a step whether a later one reads the results of its items, `tolerant` whether
-    it accepts a denied call, `asks` whether its questions stay open; `mask` masks a key as the
-    journal does.
+    it accepts a denied call, `asks` whether its questions stay open, `asks_within` whether those
+    of its sub-pipeline do; `mask` masks a key as the journal does.
     """
 
     repeatable: Callable[[str], Repeatable]
     needed: Callable[[str], bool]
     tolerant: Callable[[str], bool]
     asks: Callable[[str], bool] = lambda _: False
+    asks_within: Callable[[str], bool] = lambda _: False
     retry_failed: bool = False
     mask: Callable[[str], str] = str
 
@@ -382,6 +385,7 @@ class Scan:
         self._open: dict[Unit, Open] = {}
         self._kinds: dict[str, Any] = {}
         self._on_workers: set[Any] = set()
+        self._has_parts = False
         self.untracked: set[Unit] = set()
         """Items that have not come back from workers: nobody knows which calls they made."""
         self.steps: dict[str, StepRecord] = {}
@@ -427,12 +431,19 @@ class Scan:
             # It may be appended long after the end: the time between two parts does not count.
             self.spending.now(record["time"])
         take = self._take.get(record["type"])
-        if take is not None:
-            take(record)
+        if take is None:
+            return
+        if self._has_parts:
+            self._hand_down(record)
+        take(record)
 
     def left(self) -> Iterator[tuple[Open, Call]]:
         """The calls of units that are run again, each with its owner."""
         for unit in self._open.values():
+            if unit.parts is not None and unit.goes_on:
+                for part, call in unit.parts.left():
+                    yield replace(part, item=within(unit.item, part.item)), call
+                continue
             for one in (unit,) if unit.before is None else (unit, unit.before):
                 for call in one.calls.made():
                     yield one, call
@@ -488,7 +499,11 @@ class Scan:
             # Retried: the previous attempt no longer counts.
             done.remove(key)
         index, digest = record.get("index"), str(record.get("digest"))
-        self._begin(Open(self._calls(step, whole=whole), self.last_seq, step, key, index, digest))
+        unit = Open(self._calls(step, whole=whole), self.last_seq, step, key, index, digest)
+        if self._rules.asks_within(step):
+            self._has_parts = True
+            unit.parts = Scan(self._rules, self._read_file)
+        self._begin(unit)
 
     def _item_finished(self, record: Any) -> None:
         step, key, status = record.get("step"), record.get("item"), record.get("status")
@@ -535,6 +550,8 @@ class Scan:
                 self.turns.pop(unit.step, None)
                 if unit.talk is not None:
                     unit.talk.again()
+                if unit.parts is not None:
+                    unit.parts = Scan(self._rules, self._read_file)
 
     def _turn_added(self, record: Any) -> None:
         if record.get("purpose", RESUMABLE) != RESUMABLE:
@@ -574,11 +591,31 @@ class Scan:
             self.questions[record["id"]] = replace(question, end=end)
 
     def unfinished(self) -> Iterator[Open]:
-        """The units that go on within their conversations."""
+        """The units that go on, within their conversations or with their `parts`."""
         for unit in self._open.values():
             latest = unit.before if unit.before is not None and not _has_begun(unit) else unit
             if latest.goes_on:
                 yield latest
+
+    def _hand_down(self, record: Any) -> None:
+        """Tell the item that a record is of, if it is kept what that has done."""
+        step, item = record.get("step"), record.get("item")
+        if item is None or "/" not in step:
+            return
+        found = [
+            unit
+            for key in owners(step, item)
+            if key[0] != step and (unit := self._open.get(key)) is not None
+            if unit.parts is not None
+        ]
+        if len(found) > 1:
+            # `a/b` may be an item of `a`, or the item `a/b` itself: neither goes on.
+            for unit in found:
+                unit.parts = None
+        for unit in found:
+            if unit.parts is not None:
+                rest = item.removeprefix(str(unit.item)).removeprefix("/") or None
+                unit.parts.take({**record, "item": rest})
 
     def _files_shown(self, record: Any) -> None:
         self.context_tag = str(record.get("tag"))
@@ -625,6 +662,10 @@ class Scan:
         if before is not None and before.before is not None and not _has_begun(before):
             before = before.before
         unit.before = before if before is not None and before.goes_on else None
+        if unit.parts is not None and unit.before is not None:
+            # Taken over as a whole, with the first record of the item.
+            unit.parts, unit.calls = unit.before.parts, unit.before.calls
+            unit.denials, unit.spent, unit.before = unit.before.denials, unit.before.spent, None
         if self._rules.asks(unit.step):
             unit.talk = Talk()
         self._open[unit.step, unit.item] = unit
@@ -658,6 +699,11 @@ class Scan:
             cost_usd=record.get("cost_usd"),
             seconds=float(record.get("seconds") or 0.0),
         )
+
+
+def within(outer: str | None, own: str | None) -> str | None:
+    """The key of an item, or of no item, within an outer one."""
+    return "/".join(key for key in (outer, own) if key is not None) or None
 
 
 def _has_begun(unit: Open) -> bool:

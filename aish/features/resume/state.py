@@ -8,7 +8,7 @@ from aish.agent.assemble import Assembled
 from aish.agent.converse import Earlier
 from aish.agent.restore import HISTORY_REPLACED, Restorer, history_of
 from aish.agent.turn_json import SECRETS, ReadFile
-from aish.config.model import PromptStep
+from aish.config.model import PipelineStep, PromptStep
 from aish.core.events import Notice, Place
 from aish.core.json import JsonObject, JsonValue, json_text, strict_json
 from aish.core.messages import AssistantTurn, Finish, Turn, Usage
@@ -20,7 +20,7 @@ from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
 from aish.engine.resume_state import ResumeRefusedError, ResumeState, Unfinished
 from aish.engine.steps.prompt import continued
-from aish.features.resume.scan import Open, Rules, Scan, Talk
+from aish.features.resume.scan import Open, Rules, Scan, Talk, within
 from aish.features.resume.unknown_calls import RepeatableTools, check_calls, tags
 
 _MASKED_TEXT = (
@@ -32,7 +32,8 @@ _MASKED_TEXT = (
 class Conversations:
     """The conversation of each step, as far as recorded; `turns` are its records.
 
-    `states` name the files with what each has of the files of `context.files`.
+    `states` name the files with what each has of the files of `context.files`, `item` is the one
+    that they belong to, if they are parts of one.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class Conversations:
         states: Mapping[str, str],
         plan: Plan,
         read_file: ReadFile,
+        item: str | None = None,
     ) -> None:
+        self._item = item
         self._turns = turns
         self._states = states
         self._before = dict(_links(plan))
@@ -78,7 +81,7 @@ class Conversations:
         for record in talk.turns:
             restorer.take(record)
         restored = restorer.unfinished()
-        self._tell_of(Place(unit.step, unit.item), talk.turns, restored.lost)
+        self._tell_of(unit.step, unit.item, talk.turns, restored.lost)
         turns = tuple(restored.history.turns)
         answer = _last_answer(talk, turns)
         last: Any = talk.answers[-1].get("turn") if talk.answers else 0
@@ -121,7 +124,7 @@ class Conversations:
                 return None
             recalled = history_of(records, self._read_file, begin=turns, restore=self._restore)
             turns = recalled.history.turns
-            self._tell(step, records, recalled.lost)
+            self._tell_of(step, None, records, recalled.lost)
         return turns
 
     def _link(self, step: str) -> str | None:
@@ -130,10 +133,10 @@ class Conversations:
         anew = any(record.get("type") == HISTORY_REPLACED for record in records)
         return None if anew else self._before.get(step)
 
-    def _tell(self, step: str, records: Sequence[JsonObject], lost: Sequence[str]) -> None:
-        self._tell_of(Place(step), records, lost)
-
-    def _tell_of(self, place: Place, records: Sequence[JsonObject], lost: Sequence[str]) -> None:
+    def _tell_of(
+        self, step: str, item: str | None, records: Sequence[JsonObject], lost: Sequence[str]
+    ) -> None:
+        place = Place(step, within(self._item, item))
         self.notices += [Notice(place, "warning", "media_lost", said) for said in lost]
         if tags([json_text(_unrestored(record)) for record in records]):
             self.notices.append(Notice(place, "warning", "resumed_masked", _MASKED_TEXT))
@@ -201,14 +204,10 @@ def read_resume_state(
         raise ResumeRefusedError("the run was killed before it started", where=run, hint=_ANEW)
     if not retry_unknown:
         check_calls(scan, retry_failed=retry_failed)
-    conversations = Conversations(scan.turns, scan.context_states, plan, read_file)
-    unfinished = {
-        (unit.step, unit.item): conversations.unfinished(unit) for unit in scan.unfinished()
-    }
-    return ResumeState(
-        run=run,
-        steps=conversations.put_into(_steps(scan, _Plans(plan))),
-        items=scan.items,
+    told: list[Notice] = []
+    state = _done(scan, plan, run, read_file, told)
+    return replace(
+        state,
         spent=scan.spending.spent(),
         by_step=scan.spending.by_step(),
         denials=tuple(scan.denials),
@@ -216,12 +215,34 @@ def read_resume_state(
         last_seq=scan.last_seq,
         part_seq=scan.part_seq,
         segments=scan.segments,
-        notices=(*_notices(scan, run), *conversations.notices, *notices),
+        notices=(*_notices(scan, run), *told, *notices),
         ended=_is_complete(scan),
         questions=tuple(scan.questions.values()),
-        unfinished=unfinished,
         context_tag=scan.context_tag,
     )
+
+
+def _done(
+    scan: Scan,
+    plan: Plan,
+    run: str,
+    read_file: ReadFile,
+    told: list[Notice],
+    item: str | None = None,
+) -> ResumeState:
+    """What the whole run has done, or an item that is a pipeline; adds notices to `told`."""
+    conversations = Conversations(scan.turns, scan.context_states, plan, read_file, item)
+    unfinished: dict[tuple[str, str | None], Unfinished] = {}
+    parts: dict[tuple[str, str], ResumeState] = {}
+    for unit in scan.unfinished():
+        if unit.parts is None:
+            unfinished[unit.step, unit.item] = conversations.unfinished(unit)
+        elif unit.item is not None:
+            inner = within(item, unit.item)
+            parts[unit.step, unit.item] = _done(unit.parts, plan, run, read_file, told, inner)
+    steps = conversations.put_into(_steps(scan, _Plans(plan)))
+    told += conversations.notices
+    return ResumeState(run, steps, scan.items, unfinished=unfinished, parts=parts)
 
 
 def _is_complete(scan: Scan) -> bool:
@@ -240,6 +261,7 @@ def _rules(plan: Plan, *, retry_failed: bool) -> Rules:
         needed=found.needed,
         tolerant=found.tolerant,
         asks=found.asks,
+        asks_within=found.asks_within,
         retry_failed=retry_failed,
         mask=lambda key: safe_utf8(plan.secrets.mask(key)),
     )
@@ -252,6 +274,7 @@ class _Plans:
         self._plan = plan
         self._repeatable: dict[str, RepeatableTools] = {}
         self._needed: dict[str, bool] = {}
+        self._waits_within: dict[str, bool] = {}
 
     def repeatable(self, step: str) -> RepeatableTools:
         """The tools that the step may call again."""
@@ -278,6 +301,12 @@ class _Plans:
         prompts = (one for one in self._of(step).steps if isinstance(one, PromptStep))
         return any(one.id == id and one.asking.waits for one in prompts)
 
+    def asks_within(self, step: str) -> bool:
+        """Whether questions of the step's sub-pipeline stay open."""
+        if step not in self._waits_within:
+            self._waits_within[step] = _waits_within(self._of(step), step.rpartition("/")[2])
+        return self._waits_within[step]
+
     def has_items(self, step: str) -> bool:
         """Whether the step runs over items, however many there are."""
         id = step.rpartition("/")[2]
@@ -288,6 +317,16 @@ class _Plans:
         for id in step.split("/")[:-1]:
             plan = plan.inner.get(id, plan)
         return plan
+
+
+def _waits_within(plan: Plan, id: str) -> bool:
+    inner = plan.inner.get(id)
+    if inner is None:
+        return False
+    own = (step for step in inner.steps if not isinstance(step, PipelineStep))
+    return any(step.asking.waits for step in own) or any(
+        _waits_within(inner, one) for one in inner.inner
+    )
 
 
 def _steps(scan: Scan, plans: _Plans) -> dict[str, StepRecord]:

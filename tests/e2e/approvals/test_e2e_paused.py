@@ -302,6 +302,18 @@ AFTER = (
     "step.finished",
     "run.finished",
 )
+EACH = 'steps: [{id: each, foreach: "[1]", pipeline: inner.yaml}]\n'
+"""The same as the steps of an item."""
+KILLS_WITHIN = [
+    ("after:approval.asked:1", "after:tool.decided:1"),
+    ("before:item.finished:1", "before:item.finished:1"),
+    ("torn:item.finished:1", "after:tool.finished:1"),
+    ("after:item.finished:1", "before:item.started:1"),
+    ("before:step.finished:3", "after:item.started:1"),
+    ("after:run.finished:1", "torn:step.started:1"),
+    ("after:turn.finished:1", "after:step.started:1"),
+    ("after:turn.finished:1", "after:step.finished:1"),
+]
 ALL_KILLS = [
     (f"{where}:{FIRST[index % len(FIRST)]}:1", f"{where}:{AFTER[index]}:1")
     for where in ("before", "torn", "after")
@@ -317,19 +329,25 @@ FEW_KILLS = [
 
 @pytest.mark.requirement("A10", "A6")
 @pytest.mark.parametrize(
-    "kills",
+    ("outer", "kills"),
     [
-        pytest.param(FEW_KILLS, id="few"),
+        pytest.param(None, FEW_KILLS, id="few"),
+        pytest.param(EACH, KILLS_WITHIN[:2], id="within an item"),
         pytest.param(
-            ALL_KILLS, id="all", marks=pytest.mark.slow(reason="kills a run at 54 records")
+            EACH, KILLS_WITHIN[2:], id="all within an item", marks=pytest.mark.slow(reason="kills")
+        ),
+        pytest.param(
+            None, ALL_KILLS, id="all", marks=pytest.mark.slow(reason="kills a run at 54 records")
         ),
     ],
 )
 def test_a_kill_loses_no_answer_and_makes_no_call_twice(
-    project: Project, model_endpoint: ModelEndpoints, kills: list[tuple[str, str]]
+    project: Project, model_endpoint: ModelEndpoints, outer: str | None, kills: list[Any]
 ) -> None:
     """Killed at a record of a run that is paused, and again at a record after the answer."""
-    project.pipeline(ONE)
+    project.pipeline(ONE, "p.yaml" if outer is None else "inner.yaml")
+    if outer is not None:
+        project.pipeline(outer)
     for first, second in kills:
         endpoint = model_endpoint(answers)
         project.uses(endpoint)
@@ -403,15 +421,67 @@ def test_a_run_that_keeps_nothing_is_not_paused(
     assert done.stderr + clustered.stderr == snapshot
 
 
-@pytest.mark.requirement("A8", "F2")
-def test_an_item_that_is_a_pipeline_is_not_paused(project: Project) -> None:
-    project.pipeline(ONE, "inner.yaml")
-    project.pipeline("steps: [{id: each, foreach: '[1, 2]', pipeline: inner.yaml}]\n")
+INNER = f"""
+    inputs: {{say: {{type: string}}}}
+    mcp:
+      servers:
+        box: {{command: {json.dumps([sys.executable, str(SERVER)])}}}
+    on_ask: pause
+    steps:
+      - {{id: first, prompt: "Begin {{{{ inputs.say }}}}"}}
+      - {{id: note, prompt: "{{{{ inputs.say }}}}"}}
+      - {{id: again, needs: [note], foreach: "['x', 'y']",
+          prompt: "{{{{ inputs.say }}}} {{{{ item }}}}"}}
+    outputs: {{said: "{{{{ steps.again | map(attribute='text') | join(' and ') }}}}"}}
+    """
+OVER_INNER = """
+    steps:
+      - {id: each, foreach: {file: rows.jsonl}, key: item.id, concurrency: 2,
+          pipeline: inner.yaml, with: {say: "{{ item.say }} {{ item.id }}"}}
+      - {id: last, prompt: "Then: {{ steps.each | map(attribute='output.said') | join(', ') }}"}
+    """
 
-    done = project.aish("validate", "p.yaml")
 
-    assert done.code == 2
-    assert "an item of `foreach` is not paused" in done.stderr
+@pytest.mark.requirement("A8", "A10", "F2")
+def test_an_item_that_is_a_pipeline_goes_on_where_it_was(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(INNER, "inner.yaml")
+    project.pipeline(OVER_INNER)
+    rows = [{"id": id, "say": "Say" if id == "c" else "Write"} for id in "abcd"]
+    project.write("rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    endpoint = model_endpoint(in_batch)
+    project.uses(endpoint)
+
+    parts = [project.run()]
+    answered = 0
+    while parts[-1].code == 8:
+        asked = of_type(journal_of(project.run_folders[0]), "approval.asked")
+        assert len(asked) > answered, parts[-1].stderr
+        for question in asked[answered:]:
+            approve(project, question)
+        answered = len(asked)
+        parts.append(project.run("--resume"))
+
+    # All of them wait together, and more than may run at once; then both items of each of them.
+    assert [part.code for part in parts] == [8, 8, 0], parts[-1].stderr
+    asked = of_type(journal_of(project.run_folders[0]), "approval.asked")
+    assert [(one["step"], one["item"]) for one in asked[:3]] == [
+        ("each/note", item) for item in "abd"
+    ]
+    assert {(one["step"], one["item"]) for one in asked[3:]} == {
+        ("each/again", f"{item}/{own}") for item in "abd" for own in "01"
+    }
+    assert sorted(ledger(project)) == sorted(
+        f"Write {item}{rest}" for item in "abd" for rest in ("", " x", " y")
+    )
+    # Each turn was asked for once: one for each prompt, and one more for each call.
+    sent = [request.json["messages"] for request in endpoint.requests]
+    assert len(sent) == 4 * 4 + 9 + 1
+    assert len({json.dumps(one) for one in sent}) == len(sent)
+    said = [f"Write {item} x done and Write {item} y done" for item in "abd"]
+    said.insert(2, "Say c x ok and Say c y ok")
+    assert sent[-1][0]["content"] == f"Then: {', '.join(said)}"
 
 
 @pytest.mark.requirement("A8", "A10", "F2")

@@ -79,3 +79,40 @@ def test_what_waits_holds_no_slot_and_has_no_time_limit(on_ask: OnAsk) -> None:
         busy.end()
 
     run(scene)
+
+
+@pytest.mark.requirement("A8")
+@pytest.mark.parametrize("on_ask", ["wait", "pause"])
+def test_what_is_made_of_parts_waits_while_all_of_them_do(on_ask: OnAsk) -> None:
+    async def scene() -> None:
+        root = Activity()
+        busy, item = root.begin(), root.begin()
+        parts = [item.begin(), item.begin()]
+        answers = [anyio.Event(), anyio.Event()]
+        told: list[bool] = []
+        item.on_wait = told.append
+        with anyio.move_on_after(1000) as scope, item.within(scope):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(parts[0].wait, answers[0], on_ask)
+                await anyio.wait_all_tasks_blocked()
+                assert (told, scope.deadline < inf) == ([], True)
+                tasks.start_soon(parts[1].wait, answers[1], on_ask)
+                await anyio.wait_all_tasks_blocked()
+                assert (told, scope.deadline) == ([True], inf)
+                third = item.begin()
+                assert (told, scope.deadline < inf) == ([True, False], True)
+                third.end()
+                assert told == [True, False, True]
+                answers[1].set()
+                await anyio.wait_all_tasks_blocked()
+                parts[1].end()
+                # One part is left, and it waits.
+                assert told[3:] == [False, True]
+                answers[0].set()
+        parts[0].end()
+        item.end()
+        assert not told[-1]
+        assert scope.deadline < inf
+        busy.end()
+
+    run(scene)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -743,3 +744,32 @@ def test_what_is_no_journal_is_told_from_one(tmp_path: Path, harm: Any, said: st
 @pytest.mark.requirement("B3")
 def test_a_refusal_is_a_usage_error() -> None:
     assert issubclass(ResumeRefusedError, UsageError)
+
+
+# --- Items that are pipelines, and go on ------------------------------------------------------
+
+
+@pytest.mark.requirement("A10", "F2")
+@pytest.mark.parametrize("keys", [("a", "a/c"), ("a", "a/b")])
+def test_parts_that_may_be_of_two_items_are_of_none(tmp_path: Path, keys: Sequence[str]) -> None:
+    """`a/b` may be an item within `a`, or the item `a/b`: what is not known is not gone on with."""
+    inner = """
+    aish: 1
+    models: {m: {base_url: "http://127.0.0.1:9", model: m}}
+    on_ask: pause
+    steps: [{id: rows, foreach: "['b']", key: item, prompt: "{{ item }}"}]
+    """
+    (tmp_path / "inner.yaml").write_text(dedent(inner), encoding="utf-8")
+    outer = "steps: [{id: each, foreach: \"['a', 'a/b']\", key: item, pipeline: inner.yaml}]"
+    within = Place("each/rows", "a/b")
+    state = taken(
+        plan_of(tmp_path, outer),
+        StepStarted(Place("each"), "pipeline"),
+        *(ItemStarted(Place("each", key), key, 0, "00") for key in keys),
+        ItemStarted(within, "b", 0, "00"),
+        ItemFinished(within, "b", 0, "ok", "done", None, Usage(), None, 0.1),
+    )
+
+    known = keys[1] == "a/c"
+    done = {key: len(part.items) for (_, key), part in state.parts.items()}
+    assert done == ({"a": 1, "a/c": 0} if known else {})

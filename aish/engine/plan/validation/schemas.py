@@ -99,11 +99,6 @@ def inner_issues(
     if any(name.split(".")[0] == "stdin" for one in inner.steps for name in reads(one)):
         message = f"`{step.file.name}` reads `stdin`, which a sub-pipeline does not have"
         yield Issue(within(path, "pipeline"), message, "give it an input")
-    pausing = (one for one in inner.steps if not isinstance(one, PipelineStep))
-    if step.flow.foreach is not None and any(one.asking.on_ask == "pause" for one in pausing):
-        message = f"`{step.file.name}` has `on_ask: pause`, and an item of `foreach` is not paused"
-        hint = "a step over items can be paused itself; or wait for the answers: `on_ask: wait`"
-        yield Issue(within(path, "pipeline"), message, hint)
     lacking = [name for name in inner.env if name not in outer.env]
     if lacking:
         message = f"`{step.file.name}` reads the variable `{lacking[0]}`, which is not under `env`"
