@@ -218,7 +218,7 @@ async def _within_time(step: Step, context: StepContext, work: Awaitable[StepRec
 
 
 def _cut_off(step: Step, context: StepContext, now: float) -> StepRecord:
-    if context.ends is not None and now >= context.ends:
+    if context.ends is not None and now >= context.ends():
         late = Failure("time", "the time limit of the run is exceeded")
         return failed(step, context, late, ExitCode.BUDGET)
     return cut_off(step, context)

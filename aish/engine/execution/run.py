@@ -6,7 +6,7 @@ Also the number of units of work, plain steps and items, in flight at the same t
 """
 
 import os
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, fields, replace
 from urllib.parse import urlsplit
@@ -178,7 +178,7 @@ class _Progress:
 
     records: dict[str, StepRecord] = field(default_factory=dict)
     started: bool = False
-    ends: float | None = None
+    ends: Callable[[], float] | None = None
     outputs: JsonValue = None
     error: AishError | None = None
     early: list[Event] = field(default_factory=list)
@@ -318,9 +318,11 @@ async def _within_time(
     if limit is not None and environment.resume_state is not None:
         # A limit holds for the whole run, including all its parts (B8).
         limit = max(0.0, limit - environment.resume_state.spent.seconds)
-    if limit is not None:
-        progress.ends = environment.clock.monotonic() + limit
-    with anyio.move_on_after(limit) as scope:
+    with anyio.move_on_after(limit) as scope, progress.activity.within(scope):
+        if limit is not None:
+            clock = environment.clock
+            # The scope's deadline: it moves while the whole run waits for an answer.
+            progress.ends = lambda: clock.monotonic() + scope.deadline - anyio.current_time()
         await _open_and_run(plan, options, environment, progress)
     if scope.cancelled_caught:
         raise BudgetError(

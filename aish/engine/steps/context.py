@@ -51,7 +51,7 @@ class ItemScope:
 
 @slotted
 class StepContext:
-    """A run in progress; `records` grows as steps finish, `ends` is the deadline.
+    """A run in progress; `records` grows as steps finish, `ends` tells the deadline.
 
     `slots` limits the units of work in flight in the whole run. `item` is set while the step runs
     for an item, `turn` counts the requests of earlier attempts. `prefix` precedes the ids of a
@@ -67,7 +67,7 @@ class StepContext:
     resources: Resources
     slots: anyio.CapacityLimiter
     records: dict[str, StepRecord] = field(default_factory=dict)
-    ends: float | None = None
+    ends: Callable[[], float] | None = None
     course: Cancellation = field(default_factory=Cancellation)
     spending: Spending = field(default_factory=Spending)
     resume_state: "ResumeState | None" = None

@@ -382,7 +382,7 @@ class Dispatcher:
             items=tuple(scopes),
             used=tuple(used),
             lease=sent.lease,
-            seconds=None if ends is None else max(0.0, ends - clock.monotonic()),
+            seconds=None if ends is None else max(0.0, ends() - clock.monotonic()),
         )
 
     def _submit(self, sent: _Handover, order: Slice | Renewal) -> None:

@@ -406,6 +406,19 @@ def test_a_part_that_ends_before_it_asks_again_leaves_the_question_open(
     assert [one["id"] for one in listed["pending"]] == [asked["id"]]
 
 
+@pytest.mark.slow(reason="waits for 13 s")
+@pytest.mark.requirement("A7", "A8", "B8")
+def test_a_run_that_waits_is_not_late(project: Project, model_endpoint: ModelEndpoints) -> None:
+    project.pipeline(f"limits: {{time: 12s}}\nask_timeout: 13s\n{ONE.replace('pause', 'wait')}")
+    project.uses(model_endpoint(answers))
+
+    done = project.run()
+
+    # Denied, not ended by the limit of the run.
+    assert done.code == 3, done.stderr
+    assert "nobody answered within 13s" in done.stderr
+
+
 @pytest.mark.requirement("A8")
 def test_a_run_that_keeps_nothing_is_not_paused(
     project: Project, model_endpoint: ModelEndpoints, snapshot: SnapshotAssertion
