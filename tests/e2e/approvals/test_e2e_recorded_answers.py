@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -10,6 +11,7 @@ import pexpect
 import pytest
 from e2e_project import REPO, ModelEndpoints, Project, of_type
 from model_endpoint import Reply, text_reply, tool_reply
+from samples import sampled
 
 from aish.journal.reader import read_journal
 
@@ -104,8 +106,14 @@ def told(project: Project) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.requirement("A11", "C6")
-@pytest.mark.parametrize("on_ask", ["deny", "wait", "pause"])
-@pytest.mark.parametrize("typed", ["y", "n", "a"])
+@pytest.mark.parametrize(
+    ("typed", "on_ask"),
+    sampled(
+        product("yna", ("deny", "wait", "pause")),
+        often={0, 4, 8},
+        reason="each answer and each `on_ask` is in a case that always runs",
+    ),
+)
 def test_a_replay_gives_the_answer_of_the_recording(
     project: Project, model_endpoint: ModelEndpoints, on_ask: str, typed: str
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_cluster_gives_what_one_process_gives(
     assert processes_in(project.folder) == []
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B3")
 def test_a_killed_worker_loses_nothing_and_repeats_what_was_in_flight_on_it(
     project: Project, model_endpoint: ModelEndpoints
@@ -192,6 +193,7 @@ def call_first(tool: str, arguments: str) -> Any:
     return answer
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "P10", "P7")
 def test_what_a_worker_may_call_is_decided_and_written_down_by_the_driver(
     project: Project, model_endpoint: ModelEndpoints
@@ -252,6 +254,7 @@ def test_items_may_be_pipelines_and_their_calls_be_staged(
     assert not (project.folder / "data" / "a").exists()
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B3")
 def test_a_call_that_was_lost_with_its_worker_is_not_made_again(
     project: Project, model_endpoint: ModelEndpoints
@@ -312,6 +315,7 @@ COMMAND = """
     """
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B3")
 def test_a_call_that_was_lost_with_the_run_is_not_made_again_unasked(
     project: Project, model_endpoint: ModelEndpoints
@@ -411,6 +415,7 @@ def test_an_item_that_has_used_up_its_part_of_a_limit_goes_on_where_it_was(
     assert Counter(begun) == {f"r{n}": 5 for n in range(4)}
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B14")
 def test_what_is_in_flight_on_workers_comes_to_its_end_after_an_interrupt(
     project: Project, model_endpoint: ModelEndpoints
@@ -435,6 +440,7 @@ def test_what_is_in_flight_on_workers_comes_to_its_end_after_an_interrupt(
     assert processes_in(project.folder) == []
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "B14")
 def test_a_terminated_run_ends_its_workers(
     project: Project, model_endpoint: ModelEndpoints
@@ -527,6 +533,7 @@ def test_what_cannot_be_is_said_before_anything_is_begun(project: Project) -> No
     assert project.run_folders == []
 
 
+@pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 @pytest.mark.requirement("B7", "X9")
 def test_a_dask_cluster_that_is_there_is_used_over_tls_and_left_as_it_was(
     project: Project, model_endpoint: ModelEndpoints, tmp_path_factory: pytest.TempPathFactory

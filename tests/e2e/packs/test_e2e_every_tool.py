@@ -288,6 +288,7 @@ def test_every_tool_answers_by_its_own_name_and_is_replayed(
 
 
 @pytest.mark.requirement("K2", "K10", "K89")
+@pytest.mark.slow(reason="calls 60 tools by all of their names")
 def test_every_tool_answers_by_its_older_names(box: Box, model_endpoint: ModelEndpoints) -> None:
     box.pipeline(list(PACKS))
     calls = list(by_older_names(list(tool_marks())))

@@ -346,6 +346,7 @@ def test_a_regular_expression_is_searched_for(pack_scene: PackScene) -> None:
     assert pack_scene.code("file_search", query="(", regex=True) == "bad_arguments"
 
 
+@pytest.mark.slow(reason="computes for 5 s")
 @pytest.mark.requirement("X6", "X7")
 def test_a_catastrophic_expression_is_stopped(pack_scene: PackScene) -> None:
     pack_scene.put("a", "a" * 40 + "!\n")

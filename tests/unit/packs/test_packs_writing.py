@@ -406,7 +406,13 @@ while True:
 
 
 @pytest.mark.requirement("K4", "K6", "X1")
-@pytest.mark.parametrize("program", [SWAP_FOLDER, SWAP_FILE], ids=["folder", "file"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(SWAP_FOLDER, id="folder"),
+        pytest.param(SWAP_FILE, id="file", marks=pytest.mark.slow(reason="swaps for a second")),
+    ],
+)
 def test_what_is_swapped_while_it_is_written_never_lets_a_write_out(
     pack_scene: PackScene, program: str
 ) -> None:
