@@ -105,7 +105,6 @@ ALONE = {
     "loaded only by the runs that need it: a start pays for what it uses": """
         cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
-        cli/control_options.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
         engine/plan/validation/exfiltration.py
         features/control/routes.py features/control/notify.py features/recording/approvals.py

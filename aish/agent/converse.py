@@ -309,7 +309,7 @@ class _Exchange:
             else:
                 current.refuse_all(stop.reply)
         except BaseException:
-            if not self._runtime.asking.waits:
+            if not self._runtime.resumes_rounds:
                 self._add_replies(current, "")
             # Else it is gone on with from here (A10).
             raise

@@ -55,7 +55,8 @@ class AgentRuntime:
     reports that itself. `mask` masks a text before it is truncated: a truncated secret would not be
     recognized later. `spans` finds the paths that have names in a cassette. `models` are those of
     the file by alias, which tools of packs may ask. `asking` says what becomes of a call that needs
-    a yes, and `park` is where a step waits for it.
+    a yes, and `park` is where a step waits for it. `resumes_rounds`: a round that is interrupted is
+    left as it is, for a resumed run goes on within it (A10).
     """
 
     tools: Tools
@@ -75,6 +76,7 @@ class AgentRuntime:
     models: Mapping[str, Model] = field(default_factory=dict)
     asking: Asking = Asking()
     park: Park = park_alone
+    resumes_rounds: bool = False
 
 
 @frozen

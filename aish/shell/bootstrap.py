@@ -6,6 +6,7 @@ Imported while the prompt is already shown.
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from anyio import CancelScope
@@ -13,12 +14,12 @@ from anyio import CancelScope
 from aish.agent.conversation import Buffer
 from aish.agent.runtime import AgentRuntime
 from aish.agent.turn_recorder import TurnRecorder
-from aish.core.errors import AishError, InternalError
+from aish.core.errors import AishError, ExitCode, InternalError
 from aish.core.events import NOWHERE, Exit, Notice, RunFinished, ServerInfo
 from aish.core.frozen import frozen
 from aish.core.messages import Usage
-from aish.core.protocols import Approver, Emit
-from aish.engine.environment import Recorder, RunEnvironment
+from aish.core.protocols import Approver, Asking, Emit
+from aish.engine.environment import Recorder, RunEnvironment, RunHandle
 from aish.engine.execution.run import run_started
 from aish.engine.final import FinalState, decide_exit, status_of
 from aish.engine.limits import open_meter
@@ -30,10 +31,11 @@ from aish.engine.run_folder import RunsPlace
 from aish.features.recording.session import CassetteChoice, load_session, open_recorder
 from aish.mcp.client.registry import Registry
 from aish.mcp.client.server_requests import Elicit
+from aish.policy.questions import Questions
 from aish.shell.cancellation import Interrupts
 from aish.shell.commands.catalogue import COMMANDS
 from aish.shell.input.lines import Lines
-from aish.shell.local.approval import Asking, CommandAsking, Said
+from aish.shell.local.approval import AskingCommands, CommandAsking, Said
 from aish.shell.local.shell import LocalShell, own_environment
 from aish.shell.loop import take_lines
 from aish.shell.pending_input import SessionBuffer
@@ -56,7 +58,7 @@ class Person:
     """Interface for questions to the person; only `Unattended` where nobody is present."""
 
     approver: Approver
-    asking: Asking | None = None
+    asking: AskingCommands | None = None
     elicit: Elicit | None = None
 
 
@@ -89,7 +91,13 @@ async def run_session(services: Services) -> Exit:
     """
     following = Following(services.environment.emit)
     said = Said(services.environment.approver)
-    environment = replace(services.environment, emit=following, approver=said)
+    environment = replace(
+        services.environment,
+        emit=following,
+        approver=said,
+        questions=_questions(services, following),
+    )
+    _attach(services, environment, following)
     begun = environment.clock.monotonic()
     state = FinalState(())
     sessions: list[Session] = []
@@ -110,6 +118,30 @@ async def run_session(services: Services) -> Exit:
         state = replace(state, records=tuple(session.records), others=tuple(session.errors))
     state = replace(state, signal=services.interrupts.code)
     return _finish(services, environment, following, state, begun)
+
+
+def _questions(services: Services, emit: Emit) -> Questions:
+    """The questions of the session; a killed one may have left some, which nobody waits for."""
+    past = () if services.earlier is None else services.earlier.unanswered
+    return Questions(emit, services.environment.clock, past)
+
+
+def _attach(services: Services, environment: RunEnvironment, following: Following) -> None:
+    """Let others answer the questions of the session, and end it or what runs, as signals do."""
+    if environment.attach is None:
+        return
+    interrupts = services.interrupts
+
+    def interrupt(code: ExitCode) -> None:
+        if interrupts.code is not None:
+            return
+        if code is ExitCode.INTERRUPTED and services.attended:
+            interrupts.stop()
+        else:
+            interrupts.end(code)
+
+    assert environment.questions is not None, "it was just made"
+    environment.attach(RunHandle(environment.questions, following.tell_when_begun, interrupt))
 
 
 @asynccontextmanager
@@ -182,6 +214,12 @@ def _begin(session: Session) -> None:
     bare = replace(opened.environment, recorder=None)
     infos = opened.servers.dynamic_registry.registry.servers
     session.emit(run_started(opened.plan, opened.options, infos, bare))
+    for notice in opened.environment.notices:
+        session.emit(notice)
+    session.following.tell_early()
+    questions = opened.environment.questions
+    assert questions is not None, "every session has them"
+    questions.withdraw(lambda _: True)
     session.begin()
     if session.model is None and session.open.plan.pipeline.models:
         text = "no model is chosen: `:model` lists them"
@@ -189,9 +227,15 @@ def _begin(session: Session) -> None:
 
 
 def _runtime(runtime: AgentRuntime, plan: Plan) -> AgentRuntime:
-    """The limits of the file; the model is told of a denial and continues (P3)."""
-    on_denied = plan.pipeline.on_denied or "continue"
-    return replace(runtime, limits=plan.pipeline.loop, on_denied=on_denied)
+    """The limits of the file; the model is told of a denial and continues (P3).
+
+    A session is not paused: where a run would be, it waits.
+    """
+    pipeline = plan.pipeline
+    on_denied, asking = pipeline.on_denied or "continue", pipeline.asking
+    if asking.on_ask == "pause":
+        asking = Asking("wait", asking.seconds)
+    return replace(runtime, limits=pipeline.loop, on_denied=on_denied, asking=asking)
 
 
 def _local(services: Services, box: Toolbox, said: Said, buffer: Buffer) -> LocalShell:
@@ -270,7 +314,9 @@ async def hold_session(
         sessions.append(session)
         prepared.deferred.hold(shown(session))
 
-    end = await run_session(replace(_services(prepared, lines, interrupts), hold=hold))
+    run = partial(run_session, replace(_services(prepared, lines, interrupts), hold=hold))
+    served = prepared.services
+    end = await (run() if served is None else served.during(run))
     return end, sessions[-1].resume if sessions else None
 
 
@@ -290,6 +336,8 @@ def _services(prepared: PreparedSession, lines: Lines, interrupts: Interrupts) -
             environ=options.environ,
             recorder=_recorder(prepared),
             resume_state=None if earlier is None else earlier.resume_state,
+            notices=() if prepared.services is None else prepared.services.notices,
+            attach=None if prepared.services is None else prepared.services.attach,
         ),
         lines=lines,
         out=outlets.out,

@@ -75,6 +75,8 @@ async def take(session: Session, line: str) -> None:
         except AishError as error:
             session.tell_failure(error)
         finally:
+            # Nobody waits any more for what was asked about its calls.
+            session.open.box.runtime.gate.questions.withdraw(lambda _: True)
             settle(session.open.environment.recorder)
     if interrupts.stopped:
         # Ctrl-C counts as a key, too.

@@ -336,8 +336,12 @@ def open_outlets(
     clock: Clock,
     lost: Lost,
     after: int = 0,
+    watching: Sequence[Sink] = (),
 ) -> Outlets:
-    """The sinks of a session, whose journal is open already; `stream` is for people."""
+    """The sinks of a session, whose journal is open already; `stream` is for people.
+
+    `watching` are those of others, who are told after these.
+    """
     shown: Sink | None
     visitor: Callable[[], Sink] | None
     out: PipedOut | TerminalOut
@@ -364,7 +368,7 @@ def open_outlets(
         shown = LastWords(piped) if session_output.quiet else Plain(sys.stderr, process_began())
         # It counts the usage of that run itself.
         visitor = None if session_output.quiet else lambda: Plain(sys.stderr)
-    sinks = [sink for sink in (journal, shown, *others) if sink is not None]
+    sinks = [sink for sink in (journal, shown, *others, *watching) if sink is not None]
     log = EventLog(
         sinks, clock=clock, secrets=secrets, on_failure=lost, after=after, journal=journal
     )

@@ -24,6 +24,7 @@ from aish.system.files import config_folder, state_folder
 from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
+    from aish.features.control.run_services import ControlRequest, RunServices
     from aish.shell.resume import Earlier
 
 NAME = "aish.yaml"
@@ -57,13 +58,17 @@ def sessions_place(file: Path, wanted: Path | None) -> RunsPlace:
 
 @frozen
 class SessionOptions:
-    """The command-line options of a session; `resume` names one to resume."""
+    """The command-line options of a session; `resume` names one to resume.
+
+    `control` is where it listens, if it does.
+    """
 
     output: SessionOutput
     lost: Lost
     run_dir: Path | None = None
     ephemeral: bool = False
     resume: str | None = None
+    control: "ControlRequest | None" = None
 
 
 @frozen
@@ -81,6 +86,7 @@ class PreparedSession:
     clock: Clock
     stack: ExitStack
     earlier: "Earlier | None"
+    services: "RunServices | None"
 
 
 def prepare_session(
@@ -96,7 +102,8 @@ def prepare_session(
     `before` are the lines of the session from which the person switched to this one.
 
     Raises:
-        UsageError: the folder cannot be made, or there is no such session.
+        UsageError: the folder cannot be made, there is no such session, or it cannot listen where
+            it was asked to.
         JournalError: the journal of that session is damaged.
     """
     clock, output = SystemClock(), wanted.output
@@ -107,18 +114,52 @@ def prepare_session(
 
         earlier = find_earlier(plan.pipeline, place, resume, plan.secrets.mask, stack)
     folder = _folder(plan, place, clock, wanted) if earlier is None else earlier.folder
+    services = _services(plan, options, wanted, folder, clock, earlier, stack)
     journal = _journal(folder) if earlier is None else earlier.go_on()
     deferred = DeferredEditor(plan.default_model)
     lines = stack.enter_context(_lines(deferred, output, plan, options, before))
     after = 0 if earlier is None else earlier.last_seq
+    sinks = () if services is None else services.sinks
     outlets = open_outlets(
-        output, lines.out, journal, plan.secrets, clock, wanted.lost, after=after
+        output, lines.out, journal, plan.secrets, clock, wanted.lost, after=after, watching=sinks
     )
     stack.callback(outlets.log.close)
     deferred.emit = outlets.emit
     return PreparedSession(
-        plan, options, output, place, folder, deferred, lines, outlets, clock, stack, earlier
+        plan,
+        options,
+        output,
+        place,
+        folder,
+        deferred,
+        lines,
+        outlets,
+        clock,
+        stack,
+        earlier,
+        services,
     )
+
+
+def _services(
+    plan: Plan,
+    options: RunOptions,
+    wanted: SessionOptions,
+    folder: RunFolder,
+    clock: Clock,
+    earlier: "Earlier | None",
+    stack: ExitStack,
+) -> "RunServices | None":
+    """The sockets of the session and what tells of its questions, if it has any (A1, A12)."""
+    if wanted.control is None and plan.pipeline.control.notify is None:
+        return None
+    from aish.features.control.run_services import open_services
+
+    spent = None if earlier is None else earlier.resume_state.spent
+    services = open_services(wanted.control, plan, options, folder, clock, spent, stack)
+    if earlier is not None:
+        services.begin_after(earlier.events, earlier.last_seq)
+    return services
 
 
 def _folder(plan: Plan, place: RunsPlace, clock: Clock, wanted: SessionOptions) -> RunFolder:

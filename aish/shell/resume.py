@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from aish.agent.restore import Restorer
 from aish.config.model import Pipeline, ServerEntry
 from aish.core.errors import AishError, UsageError, did_you_mean
-from aish.core.events import NOWHERE, Notice, ServerConnected
+from aish.core.events import NOWHERE, PLACE, Notice, Place, ServerConnected, Stamped
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, Usage, UserTurn
 from aish.core.phrases import shorten
@@ -32,12 +32,13 @@ from aish.features.resume.scan import CONTEXT_FILES, Spending
 from aish.journal.reader import JournalReading, event_of, read_journal, torn_tail
 from aish.journal.writer import HeldJournal, hold_journal
 from aish.output.event_log import Sink
+from aish.policy.questions import PastQuestion
 from aish.shell.pending_input import Asked, AskedBefore, Enclosure
 from aish.shell.session import Session
 from aish.system.file_lock import BeingWrittenError
 
 _SHORT = 59
-_OF_ITSELF = frozenset({"run.started", "model.chosen", "notice", "run.finished"})
+_OF_ITSELF = frozenset({"run.started", "model.chosen", "notice", "control.called", "run.finished"})
 """What a session tells in which nobody did anything."""
 ANEW = "`aish shell` without `--resume` starts one; `:sessions` lists them"
 
@@ -161,7 +162,8 @@ class Earlier:
     are those of the conversation, `taken_back` is one that was removed and can be repeated. `model`
     is the alias of the last model, `seconds` the time that answers took. `connected` are servers
     that a command had added, as `:mcp connect` and `:export` know them. `last_seq` is the number of
-    the last record of the journal. `denied` are globs that the person denied.
+    the last record of the journal. `unanswered` are the questions about its calls that were open
+    when it was killed. `denied` are globs that the person denied.
     """
 
     folder: RunFolder
@@ -177,6 +179,7 @@ class Earlier:
     seconds: float
     last_seq: int
     journal: HeldJournal
+    unanswered: tuple[PastQuestion, ...] = ()
     denied: tuple[str, ...] = ()
     connected: tuple[ServerEntry, ...] = ()
     notices: tuple[str, ...] = ()
@@ -184,6 +187,16 @@ class Earlier:
     def go_on(self) -> Sink:
         """The journal, opened for appending."""
         return self.journal.go_on()
+
+    def events(self, kinds: frozenset[str], last: int) -> Iterator[Stamped]:
+        """Its events of these types, up to the number `last`."""
+        with read_journal(self.journal.path) as reading:
+            for record in reading:
+                if record.get("type") not in kinds:
+                    continue
+                stamped = event_of(record)
+                if stamped is not None and stamped.seq <= last:
+                    yield stamped
 
     def carry_into(self, session: Session) -> None:
         """Restore a session from this state; what could not be restored is reported."""
@@ -276,6 +289,7 @@ class _Scan:
         self._seconds = 0.0
         self._lost: list[str] = []
         self._context_tag: str | None = None
+        self._unanswered: dict[str, PastQuestion] = {}
         self._takes: Mapping[str, Callable[[Any], None]] = {
             "run.started": self._started,
             "step.started": self._step,
@@ -287,6 +301,8 @@ class _Scan:
             "rule.added": self._ruled,
             "server.connected": self._connected_to,
             "pipeline.spent": self._ran_elsewhere,
+            "approval.asked": self._approval_asked,
+            "approval.answered": self._approval_answered,
             CONTEXT_FILES: self._showed_files,
         }
 
@@ -335,6 +351,7 @@ class _Scan:
             seconds=self._seconds,
             last_seq=self._seq,
             journal=journal,
+            unanswered=tuple(self._unanswered.values()),
             notices=tuple(lost),
         )
 
@@ -370,6 +387,14 @@ class _Scan:
     def _ran_elsewhere(self, record: Any) -> None:
         turns, calls = record.get("turns") or 0, record.get("tool_calls") or 0
         self._spending.elsewhere(turns, calls, _usage(record), record.get("cost_usd"))
+
+    def _approval_asked(self, record: Any) -> None:
+        place = Place(*(record.get(key) for key in PLACE))
+        # Until when it is open does not matter: the call that it was about is not made any more.
+        self._unanswered[record["id"]] = PastQuestion(record["id"], place, record["digest"], None)
+
+    def _approval_answered(self, record: Any) -> None:
+        self._unanswered.pop(record["id"], None)
 
     def _ruled(self, record: Any) -> None:
         if record.get("list") == "deny":

@@ -31,6 +31,20 @@ class Following:
     pieces: list[str] = field(default_factory=list)
     begun: bool = False
     """Whether `run.started` was told."""
+    early: list[Event] = field(default_factory=list)
+
+    def tell_when_begun(self, event: Event) -> None:
+        """Process an event of somebody else, who may come before the session has begun."""
+        if self.begun:
+            self(event)
+        else:
+            self.early.append(event)
+
+    def tell_early(self) -> None:
+        """Process what others have told before the beginning."""
+        early, self.early = self.early, []
+        for event in early:
+            self(event)
 
     @property
     def said(self) -> str:

@@ -187,8 +187,11 @@ class Terminal:
             line = await self._line()
         finally:
             if line is None:
-                # The cursor remains after the prompt: the next output begins a line.
+                # The cursor remains after the prompt: the next output begins a line. What was
+                # typed so far was meant for this question.
                 self._write_at_once("\n")
+                with suppress(OSError):
+                    drop_typed(self.reader)
         return line
 
     @property

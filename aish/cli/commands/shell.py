@@ -5,13 +5,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from aish.cli.boundary import say
 from aish.cli.options import (
     AllowOption,
     Argument,
     BroadRootOption,
+    ControlOptions,
     DenyOption,
     LockOption,
     LockUse,
@@ -23,12 +24,16 @@ from aish.cli.options import (
     VerboseOption,
 )
 from aish.cli.pipeline_options import load
+from aish.config.model import Pipeline
 from aish.core.frozen import frozen, slotted
 from aish.engine.plan.options import RunOptions
 from aish.output.event_log import Sink
 from aish.shell.app import run_shell
 from aish.shell.outputs import SessionOutput
 from aish.shell.prepared_session import SessionOptions, session_file
+
+if TYPE_CHECKING:
+    from aish.features.control.run_services import ControlRequest
 
 
 @frozen
@@ -85,6 +90,7 @@ def command(
     beginning: Beginning,
     allowing: Allowing,
     showing: Showing,
+    controlling: ControlOptions,
 ) -> int:
     """Talk with the models of a pipeline file, at a terminal.
 
@@ -110,9 +116,30 @@ def command(
         is_attended(environ), plain=showing.plain, quiet=showing.quiet, verbose=showing.verbose
     )
     lost = _LostOutput()
-    wanted = SessionOptions(output, lost, showing.run_dir, showing.ephemeral, beginning.resume)
+    wanted = SessionOptions(
+        output,
+        lost,
+        showing.run_dir,
+        showing.ephemeral,
+        beginning.resume,
+        _control_request(pipeline, controlling),
+    )
     end = run_shell(pipeline, options, wanted)
     return end.code or int(lost.any)
+
+
+def _control_request(pipeline: Pipeline, wanted: ControlOptions) -> "ControlRequest | None":
+    """Where the session listens; `None` if it opens no socket.
+
+    Raises:
+        UsageError: the options do not fit together.
+    """
+    settings, waits = pipeline.control, pipeline.asking.on_ask != "deny"
+    if wanted == ControlOptions() and settings.listen is None and not waits:
+        return None
+    from aish.cli.control_options import control_request
+
+    return control_request(wanted, settings, waits=waits)
 
 
 def is_attended(environ: Mapping[str, str]) -> bool:

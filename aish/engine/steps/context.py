@@ -150,6 +150,7 @@ class StepContext:
             on_denied=step.on_denied,
             asking=asking,
             park=park,
+            resumes_rounds=asking.waits,
         )
 
 

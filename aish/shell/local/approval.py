@@ -22,7 +22,7 @@ PROPOSED = replace(SHELL_RUN, trusted=False)
 Reaction = Literal["no", "yes", "edit"]
 
 
-class Asking(Protocol):
+class AskingCommands(Protocol):
     """Asks the person about a command (S2)."""
 
     async def ask(self, command: str) -> Reaction:
@@ -70,7 +70,7 @@ class Settled:
     answer: Answer | None
 
 
-async def settle(command: str, policy: Policy, asking: Asking | None) -> Settled:
+async def settle(command: str, policy: Policy, asking: AskingCommands | None) -> Settled:
     """Ask about a proposal if the rules require it; an edited command is decided again."""
     while asking is not None and _is_asked(policy, command):
         reaction = await asking.ask(command)
@@ -88,7 +88,7 @@ def _is_asked(policy: Policy, command: str) -> bool:
 
 
 class CommandAsking:
-    """`local.deciding.Asking`: `run '<command>'? [y/N/e]`, and the editor for `e`."""
+    """`AskingCommands`: `run '<command>'? [y/N/e]`, and the editor for `e`."""
 
     def __init__(self, lines: Lines, turns: Turns, secrets: Secrets) -> None:
         self._lines = lines

@@ -27,7 +27,7 @@ from aish.core.events import (
     ToolStarted,
 )
 from aish.core.frozen import frozen, slotted
-from aish.core.protocols import Answer, Clock, Emit
+from aish.core.protocols import Answer, Asking, Clock, Emit
 from aish.core.text import safe_utf8
 from aish.core.tools import ResultKind, Tool
 from aish.engine.execution.graph import finished
@@ -42,13 +42,15 @@ from aish.engine.resources.toolbox import (
     command_arguments,
 )
 from aish.engine.steps.tool_call import tool_record
-from aish.shell.local.approval import PROPOSED, Asking, Said, settle
+from aish.shell.local.approval import PROPOSED, AskingCommands, Said, settle
 from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped, too_many
 from aish.system.process.child import CommandResult, Stream
 from aish.system.secrets.secrets import Secrets
 from aish.templates.values import is_template
 
 INTERRUPTED = "[aish] interrupted"
+_ANSWERED = Asking()
+"""How a command is asked about whose answer is there already: nobody has to wait for it."""
 
 _OUTPUT_TEMPLATE = (
     "{% if ran.stdout %}{{ ran.stdout.rstrip('\\n') }}\n{% endif %}"
@@ -214,7 +216,7 @@ class LocalShell:
         buffer: Buffer,
         *,
         environment: Callable[[], Mapping[str, str]],
-        asking: Asking | None = None,
+        asking: AskingCommands | None = None,
         cmd_lines: bool = True,
         ran: int = 0,
     ) -> None:
@@ -248,7 +250,8 @@ class LocalShell:
             DeniedCommandError: a rule denies it, or would have it reviewed.
         """
         self._started += 1
-        place, runtime = Place(call=f"connect-{self._started}"), self._runtime
+        place = Place(call=f"connect-{self._started}")
+        runtime = replace(self._runtime, asking=_ANSWERED)
         with self._said.saying(place, "yes"):
             found = await propose(SHELL_RUN, command_arguments(argv), runtime, place)
         if isinstance(found, UsedCall):
@@ -322,9 +325,12 @@ class LocalShell:
         timed = _TimedEmit(self._runtime.emit, self._runtime.clock)
         output = Output(place, timed)
         arguments = command_arguments(command)
+        runtime = self._lent(id, timed, output)
+        if answer is not None:
+            runtime = replace(runtime, asking=_ANSWERED)
         try:
             with self._said.saying(place, answer):
-                used = await call_tool(tool, arguments, self._lent(id, timed, output), place)
+                used = await call_tool(tool, arguments, runtime, place)
         except AishError as error:
             return _failed(id, failure_of(error), error.exit_code), None
         except BaseException:

@@ -126,6 +126,15 @@ def test_a_run_that_listens_imports_http_when_somebody_connects(
     assert not modules & {"aish.features.control.routes", "starlette", "uvicorn", "h11"}
 
 
+def test_a_session_that_does_not_listen_imports_nothing_of_that(project: Project) -> None:
+    project.pipeline("models: {small: {embedded: smollm2}}\n")
+
+    modules = imported(project, "shell", "p.yaml", "--ephemeral")
+
+    assert "aish.shell.bootstrap" in modules
+    assert not [name for name in modules if "net.listen" in name or "features.control" in name]
+
+
 def test_a_run_with_one_server_imports_the_transport_of_that_server_alone(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
