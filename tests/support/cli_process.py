@@ -52,6 +52,7 @@ class Running:
         self.process = start_process(argv, cwd=cwd, env=env, piped=stdin is not None, warm=warm)
         self._changed = threading.Condition()
         self._read = {"stdout": b"", "stderr": b""}
+        self._ended: set[str] = set()
         self._threads = [
             threading.Thread(target=self._drain, args=(name, stream), daemon=True)
             for name, stream in (("stdout", self.process.stdout), ("stderr", self.process.stderr))
@@ -86,6 +87,16 @@ class Running:
         with self._changed:
             came = self._changed.wait_for(lambda: wanted in self._read[where], timeout)
         assert came, f"{text!r} was not printed on {where}\n{self.stdout}\n{self.stderr}"
+
+    def prints(self, text: str, *, where: str = "stderr", timeout: float = PATIENCE) -> bool:
+        """Block until `text` has been printed, or can be no more; whether it was."""
+        wanted = text.encode()
+        with self._changed:
+            came = self._changed.wait_for(
+                lambda: wanted in self._read[where] or where in self._ended, timeout
+            )
+        assert came, f"{text!r} was not printed on {where}\n{self.stdout}\n{self.stderr}"
+        return wanted in self._read[where]
 
     def wait_for_lines(self, count: int, *, timeout: float = PATIENCE) -> None:
         """Block until so many lines have been printed on stdout."""
@@ -128,6 +139,9 @@ class Running:
             with self._changed:
                 self._read[name] += piece
                 self._changed.notify_all()
+        with self._changed:
+            self._ended.add(name)
+            self._changed.notify_all()
 
     def _write(self, data: bytes) -> None:
         stream = self.process.stdin

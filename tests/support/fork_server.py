@@ -42,6 +42,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Self, TextIO
 
+import kill_points
+
 PATIENCE = 60.0
 _PIPE, _NULL = subprocess.PIPE, subprocess.DEVNULL
 _LENGTH = struct.Struct("!I")
@@ -424,6 +426,7 @@ def main() -> None:
     atexit.register(leave, codes)
     del sys.path[0]  # where this file is
     serve(socket.socket(fileno=int(sys.argv[1])))
+    kill_points.arm(os.environ)
     try:
         runpy.run_module("aish", run_name="__main__", alter_sys=True)
     except SystemExit as leaving:
