@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, BinaryIO, Literal, Self, Union, get_args, get_origin
+from typing import Any, BinaryIO, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from aish.core.events import EVENT_TYPES, PLACE, VERSION, Event, Place, Stamped, keys_of
 from aish.core.frozen import frozen
@@ -203,6 +203,7 @@ def read_journal(path: Path) -> JournalReading:
 
 _KINDS: Mapping[str, type] = {word: kind for kind, word in EVENT_TYPES.items()}
 
+Kind = TypeVar("Kind")
 Reader = Callable[[Any, str], Any]
 """Makes what a field holds of a JSON value; raises `ValueError` with the field's name."""
 
@@ -241,6 +242,17 @@ def event_of(record: JsonObject) -> Stamped | None:
 def _place(*values: Any) -> Place:
     """Cached because consecutive records often share a place."""
     return Place(*[read(value, key) for value, (key, read) in zip(values, _PLACE, strict=True)])
+
+
+def value_of(kind: type[Kind], value: JsonValue) -> Kind:
+    """A dataclass from a JSON object, its fields converted by their types.
+
+    Raises:
+        ValueError: the value does not match it.
+    """
+    hint: Any = kind
+    made: Kind = _reader(hint)(value, kind.__name__)
+    return made
 
 
 def _made(kind: Any, slots: Sequence[_Slot], given: Mapping[str, Any], values: Any) -> Any:

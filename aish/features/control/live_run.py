@@ -33,6 +33,15 @@ class LiveAddress:
     token: str | None = None
     is_tls: bool = False
 
+    @property
+    def host(self) -> str:
+        """The host to connect to; one that stands for all addresses is reached by loopback."""
+        everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # ruff: ignore[hardcoded-bind-all-interfaces] - replaced
+        if self.address.path is not None:
+            return "localhost"
+        host = everywhere.get(self.address.host, self.address.host)
+        return Address(host=host, port=self.address.port).netloc
+
 
 def answer_live_run(
     store: RunStore, shown: ApprovalQuestion, given: GivenAnswer, live: RunIsLiveError
@@ -66,7 +75,7 @@ def _live_address(store: RunStore, run: str, live: RunIsLiveError) -> LiveAddres
             content = json.loads(file.read())
         # Whoever listens there now is a stranger if an earlier process left the file.
         if live.pid is None or content["pid"] == live.pid:
-            return _named(content)
+            return live_address(content)
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, TypeError, AishError) as error:
@@ -76,7 +85,13 @@ def _live_address(store: RunStore, run: str, live: RunIsLiveError) -> LiveAddres
     raise RunIsLiveError(f"{live.message}, and takes no answers", where=run, hint=hint) from live
 
 
-def _named(content: Any) -> LiveAddress:
+def live_address(content: Any) -> LiveAddress:
+    """Where a run listens, as `control.json` in its folder says.
+
+    Raises:
+        AishError: the address or the token in it cannot be used.
+        KeyError, TypeError: it is not such a file.
+    """
     address = parse_address(content["address"])
     if address.path is not None:
         return LiveAddress(address)
@@ -119,7 +134,7 @@ class _Connection(http.client.HTTPConnection):
     """A connection to the address of a run."""
 
     def __init__(self, where: LiveAddress) -> None:
-        super().__init__(_host(where.address), timeout=_SECONDS)
+        super().__init__(where.host, timeout=_SECONDS)
         self._where = where
 
     def connect(self) -> None:
@@ -139,14 +154,6 @@ class _Connection(http.client.HTTPConnection):
         except BaseException:
             self.sock.close()
             raise
-
-
-def _host(address: Address) -> str:
-    """The host to connect to; one that stands for all addresses is reached by that of loopback."""
-    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # ruff: ignore[hardcoded-bind-all-interfaces] - replaced
-    if address.path is not None:
-        return "localhost"
-    return Address(host=everywhere.get(address.host, address.host), port=address.port).netloc
 
 
 def _reason(error: Exception) -> str:

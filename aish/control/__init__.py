@@ -1,0 +1,67 @@
+"""A program or a test asks and answers a live run: `Client`, `AsyncClient` and their answers."""
+
+from aish.control.answers import (
+    Answer,
+    Approvals,
+    CommandTaken,
+    EventPage,
+    RunEnd,
+    State,
+    Status,
+    StepProgress,
+)
+from aish.control.async_client import AsyncClient, AsyncEventStream
+from aish.control.client import Client, EventStream
+from aish.control.errors import (
+    ApiError,
+    ConflictError,
+    ConnectionLostError,
+    ControlError,
+    ForbiddenError,
+    GoneError,
+    NotFoundError,
+    NotListeningError,
+    RejectedError,
+    RunEndedError,
+    SilentError,
+    UnansweredError,
+    UnauthorizedError,
+    UnexpectedAnswerError,
+    WaitTimeoutError,
+)
+from aish.core.events import Exit
+from aish.core.messages import Usage
+from aish.features.approvals.questions import ApprovalQuestion
+
+__all__ = [
+    "Answer",
+    "ApiError",
+    "ApprovalQuestion",
+    "Approvals",
+    "AsyncClient",
+    "AsyncEventStream",
+    "Client",
+    "CommandTaken",
+    "ConflictError",
+    "ConnectionLostError",
+    "ControlError",
+    "EventPage",
+    "EventStream",
+    "Exit",
+    "ForbiddenError",
+    "GoneError",
+    "NotFoundError",
+    "NotListeningError",
+    "RejectedError",
+    "RunEnd",
+    "RunEndedError",
+    "SilentError",
+    "State",
+    "Status",
+    "StepProgress",
+    "UnansweredError",
+    "UnauthorizedError",
+    "UnexpectedAnswerError",
+    "Usage",
+    "WaitTimeoutError",
+]

@@ -1,0 +1,97 @@
+"""How a call of the control API can fail, one exception for each kind of failure."""
+
+from aish.core.errors import AishError, ExitCode
+from aish.core.json import JsonObject
+
+
+class ControlError(AishError):
+    """A call of the control API failed; `message` says how, and `hint` what to do."""
+
+
+class ApiError(ControlError):
+    """The API refused the request: `status` is that of HTTP, `code` its word for programs."""
+
+    def __init__(self, status: int, code: str, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.code = code
+
+
+class UnauthorizedError(ApiError):
+    """The token is missing or not valid (401)."""
+
+
+class ForbiddenError(ApiError):
+    """The token lacks the scope, or this process may not ask (403)."""
+
+
+class NotFoundError(ApiError):
+    """There is no such question, value or path (404)."""
+
+
+class ConflictError(ApiError):
+    """Somebody was first: the question has its answer, or the value has changed (409)."""
+
+
+class GoneError(ApiError):
+    """The question has expired or was withdrawn, or the events are in the journal only (410)."""
+
+
+class RejectedError(ApiError):
+    """What was sent does not fit (422)."""
+
+
+class UnansweredError(ApiError):
+    """Nobody answered in time (504)."""
+
+
+class NotListeningError(ControlError):
+    """Nobody listens at the address: the run has not begun, has ended, or opened no socket."""
+
+    code = "not_listening"
+    exit_code = ExitCode.UNAVAILABLE
+    retryable = True
+
+
+class ConnectionLostError(ControlError):
+    """The connection broke after the request was sent: whether it was carried out is unknown."""
+
+    code = "connection_lost"
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class SilentError(ConnectionLostError):
+    """Nothing was received for as long as was waited."""
+
+
+class UnexpectedAnswerError(ControlError):
+    """The answer is not one of this API: there is another server, or another version."""
+
+    code = "unexpected_answer"
+
+
+class WaitTimeoutError(ControlError, TimeoutError):
+    """What was waited for did not happen in time."""
+
+    code = "wait_timeout"
+
+
+class RunEndedError(ControlError):
+    """The run ended before what was waited for; `event` is its `run.finished`."""
+
+    code = "run_ended"
+
+    def __init__(self, message: str, event: JsonObject) -> None:
+        super().__init__(message)
+        self.event = event
+
+
+BY_STATUS: dict[int, type[ApiError]] = {
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: GoneError,
+    422: RejectedError,
+    504: UnansweredError,
+}

@@ -1,0 +1,208 @@
+"""`aish.control` before real runs: what a test that drives a run would write (A5)."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from textwrap import dedent
+
+import anyio
+import pytest
+from e2e_project import REPO, Project, of_type
+from live_runs import ledger, runtime_folder
+
+from aish.control import (
+    AsyncClient,
+    Client,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    NotFoundError,
+    NotListeningError,
+    RejectedError,
+    RunEndedError,
+    UnauthorizedError,
+    WaitTimeoutError,
+)
+
+pytestmark = pytest.mark.requirement("A5")
+
+SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
+WAITING = f"""
+    mcp: {{servers: {{box: {{command: {SERVER}}}}}}}
+    on_ask: wait
+    on_denied: continue
+    steps:
+      - {{id: note, call: box__write, with: {{text: one}}}}
+      - {{id: other, needs: [note], call: box__write, with: {{text: two}}}}
+    """
+
+
+@pytest.fixture
+def waiting(project: Project) -> Iterator[Project]:
+    """A project whose run asks two questions, one after the other."""
+    with runtime_folder(project):
+        project.pipeline(WAITING)
+        yield project
+
+
+def test_a_run_is_driven_from_its_beginning_to_its_end(waiting: Project) -> None:
+    address = f"unix:{waiting.aish.env['XDG_RUNTIME_DIR']}/own/s"
+    with (
+        waiting.aish.start("run", "p.yaml", "--control", address) as running,
+        Client(address) as client,
+    ):
+        begun = client.wait_for_server()
+        first = client.wait_for_approval()
+        with pytest.raises(WaitTimeoutError):
+            client.wait_for_approval(lambda one: one.step == "other", timeout=0.05)
+        assert (first.step, first.arguments, first.is_open) == ("note", {"text": "one"}, True)
+        assert client.approval(first.id) == first == client.approvals().pending[0]
+        with client.follow() as events:
+            assert client.approve(first, note="looks right").state == "approved"
+            with pytest.raises(ConflictError) as late:
+                client.deny(first)
+            second = client.wait_for_approval(lambda one: one.step == "other")
+            assert client.status().pending == (second.id,)
+            taken = client.wait_for_event("tool.finished")
+            page = client.events(after=1)
+            client.answer(second, "deny", "not this one")
+            seen = list(events)
+        done = running.finish()
+
+    assert (begun.pipeline, begun.exit) == ("p", None)
+    assert [step.id for step in begun.steps] == ["note", "other"]
+    assert (late.value.status, late.value.code) == (409, "decided")
+    assert "looks right" in late.value.message
+    assert (taken["step"], taken["tool"]) == ("note", "box__write")
+    assert done.code == 0, done.stderr
+    assert ledger(waiting) == ["one"]
+    kept = [{k: v for k, v in one.items() if k != "crc"} for one in waiting.journal]
+    assert seen == kept
+    assert [one["seq"] for one in page.events] == list(range(2, page.next + 1))
+    ended = of_type(waiting.journal, "approval.answered")
+    assert [(one["answer"], one["note"]) for one in ended] == [
+        ("approve", "looks right"),
+        ("deny", "not this one"),
+    ]
+
+
+def test_how_a_run_ended_is_known_to_its_folder_after_its_socket_is_gone(waiting: Project) -> None:
+    waiting.pipeline(WAITING.replace("on_ask: wait", "on_ask: pause"))
+    assert waiting.run().code == 8
+
+    with Client.of_run(waiting.run_folders[0], max_retries=1, retry_delay=0) as client:
+        with client.follow() as events:
+            types = [one["type"] for one in events]
+        paused = client.wait_for_end()
+        with pytest.raises(RunEndedError, match=r"exit 8 \(paused\)"):
+            client.wait_for_approval()
+        with pytest.raises(NotListeningError, match="does not listen"):
+            client.status()
+        asked = client.wait_for_event("approval.asked")
+
+    assert types == [one["type"] for one in waiting.journal]
+    assert (paused.status, paused.exit.code) == ("paused", 8)
+    assert asked["step"] == "note"
+
+
+def test_a_client_of_a_folder_follows_its_run_to_where_it_listens_next(waiting: Project) -> None:
+    with waiting.aish.start("run", "p.yaml", "--control", "127.0.0.1:0") as running:
+        running.wait_for_line("waits for an answer")
+        client = Client.of_run(waiting.run_folders[0])
+        first = client.wait_for_approval()
+        client.cancel()
+        assert client.wait_for_end().exit.code == 143
+        running.finish()
+    with client, waiting.aish.start("run", "p.yaml", "--resume") as resumed:
+        resumed.wait_for_line("waits for an answer")
+        again = client.wait_for_approval()
+        client.deny(again)
+        client.approve(client.wait_for_approval(lambda one: one.step == "other"))
+        assert client.wait_for_end().exit.code == 0
+        assert resumed.finish().code == 0
+
+    assert again.id == first.id
+    assert ledger(waiting) == ["two"]
+
+
+def test_refusals_of_a_run_are_exceptions_by_kind(waiting: Project) -> None:
+    reader = "reader-" + "r" * 32
+    waiting.aish.env["READER_TOKEN"] = reader
+    waiting.pipeline(
+        dedent(WAITING).lstrip().replace("needs: [note]", "ask_timeout: 1ms")
+        + "control: {tokens: {reader: {token_env: READER_TOKEN, scopes: [read]}}}\n"
+    )
+    with waiting.aish.start("run", "p.yaml", "--control", "127.0.0.1:0") as running:
+        running.wait_for_line("waits for an answer")
+        folder = waiting.run_folders[0]
+        with Client.of_run(folder, reader) as client:
+            question = client.wait_for_approval(lambda one: one.step == "note")
+            client.wait_for_event("approval.answered")
+            with pytest.raises(ForbiddenError, match="needs the scope `answer`"):
+                client.approve(question)
+            with pytest.raises(NotFoundError):
+                client.approval("0" * 32)
+            with pytest.raises(NotFoundError):
+                client.approval("../status?")
+        with Client.of_run(folder) as stranger, pytest.raises(UnauthorizedError):
+            stranger.wait_for_server()
+        running.interrupt()
+        running.finish()
+    assert reader not in repr(client.__dict__)
+
+
+def test_answers_that_do_not_count_are_refused_by_kind(waiting: Project) -> None:
+    waiting.pipeline(WAITING.replace("needs: [note]", "ask_timeout: 1ms"))
+    with waiting.aish.start("run", "p.yaml") as running:
+        running.wait_for_line("other: ")
+        with Client.of_run(waiting.run_folders[0]) as client:
+            question = client.wait_for_approval(lambda one: one.step == "note")
+            client.wait_for_event("approval.answered")
+            (expired,) = client.approvals().decided
+            with pytest.raises(GoneError) as gone:
+                client.approve(expired)
+            with pytest.raises(RejectedError) as rejected:
+                client.command("reload")
+            assert client.command("cancel").command == "cancel"
+            assert client.wait_for_end().exit.code == 143
+        running.finish()
+
+    assert gone.value.code == "expired"
+    assert rejected.value.code == "invalid_body"
+    assert question.expires is not None
+
+
+@pytest.mark.anyio
+async def test_an_async_program_drives_a_run_while_it_does_something_else(
+    waiting: Project,
+) -> None:
+    address = f"unix:{waiting.aish.env['XDG_RUNTIME_DIR']}/own/s"
+    notes: list[str] = []
+
+    async def follow(client: AsyncClient) -> None:
+        async with client.follow() as events:
+            notes.extend([str(event["type"]) async for event in events])
+
+    with waiting.aish.start("run", "p.yaml", "--control", address) as running:
+        async with AsyncClient(address) as client, anyio.create_task_group() as tasks:
+            await client.wait_for_server()
+            tasks.start_soon(follow, client)
+            for step in ("note", "other"):
+                question = await client.wait_for_approval(lambda one: one.step == step)  # ruff: ignore[function-uses-loop-variable] - used at once
+                await client.approve(question)
+            end = await client.wait_for_end()
+        running.finish()
+
+    assert (end.status, end.exit.code) == ("ok", 0)
+    assert notes.count("approval.answered") == 2
+    assert notes[-1] == "run.finished"
+    assert ledger(waiting) == ["one", "two"]
+
+
+def test_the_client_can_be_imported_without_what_listens() -> None:
+    code = "import sys, aish.control; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+
+    assert {"starlette", "uvicorn", "jinja2", "typer"} & loaded == set()
