@@ -111,7 +111,8 @@ ALONE = {
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
         engine/plan/validation/exfiltration.py
-        features/control/routes.py features/control/notify.py features/recording/approvals.py
+        features/control/routes.py features/control/commands.py features/control/notify.py
+        features/recording/approvals.py
         features/recording/context_files.py
         engine/steps/context_files/code_parts.py shell/session_files.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py

@@ -19,7 +19,7 @@ def control_request(
         UsageError: the options do not fit together.
     """
     if wanted.control is None:
-        is_named = settings.listen is not None
+        is_named = bool(settings.listen)
         if wanted != ControlOptions() and not is_named:
             hint = "`--control HOST:PORT` is what they are about"
             raise UsageError("`--allow-remote` and `--tls-cert` go with `--control`", hint=hint)
@@ -29,4 +29,4 @@ def control_request(
         hint = "a replay waits for nobody: it gives the recorded answers"
         raise UsageError("`--control` and a replay exclude each other", hint=hint)
     exposure = Exposure(wanted.allow_remote, wanted.behind_proxy, wanted.tls_cert, wanted.tls_key)
-    return ControlRequest(wanted.control, exposure)
+    return ControlRequest(tuple(wanted.control or ()), exposure)

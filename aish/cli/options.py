@@ -340,7 +340,7 @@ class ControlOptions:
     """Where a run can be asked about and answered while it runs (A1)."""
 
     control: Annotated[
-        str | None,
+        list[str] | None,
         Option(
             "--control",
             metavar="[ADDRESS]",

@@ -210,7 +210,7 @@ def _control_request(
         UsageError: the options do not fit together.
     """
     settings, waits = plan.pipeline.control, most_patient(plan) != "deny"
-    if asked.controlling == ControlOptions() and settings.listen is None and not waits:
+    if asked.controlling == ControlOptions() and not settings.listen and not waits:
         return None
     from aish.cli.control_options import control_request
 

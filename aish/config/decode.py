@@ -331,7 +331,7 @@ def decode_control(table: Table) -> ControlSettings:
     )
     notify = table.child("notify")
     return ControlSettings(
-        table.text("listen"),
+        table.texts("listen"),
         table.texts("hosts"),
         table.texts("origins"),
         tuple(tokens),

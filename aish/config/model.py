@@ -104,7 +104,7 @@ class NotifySettings:
 class ControlSettings:
     """`control`: where a run listens, who may connect there, and who is told of questions (A1)."""
 
-    listen: str | None = None
+    listen: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     tokens: tuple[ControlToken, ...] = ()

@@ -556,6 +556,58 @@ class ControlCalled:
 
 
 @frozen
+class ValueSet:
+    """A value of the run was changed over a socket; `was` is the one before (A3)."""
+
+    path: str
+    value: JsonValue
+    was: JsonValue
+    by: str
+    place: Place = NOWHERE
+
+
+@frozen
+class ControlEvent:
+    """Another program wrote something into the stream of events, under a name of its own (A3)."""
+
+    name: str
+    data: JsonValue
+    by: str
+    place: Place = NOWHERE
+
+
+@frozen
+class AskReceived:
+    """Another program asks a question over a socket, and waits for the response (A3).
+
+    `request_id` is random, 32 hexadecimal digits; `expires` is a time as in `time`.
+    """
+
+    request_id: str
+    title: str
+    text: str
+    data: JsonValue
+    by: str
+    expires: str
+    place: Place = NOWHERE
+
+
+AskEnd = Literal["answered", "expired", "withdrawn"]
+"""How a question of another program ended: by its time, or because nobody waits any more."""
+
+
+@frozen
+class AskEnded:
+    """The end of a question of another program; `by` is who responded, else empty."""
+
+    request_id: str
+    end: AskEnd
+    response: JsonValue
+    by: str
+    place: Place = NOWHERE
+
+
+@frozen
 class ToolStarted:
     """A call is sent to its server."""
 
@@ -679,6 +731,9 @@ class RunFinished:
     place: Place = NOWHERE
 
 
+OfControl = ControlCalled | ValueSet | ControlEvent | AskReceived | AskEnded
+"""What other programs do over a socket of the run, beside answers about calls."""
+
 Event = (
     RunStarted
     | StepStarted
@@ -694,7 +749,7 @@ Event = (
     | TextWithdrawn
     | ApprovalAsked
     | ApprovalAnswered
-    | ControlCalled
+    | OfControl
     | ToolDecided
     | ToolStarted
     | ToolProgress
@@ -742,6 +797,10 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     ApprovalAsked: "approval.asked",
     ApprovalAnswered: "approval.answered",
     ControlCalled: "control.called",
+    ValueSet: "value.set",
+    ControlEvent: "control.event",
+    AskReceived: "ask_received",
+    AskEnded: "ask_ended",
     ToolDecided: "tool.decided",
     ToolStarted: "tool.started",
     ToolProgress: "tool.progress",

@@ -32,6 +32,8 @@ class Activity:
         self._slots: anyio.CapacityLimiter | None = None
         self._scopes: list[anyio.CancelScope] = []
         self._left: list[tuple[anyio.CancelScope, float]] = []
+        self._waited = 0.0
+        self._since = 0.0
         self.paused: anyio.Event = anyio.Event() if above is None else above.paused
         self.on_wait: Callable[[bool], None] = lambda _: None
 
@@ -66,6 +68,18 @@ class Activity:
             yield
         finally:
             self._scopes.remove(scope)
+
+    def allow(self, scope: anyio.CancelScope, seconds: float) -> None:
+        """From now on `scope`, in whose block it is, has so many seconds left."""
+        if self.waits:
+            self._left = [(one, seconds if one is scope else left) for one, left in self._left]
+        else:
+            scope.deadline = anyio.current_time() + seconds
+
+    @property
+    def waited(self) -> float:
+        """How long it has waited so far, in seconds."""
+        return self._waited + (anyio.current_time() - self._since if self.waits else 0.0)
 
     async def wait(self, event: anyio.Event, on_ask: OnAsk) -> None:
         """Wait for an answer, which sets `event`.
@@ -127,7 +141,10 @@ class Activity:
         self.waits = waits
         now = anyio.current_time()
         if waits:
+            self._since = now
             self._left = [(scope, scope.deadline - now) for scope in self._scopes]
+        else:
+            self._waited += now - self._since
         for scope, seconds in self._left:
             scope.deadline = float("inf") if waits else now + seconds
         self.on_wait(waits)

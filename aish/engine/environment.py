@@ -1,10 +1,10 @@
 """External dependencies of a run."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import CassetteInfo, CassetteUse, Notice
@@ -14,6 +14,7 @@ from aish.core.protocols import Approver, Clock, Emit
 from aish.core.tools import ToolResult
 from aish.engine.final import FinalState
 from aish.engine.run_folder import RunFolder
+from aish.engine.run_values import RunValue
 from aish.policy.gate import Reviewed, Staging
 from aish.policy.questions import AnswerRecording, Questions
 
@@ -119,16 +120,28 @@ class Recorder(Protocol):
         ...
 
 
+ControlSubject = Literal["run", "shell"]
+ControlCommand = Callable[[JsonObject, str], Awaitable[JsonObject]]
+
+
 @frozen
 class RunHandle:
     """What another program may do to a run: answer its questions, add events, end it as a signal.
 
-    `interrupt` takes the exit code of the signal; after the first time it does nothing.
+    `interrupt` takes the exit code of the signal; after the first time it does nothing. `values`
+    are what may be changed, by path. A shell also has `commands` by name (`say`, `connect`,
+    `reset`), each called with its checked arguments and who sends them, and returns what is
+    answered; `replace_conversation` gets the entries of a conversation in the same way. Both raise
+    `AishError` for what cannot be done.
     """
 
     questions: Questions
     emit: Emit
     interrupt: Callable[[ExitCode], None]
+    values: Mapping[str, RunValue] = field(default_factory=dict)
+    subject: ControlSubject = "run"
+    commands: Mapping[str, ControlCommand] = field(default_factory=dict)
+    replace_conversation: Callable[[Sequence[JsonObject], str], Awaitable[None]] | None = None
 
 
 @frozen

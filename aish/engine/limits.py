@@ -181,6 +181,7 @@ class Budget:
         steps_spent: Mapping[str, Amount] | None = None,
     ) -> None:
         self._run = _account(None, limits, spent)
+        self._limits = limits
         before = steps_spent or {}
         self._steps = {
             id: _account(id, own, before.get(id))
@@ -192,6 +193,16 @@ class Budget:
         """Add a limit for a step, before it begins."""
         if _limited(limits):
             self._steps[step] = _account(step, limits, None)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the run."""
+        return self._limits
+
+    def bound(self, kind: Kind, limit: float | None) -> None:
+        """Change a limit of the run; what is spent and reserved stays."""
+        self._limits = replace(self._limits, **{kind: limit})  # type: ignore[arg-type]  # whole, but for money
+        self._run.limits = _limited(self._limits)
 
     def weighs(self, step: str | None) -> bool:
         """Whether tokens or money are limited there, so that a worst case must be known."""
@@ -422,6 +433,16 @@ class RunMeter:
         """
         del demand
         raise _error(over)
+
+    def limit(self, kind: Kind) -> float | None:
+        """A limit of the run; `None` for none."""
+        found: float | None = getattr(self.budget.limits, kind)
+        return found
+
+    def bound(self, kind: Kind, limit: float | None) -> None:
+        """Change a limit of the run, from the next request or call on; waiting ones look again."""
+        self.budget.bound(kind, limit)
+        self._free()
 
     async def _until_freed(self) -> None:
         self._freed = self._freed or anyio.Event()

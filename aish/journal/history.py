@@ -16,9 +16,12 @@ from aish.core.events import (
     AnnotationAdded,
     ApprovalAnswered,
     ApprovalAsked,
+    AskEnded,
+    AskReceived,
     AttachmentsWait,
     ContextFiles,
     ControlCalled,
+    ControlEvent,
     ExpectChecked,
     Fallback,
     HistoryReplaced,
@@ -53,6 +56,7 @@ from aish.core.events import (
     TurnProgress,
     TurnPurpose,
     TurnStarted,
+    ValueSet,
     Verdict,
 )
 from aish.core.frozen import frozen, slotted
@@ -449,7 +453,7 @@ class History:
                 pass
             case ContextFiles() | RuleAdded() | ServerConnected() | PipelineSpent():
                 pass
-            case ControlCalled():
+            case ControlCalled() | ValueSet() | ControlEvent() | AskReceived() | AskEnded():
                 pass
             case _:
                 assert_never(event)

@@ -20,7 +20,10 @@ from aish.core.events import (
     AnnotationLevel,
     ApprovalAnswered,
     ApprovalAsked,
+    AskEnded,
+    AskReceived,
     ControlCalled,
+    ControlEvent,
     Event,
     ExpectChecked,
     Fallback,
@@ -47,6 +50,7 @@ from aish.core.events import (
     TurnFinished,
     TurnProgress,
     TurnStarted,
+    ValueSet,
     Verdict,
 )
 from aish.core.frozen import frozen, slotted
@@ -245,7 +249,7 @@ class Presenter:
                 self._last_call, self._below_frame = event.place, True
             case ApprovalAsked() | ApprovalAnswered():
                 self._question(event)
-            case ControlCalled():
+            case ControlCalled() | ValueSet() | ControlEvent() | AskReceived() | AskEnded():
                 if said := control_text(event):
                     self._lines(_note(look, "dim", said))
             case ToolStarted():

@@ -2,15 +2,20 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import assert_never
 
 from aish.core.events import (
     ApprovalAnswer,
     ApprovalAnswered,
     ApprovalAsked,
+    AskEnded,
+    AskReceived,
     CassetteInfo,
     CassetteMode,
     ControlCalled,
+    ControlEvent,
     Exit,
+    OfControl,
     Retry,
     RunFinished,
     RunStarted,
@@ -18,7 +23,9 @@ from aish.core.events import (
     StepFinished,
     StepStarted,
     ToolFinished,
+    ValueSet,
 )
+from aish.core.json import json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, dollars, shorten
 
@@ -100,13 +107,34 @@ def asked_text(event: ApprovalAsked) -> str:
     return f"{event.tool} waits for an answer{until} ({short_id(event.id)}){why}"
 
 
-def control_text(event: ControlCalled) -> str | None:
-    """A request over the socket of a run; `None` for an answer, of which another event tells."""
-    if event.status < _REFUSED and event.scope == "answer":
-        return None
-    by = f" by {event.by}" if event.by else ""
-    how = "refused" if event.status >= _REFUSED else "done"
-    return f"control API: {event.method} {event.path}{by}: {how} ({event.status})"
+def control_text(event: OfControl) -> str | None:
+    """What another program did over a socket; `None` where another event tells of it."""
+    said = _control_words(event)
+    return None if said is None else f"control API: {said}"
+
+
+def _control_words(event: OfControl) -> str | None:
+    match event:
+        case ControlCalled():
+            refused = event.status >= _REFUSED
+            if not refused and (event.scope == "answer" or event.method == "PUT"):
+                return None
+            by = f" by {event.by}" if event.by else ""
+            how = "refused" if refused else "done"
+            return f"{event.method} {event.path}{by}: {how} ({event.status})"
+        case ValueSet():
+            value, was = (json_text(one, spaced=True) for one in (event.value, event.was))
+            return f"`{event.path}` set to {value} by {event.by}, was {was}"
+        case ControlEvent():
+            return f"event `{event.name}` by {event.by}"
+        case AskReceived():
+            title = shorten(event.title or event.text, _LONGEST_REASON)
+            return f"{event.by} asks ({short_id(event.request_id)}): {title}"
+        case AskEnded():
+            by = f" by {event.by}" if event.by else ""
+            return f"question {short_id(event.request_id)} {event.end}{by}"
+        case _:
+            assert_never(event)
 
 
 def answered_text(event: ApprovalAnswered, tool: str) -> str:

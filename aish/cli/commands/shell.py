@@ -135,7 +135,7 @@ def _control_request(pipeline: Pipeline, wanted: ControlOptions) -> "ControlRequ
         UsageError: the options do not fit together.
     """
     settings, waits = pipeline.control, pipeline.asking.on_ask != "deny"
-    if wanted == ControlOptions() and settings.listen is None and not waits:
+    if wanted == ControlOptions() and not settings.listen and not waits:
         return None
     from aish.cli.control_options import control_request
 

@@ -199,7 +199,6 @@ class _Batch:
     through: bool = False
     dropped: bool = False
     seconds: float = 0.0
-    width: int = 0
     workers: int = 0
     waiting: int = 0
     paused: list[ItemRecord] = field(default_factory=list)
@@ -210,19 +209,27 @@ class _Batch:
         if self.foreach.key is not None:
             self.keys = Keys(self.foreach.on_duplicate)
         self._take_over()
-        width = self.foreach.concurrency
-        if self.context.options.concurrency is not None:
-            width = min(width, self.context.options.concurrency)
-        if self.total is not None:
-            width = min(width, self.total)
-        self.width = width
-        async with task_group() as tasks:
-            self.tasks = tasks
-            for _ in range(width):
-                self._begin_worker()
+        with self.context.concurrency.followed(self._widen):
+            async with task_group() as tasks:
+                self.tasks = tasks
+                for _ in range(self.width):
+                    self._begin_worker()
         self.through = not self.dropped and (self.through or self._is_empty())
         self._tell_of_repeated()
         return self._record()
+
+    @property
+    def width(self) -> int:
+        """How many items may be in flight."""
+        width = self.context.concurrency.width(self.foreach.concurrency)
+        return width if self.total is None else min(width, self.total)
+
+    def _widen(self) -> None:
+        """Begin more items at once if more may be in flight now."""
+        while self.workers > 0 and self.workers - self.waiting < self.width:
+            if self.through or not self._goes_on():
+                return
+            self._begin_worker()
 
     def _tell_of_repeated(self) -> None:
         """Report how many items had a duplicate key, and how they were handled."""
@@ -299,7 +306,7 @@ class _Batch:
     def _slot(self, activity: Activity) -> AbstractAsyncContextManager[object]:
         """A slot for one unit of work; the steps of a local sub-pipeline take their own."""
         parts = self.context.carrier is None and isinstance(self.step, PipelineStep)
-        return nullcontext() if parts else activity.holding(self.context.slots)
+        return nullcontext() if parts else activity.holding(self.context.concurrency.slots)
 
     async def _next(self) -> Task | None:
         """The next item to run, if there is one and more are allowed."""

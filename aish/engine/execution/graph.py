@@ -144,11 +144,11 @@ async def _run_step(step: Step, context: StepContext) -> StepRecord:
     try:
         record = await _outcome(step, context)
     except CutOffError:
-        record = _cut_off(step, context, clock.monotonic())
+        record = _cut_off(step, context)
     except BaseException:
         # Cancelled (a signal, the time limit) or a bug: the step's end is emitted anyway.
         now = clock.monotonic()
-        record = replace(_whole(_cut_off(step, context, now), step, context), seconds=now - begun)
+        record = replace(_whole(_cut_off(step, context), step, context), seconds=now - begun)
         context.records[step.id] = record
         emit(finished(record, context.place(step)))
         raise
@@ -195,7 +195,7 @@ async def _outcome(step: Step, context: StepContext) -> StepRecord:
         # Its own steps take the slots; one for the step itself could cause a deadlock.
         emit(began)
         return await _within_time(step, context, run_unit(step, context))
-    async with context.activity.holding(context.slots):
+    async with context.activity.holding(context.concurrency.slots):
         emit(began)
         with context.course.plain_unit():
             return await _within_time(step, context, run_unit(step, context))
@@ -217,8 +217,8 @@ async def _within_time(step: Step, context: StepContext, work: Awaitable[StepRec
     return failed(step, context, Failure("time", said, hint), ExitCode.BUDGET)
 
 
-def _cut_off(step: Step, context: StepContext, now: float) -> StepRecord:
-    if context.ends is not None and now >= context.ends():
+def _cut_off(step: Step, context: StepContext) -> StepRecord:
+    if context.time is not None and context.time.left <= 0:
         late = Failure("time", "the time limit of the run is exceeded")
         return failed(step, context, late, ExitCode.BUDGET)
     return cut_off(step, context)

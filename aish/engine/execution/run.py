@@ -6,7 +6,7 @@ Also the number of units of work, plain steps and items, in flight at the same t
 """
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, fields, replace
 from urllib.parse import urlsplit
@@ -62,6 +62,7 @@ from aish.engine.resources.resources import (
 )
 from aish.engine.resources.toolbox import AllTools
 from aish.engine.run_folder import resume_words
+from aish.engine.run_values import Concurrency, TimeLimit, run_values
 from aish.engine.steps.context import Examine, Inner, OpenCarrier, StepContext
 from aish.policy.questions import Questions
 from aish.system.computation import ComputationStoppedError
@@ -176,9 +177,12 @@ _ANNOTATING_SECONDS = 10.0
 class _Progress:
     """The state so far; the final state is computed from it however the run ends."""
 
+    meter: RunMeter
+    concurrency: Concurrency
+    time: TimeLimit
+    activity: Activity
     records: dict[str, StepRecord] = field(default_factory=dict)
     started: bool = False
-    ends: Callable[[], float] | None = None
     outputs: JsonValue = None
     error: AishError | None = None
     early: list[Event] = field(default_factory=list)
@@ -186,10 +190,8 @@ class _Progress:
     others: list[AishError] = field(default_factory=list)
     examine: Examine | None = None
     carriers: OpenCarrier | None = None
-    above: RunMeter | None = None
     tools: list[AllTools] = field(default_factory=list)
     course: Cancellation = field(default_factory=Cancellation)
-    activity: Activity = field(default_factory=Activity)
     spending: Spending = field(default_factory=Spending)
 
 
@@ -208,7 +210,17 @@ async def execute(
     for items. Usage is also counted by the meter `above`.
     """
     begun = environment.clock.monotonic()
-    progress = _Progress(examine=examine, carriers=carriers, above=above)
+    activity = Activity()
+    # A limit holds for the whole run, including all its parts (B8).
+    spent = 0.0 if environment.resume_state is None else environment.resume_state.spent.seconds
+    progress = _Progress(
+        open_meter(plan, environment.resume_state, above),
+        Concurrency(slots(plan, options), options.concurrency),
+        TimeLimit(plan.time_limit, activity, spent),
+        activity,
+        examine=examine,
+        carriers=carriers,
+    )
     if environment.recorder is not None:
         environment = environment.with_emit(environment.recorder.followed(environment.emit))
     past = () if environment.resume_state is None else environment.resume_state.questions
@@ -225,7 +237,8 @@ async def execute(
     with anyio.CancelScope() as scope, interruptible(end) as interrupt:
         if environment.attach is not None:
             emit = _Listening(environment.emit, progress)
-            environment.attach(RunHandle(questions, emit, interrupt.arrive))
+            values = run_values(plan, progress.meter, progress.concurrency, progress.time)
+            environment.attach(RunHandle(questions, emit, interrupt.arrive, values))
         try:
             await _to_its_end(plan, options, environment, progress)
             if interrupt.code is None:
@@ -314,19 +327,11 @@ def _end(
 async def _within_time(
     plan: Plan, options: RunOptions, environment: RunEnvironment, progress: _Progress
 ) -> None:
-    limit = plan.time_limit
-    if limit is not None and environment.resume_state is not None:
-        # A limit holds for the whole run, including all its parts (B8).
-        limit = max(0.0, limit - environment.resume_state.spent.seconds)
-    with anyio.move_on_after(limit) as scope, progress.activity.within(scope):
-        if limit is not None:
-            clock = environment.clock
-            # The scope's deadline: it moves while the whole run waits for an answer.
-            progress.ends = lambda: clock.monotonic() + scope.deadline - anyio.current_time()
+    with progress.time.running() as scope:
         await _open_and_run(plan, options, environment, progress)
     if scope.cancelled_caught:
         raise BudgetError(
-            f"the time limit of {plan.time_limit:g} s is exceeded",
+            f"the time limit of {progress.time.seconds:g} s is exceeded",
             hint="raise `limits.time` in the file, or `--timeout`",
         )
 
@@ -336,8 +341,8 @@ async def _open_and_run(
 ) -> None:
     # Servers may send messages before `run.started`, which has to come first.
     emit = _Listening(environment.emit, progress)
-    meter = open_meter(plan, environment.resume_state, progress.above)
-    async with open_resources(plan, environment.with_emit(emit), meter) as resources:
+    runtime = environment.with_emit(emit)
+    async with open_resources(plan, runtime, progress.meter) as resources:
         _start(plan, options, environment, progress, all_servers(resources))
         for part, opened in parts(plan, resources):
             _optional_servers(part, environment.emit, opened.servers)
@@ -376,9 +381,9 @@ def _context(
         plan,
         options,
         resources,
-        anyio.CapacityLimiter(slots(plan, options)),
+        progress.concurrency,
         progress.records,
-        progress.ends,
+        progress.time,
         course=progress.course,
         activity=progress.activity,
         spending=progress.spending,

@@ -24,6 +24,7 @@ from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
 from aish.engine.records import ItemRecord, StepRecord
 from aish.engine.resources.resources import Resources
+from aish.engine.run_values import Concurrency, TimeLimit
 
 if TYPE_CHECKING:
     from aish.engine.resume_state import ResumeState, Unfinished
@@ -51,9 +52,9 @@ class ItemScope:
 
 @slotted
 class StepContext:
-    """A run in progress; `records` grows as steps finish, `ends` tells the deadline.
+    """A run in progress; `records` grows as steps finish, `time` limits the whole of it.
 
-    `slots` limits the units of work in flight in the whole run. `item` is set while the step runs
+    `concurrency` limits the units of work in flight in it. `item` is set while the step runs
     for an item, `turn` counts the requests of earlier attempts. `prefix` precedes the ids of a
     sub-pipeline's steps, `within` is the outer item that it runs for, and `inner` runs one.
     `carrier` runs items on workers, if requested. `needed` are the steps whose items are read
@@ -65,9 +66,9 @@ class StepContext:
     plan: Plan
     options: RunOptions
     resources: Resources
-    slots: anyio.CapacityLimiter
+    concurrency: Concurrency
     records: dict[str, StepRecord] = field(default_factory=dict)
-    ends: Callable[[], float] | None = None
+    time: TimeLimit | None = None
     course: Cancellation = field(default_factory=Cancellation)
     spending: Spending = field(default_factory=Spending)
     resume_state: "ResumeState | None" = None

@@ -132,7 +132,7 @@ class Dispatcher:
     @property
     def slots(self) -> int:
         """The number of items that may be in flight."""
-        return int(self.context.slots.total_tokens)
+        return int(self.context.concurrency.slots.total_tokens)
 
     def size(self, step: Step, context: StepContext) -> int:
         """As many items as take a tenth of a second; one if a call must not be repeated."""
@@ -372,7 +372,7 @@ class Dispatcher:
                 worker.scenes.add(scene.number)
 
     def _order(self, sent: _Handover, step: Step) -> Slice:
-        ends, clock = self.context.ends, self.context.resources.runtime.clock
+        time = self.context.time
         scopes = [item.context.item for item in sent.items if item.context.item is not None]
         used = [item.context.spending.of(item.context.place(step)) for item in sent.items]
         assert sent.lease is not None
@@ -382,7 +382,7 @@ class Dispatcher:
             items=tuple(scopes),
             used=tuple(used),
             lease=sent.lease,
-            seconds=None if ends is None else max(0.0, ends() - clock.monotonic()),
+            seconds=None if time is None or time.seconds is None else max(0.0, time.left),
         )
 
     def _submit(self, sent: _Handover, order: Slice | Renewal) -> None:

@@ -61,6 +61,7 @@ from aish.engine.resources.resources import (
     require_servers,
 )
 from aish.engine.run_folder import RunFolder
+from aish.engine.run_values import Concurrency
 from aish.engine.steps.context import Inner, ItemScope, StepContext
 from aish.features.cluster.protocol import (
     ItemResult,
@@ -490,7 +491,7 @@ class RunningSlice:
             scene.options,
             resources,
             # The item has its place in the run; nested units need none.
-            anyio.CapacityLimiter(float("inf")),
+            Concurrency(float("inf")),
             dict(scene.records),
             course=session.course,
             spending=spending,

@@ -92,7 +92,9 @@ def live_address(content: Any) -> LiveAddress:
         AishError: the address or the token in it cannot be used.
         KeyError, TypeError: it is not such a file.
     """
-    address = parse_address(content["address"])
+    known = [parse_address(one) for one in content.get("addresses") or [content["address"]]]
+    # A socket file needs no token, which the file of the pipeline may have named.
+    address = next((one for one in known if one.path is not None), known[0])
     if address.path is not None:
         return LiveAddress(address)
     if "token_file" not in content:

@@ -11,13 +11,23 @@ from typing import Final, Literal, cast, get_args
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aish.core.errors import ExitCode, JournalLostError
-from aish.core.events import ApprovalAnswer, Stamped, plain, rfc3339, to_line, to_object
+from aish.core.errors import JournalLostError
+from aish.core.events import (
+    ApprovalAnswer,
+    Stamped,
+    ValueSet,
+    plain,
+    rfc3339,
+    to_line,
+    to_object,
+)
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue
+from aish.core.json import JsonValue, json_text
 from aish.core.phrases import backticked
 from aish.core.text import for_line, safe_utf8
 from aish.engine.environment import RunHandle
+from aish.engine.run_values import RunValue
+from aish.features.control.commands import obey
 from aish.features.control.run_state import EventsGoneError, RunState
 from aish.net.listen.access import Peer
 from aish.net.listen.routes import (
@@ -46,10 +56,6 @@ PersonAnswer = Literal["approve", "deny", "always"]
 Way = Literal["api", "command", "page"]
 """From where an answer comes, as its sender says; a word in the journal, and no credential."""
 
-_COMMANDS: Final[Mapping[str, ExitCode]] = {
-    "stop": ExitCode.INTERRUPTED,
-    "cancel": ExitCode.TERMINATED,
-}
 _DECIDED: Final[Mapping[ApprovalAnswer, str]] = {
     "approve": "approved",
     "always": "approved",
@@ -66,6 +72,9 @@ def routes_of(state: RunState, handle: RunHandle, secrets: Secrets) -> Sequence[
         Route(f"{_PREFIX}/approvals", ("GET",), "read", api.approvals),
         Route(f"{_PREFIX}/approvals/{{id}}", ("GET",), "read", api.approval),
         Route(f"{_PREFIX}/approvals/{{id}}", ("POST",), "answer", api.answer),
+        Route(f"{_PREFIX}/values", ("GET",), "read", api.values),
+        Route(f"{_PREFIX}/values/{{path}}", ("GET",), "read", api.value),
+        Route(f"{_PREFIX}/values/{{path}}", ("PUT",), "write", api.set_value),
         Route(f"{_PREFIX}/commands", ("POST",), "write", api.command),
     ]
 
@@ -77,6 +86,7 @@ class _Api:
         self._state = state
         self._handle = handle
         self._questions = handle.questions
+        self._values = handle.values
         self._secrets = secrets
 
     async def status(self, request: Request, peer: Peer) -> Response:
@@ -130,17 +140,62 @@ class _Api:
             raise HttpError(507, "not_written", message, hint=hint) from error
         return json_response(self._question(id))
 
-    async def command(self, request: Request, peer: Peer) -> Response:
-        """`POST /commands`: `stop` the run as Ctrl-C does, or `cancel` it as SIGTERM does."""
+    async def values(self, request: Request, peer: Peer) -> Response:
+        """`GET /values`: what may be changed, with its values now."""
+        del request, peer
+        shown = {path: {"value": one.get(), "type": one.type} for path, one in self._values.items()}
+        return json_response({"values": shown})
+
+    async def value(self, request: Request, peer: Peer) -> Response:
+        """`GET /values/PATH`: one of them."""
         del peer
+        return json_response(self._shown(request.path_params["path"]))
+
+    async def set_value(self, request: Request, peer: Peer) -> Response:
+        """`PUT /values/PATH`: change one, if it is what the sender takes it for."""
+        path = request.path_params["path"]
+        value = self._listed_value(path)
         body = await json_body(request)
-        if not isinstance(body, Mapping) or set(body) != {"command"}:
-            raise _invalid("the body is not an object with `command` alone")
-        code = _COMMANDS.get(str(body["command"]))
-        if code is None:
-            raise _invalid(f"`command` is one of {backticked(_COMMANDS)}")
-        self._handle.interrupt(code)
-        return json_response({"command": body["command"]})
+        if not isinstance(body, Mapping) or set(body) != {"value", "was"}:
+            raise _invalid("the body is not an object with `value` and `was`")
+        # Nothing waits from here on: `was` is compared with what is changed.
+        self._require_live()
+        was = value.get()
+        if not _is_same(was, body["was"]):
+            message = f"the value is {json_text(was)} now"
+            raise HttpError(409, "changed", self._secrets.mask(message))
+        self._set(path, value, body["value"], name_of(peer))
+        return json_response(self._shown(path))
+
+    def _set(self, path: str, value: RunValue, wanted: JsonValue, by: str) -> None:
+        was = value.get()
+        try:
+            value.set(wanted)
+        except ValueError as error:
+            message = f"`{path}` cannot be set: {error}"
+            raise HttpError(422, "invalid_value", self._secrets.mask(message)) from error
+        self._handle.emit(ValueSet(path, value.get(), was, by))
+
+    def _listed_value(self, path: str) -> RunValue:
+        found = self._values.get(path)
+        if found is None:
+            hint = f"values: {backticked(self._values)}"
+            raise HttpError(404, "unknown_value", "there is no such value", hint=hint)
+        return found
+
+    def _shown(self, path: str) -> JsonValue:
+        found = self._listed_value(path)
+        return {"path": path, "value": found.get(), "type": found.type}
+
+    async def command(self, request: Request, peer: Peer) -> Response:
+        """`POST /commands`: one of the table of commands."""
+        body = await json_body(request)
+        self._require_live()
+        return json_response(await obey(body, self._handle, name_of(peer)))
+
+    def _require_live(self) -> None:
+        if self._state.is_finished:
+            raise HttpError(409, "finished", "the run has ended")
 
     def _question(self, id: str) -> JsonValue:
         found = self._state.question(id)
@@ -240,6 +295,11 @@ def given_answer(body: JsonValue) -> PersonsAnswer:
 def name_of(peer: Peer) -> str:
     """Who sent a request: the name of the token, or of the user of the socket."""
     return peer.name if peer.uid is None else login_name(peer.uid) or f"uid {peer.uid}"
+
+
+def _is_same(value: JsonValue, other: JsonValue) -> bool:
+    """Whether two plain values are equal: 1 and 1.0 are, 1 and `true` are not."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _require_digest(asked: OpenQuestion | PastQuestion, given: PersonsAnswer) -> None:

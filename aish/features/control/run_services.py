@@ -30,7 +30,7 @@ T = TypeVar("T")
 class ControlRequest:
     """Where a run is to listen, as the command line says; the file says what this leaves open."""
 
-    address: str | None = None
+    addresses: tuple[str, ...] = ()
     exposure: Exposure = Exposure()
 
 
@@ -131,13 +131,13 @@ def _control(
     steps = {step.id: None if step.flow.foreach is not None else 1 for step in plan.steps}
     state = RunState(folder.id, plan.pipeline.name, steps, clock, spent)
     settings = plan.pipeline.control
-    address = asked.address or settings.listen
-    is_port = address is not None and address != OWN_SOCKET and not address.startswith("unix:")
+    addresses = asked.addresses or settings.listen
+    has_port = any(one != OWN_SOCKET and not one.startswith("unix:") for one in addresses)
     listen = ListenRequest(
-        address,
-        "--control" if asked.address is not None else "control.listen",
+        addresses,
+        "--control" if asked.addresses else "control.listen",
         asked.exposure,
-        tuple(_tokens(plan, options)) if is_port else (),
+        tuple(_tokens(plan, options)) if has_port else (),
         frozenset(settings.hosts),
         frozenset(settings.origins),
     )

@@ -46,13 +46,13 @@ _MOST_REFUSED = 100
 
 @frozen
 class ListenRequest:
-    """Where a run is to listen; without an address it opens a socket of its own if it can.
+    """Where a run is to listen; without addresses it opens a socket of its own if it can.
 
     `where` names the option or key. Without `tokens` one is made for a port. `hosts` and `origins`
     are allowed beside the own ones.
     """
 
-    address: str | None = None
+    addresses: tuple[str, ...] = ()
     where: str = "--control"
     exposure: Exposure = Exposure()
     tokens: tuple[Token, ...] = ()
@@ -75,6 +75,8 @@ class ControlServer:
         self.state = state
         self.notices = tuple(notices)
         """What is to be told at the start of the run."""
+        self.addresses = [listener.address for listener in listeners]
+        """Where it listens; nothing if no socket could be opened."""
         self._secrets = secrets
         self._listeners = listeners
         self._access = access
@@ -146,7 +148,7 @@ def open_control(
         try:
             control = _opened(asked, folder, state, secrets, clock, stack)
         except AishError as error:
-            if asked.address is not None:
+            if asked.addresses:
                 raise
             hint = "" if error.hint is None else f" ({error.hint})"
             text = f"no answers are taken while the run waits: {error.message}{hint}"
@@ -165,14 +167,15 @@ def _opened(
     stack: ExitStack,
 ) -> ControlServer:
     require_serve()
-    address, is_asked_for = _address(asked, folder), asked.address is not None
-    check_exposure([address], asked.exposure)
-    tls = None if address.path is not None else tls_context(asked.exposure)
+    addresses, is_asked_for = _addresses(asked, folder), bool(asked.addresses)
+    check_exposure(addresses, asked.exposure)
+    tls = tls_context(asked.exposure)
     tokens = Tokens(asked.tokens, clock)
     with ExitStack() as opened:
-        (listener,) = opened.enter_context(listening([address]))
+        listeners = opened.enter_context(listening(addresses))
+        at = [listener.address for listener in listeners]
         try:
-            made = _named(listener.address, folder, opened, asked, is_tls=tls is not None)
+            made = _named(at, folder, opened, asked, is_tls=tls is not None)
         except OSError as error:
             where = folder.shown or str(runtime_folder())
             said = f"cannot write into `{where}`: {error.strerror}"
@@ -181,17 +184,23 @@ def _opened(
     notices = []
     if is_asked_for or folder.path is None:
         # Without a folder no file names it.
-        text = f"listening on {listener.address}"
-        if made:
-            text += f", token in `{_token_path(folder)}`"
-        notices.append(Notice(NOWHERE, "info", "control_listening", text))
+        for address in at:
+            text = f"listening on {address}"
+            if made and address.path is None:
+                text += f", token in `{_token_path(folder)}`"
+            notices.append(Notice(NOWHERE, "info", "control_listening", text))
     tokens.configure((*asked.tokens, *made))
     access = Access(tokens, SCOPES, _is_of_this_run, asked.hosts, asked.origins)
-    return ControlServer(state, secrets, (listener,), access, tls, notices)
+    return ControlServer(state, secrets, listeners, access, tls, notices)
 
 
 def _named(
-    address: Address, folder: RunFolder, opened: ExitStack, asked: ListenRequest, *, is_tls: bool
+    addresses: Sequence[Address],
+    folder: RunFolder,
+    opened: ExitStack,
+    asked: ListenRequest,
+    *,
+    is_tls: bool,
 ) -> Sequence[Token]:
     """Write where the run listens and, for a port, who may connect; removed with `opened`.
 
@@ -199,10 +208,13 @@ def _named(
         OSError: it cannot be written.
     """
     tokens: list[Token] = []
-    named: dict[str, JsonValue] = {"v": 1, "address": str(address), "pid": os.getpid()}
-    if address.path is None:
+    shown = [str(address) for address in addresses]
+    named: dict[str, JsonValue] = {"v": 1, "address": shown[0], "addresses": shown}
+    named["pid"] = os.getpid()
+    has_port = any(address.path is None for address in addresses)
+    if has_port:
         named["tls"] = is_tls
-    if address.path is None and not asked.tokens:
+    if has_port and not asked.tokens:
         path = _token_path(folder)
         path.unlink(missing_ok=True)  # of an earlier part of the run
         opened.callback(path.unlink, missing_ok=True)
@@ -215,10 +227,18 @@ def _named(
     return tokens
 
 
-def _address(asked: ListenRequest, folder: RunFolder) -> Address:
-    if asked.address is not None and asked.address != OWN_SOCKET:
-        return parse_address(asked.address, asked.where)
-    return default_address(_short_name(folder))
+def _addresses(asked: ListenRequest, folder: RunFolder) -> Sequence[Address]:
+    found: list[Address] = []
+    for text in asked.addresses or (OWN_SOCKET,):
+        if text == OWN_SOCKET:
+            address = default_address(_short_name(folder))
+        else:
+            address = parse_address(text, asked.where)
+        # Port 0 is another one each time.
+        if address in found and (address.path is not None or address.port != 0):
+            raise UsageError(f"`{text}` is given twice", where=asked.where)
+        found.append(address)
+    return found
 
 
 def _short_name(folder: RunFolder) -> str:

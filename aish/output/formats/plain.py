@@ -13,7 +13,10 @@ from aish.core.events import (
     AnnotationAdded,
     ApprovalAnswered,
     ApprovalAsked,
+    AskEnded,
+    AskReceived,
     ControlCalled,
+    ControlEvent,
     ExpectChecked,
     Fallback,
     ItemFinished,
@@ -39,6 +42,7 @@ from aish.core.events import (
     TurnProgress,
     TurnPurpose,
     TurnStarted,
+    ValueSet,
 )
 from aish.core.json import json_text, structured
 from aish.core.phrases import counted, shorten
@@ -134,7 +138,7 @@ class Plain:
                 yield f"{at}{self._questions.asked(event)}"
             case ApprovalAnswered():
                 yield f"{at}{self._questions.answered(event)}"
-            case ControlCalled():
+            case ControlCalled() | ValueSet() | ControlEvent() | AskReceived() | AskEnded():
                 if said := control_text(event):
                     yield f"{at}{said}"
             case ToolFinished():

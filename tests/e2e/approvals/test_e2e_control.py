@@ -491,7 +491,7 @@ def test_no_answer_has_a_secret(waiting: Project) -> None:
 @pytest.mark.parametrize(("command", "code"), [("cancel", 143), ("stop", 130)])
 def test_a_command_ends_the_run_as_a_signal_does(waiting: Project, command: str, code: int) -> None:
     with live_run(waiting) as (running, client):
-        for body in ({}, {"command": "reload"}, {"command": command, "now": True}, [command]):
+        for body in ({}, {"command": "quit"}, {"command": command, "now": True}, [command]):
             assert code_of(client.post("commands", json=body)) == (422, "invalid_body")
         done_by = client.post("commands", json={"command": command})
         ended = running.finish()

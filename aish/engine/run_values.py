@@ -1,0 +1,204 @@
+"""What of a run can be changed while it runs: its limits, and how much runs at the same time (A3).
+
+A closed table. What decides about calls, the rules, is not in it. A change holds from the next
+request, call or item on; a resumed run begins with the values of its file again.
+"""
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+
+from aish.config.fields import duration
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.engine.activity import Activity
+from aish.engine.limits import Kind, RunMeter
+
+if TYPE_CHECKING:
+    from aish.engine.plan.plan import Plan
+
+ValueType = Literal["integer", "number", "string"]
+_MOST = 10**12
+_LEAST: Mapping[Kind, int] = {"turns": 1, "tokens": 1, "tool_calls": 0}
+
+
+@frozen
+class RunValue:
+    """A value of a run; `type` is a word of JSON Schema, and a limit may be `None`, for no limit.
+
+    `set` raises `ValueError` for what it cannot be.
+    """
+
+    type: ValueType
+    get: Callable[[], JsonValue]
+    set: Callable[[JsonValue], None]
+
+
+class Concurrency:
+    """How many units of work, plain steps and items, may be in flight in the whole run (F3).
+
+    `most` is a bound that somebody has set, also for each `foreach`; without one these have their
+    own.
+    """
+
+    def __init__(self, slots: float, most: int | None = None) -> None:
+        self.slots = anyio.CapacityLimiter(slots)
+        self._most = most
+        self._followers: list[Callable[[], None]] = []
+
+    def width(self, wanted: int) -> int:
+        """How many items of a step may be in flight that wants so many."""
+        return wanted if self._most is None else min(wanted, self._most)
+
+    def bound(self, most: int) -> None:
+        """Set the bound; what is in flight goes on."""
+        self._most = most
+        self.slots.total_tokens = most
+        for follower in tuple(self._followers):
+            follower()
+
+    @contextmanager
+    def followed(self, follower: Callable[[], None]) -> Generator[None]:
+        """Call `follower` in the block after each change."""
+        self._followers.append(follower)
+        try:
+            yield
+        finally:
+            self._followers.remove(follower)
+
+
+class TimeLimit:
+    """The time limit of a run with all its parts, in seconds; `spent` is that of earlier parts.
+
+    It does not run while all of the run waits for answers, which `activity` tells.
+    """
+
+    def __init__(self, seconds: float | None, activity: Activity, spent: float = 0.0) -> None:
+        self._seconds = seconds
+        self._activity = activity
+        self._spent = spent
+        self._begun: float | None = None
+        self._scope: anyio.CancelScope | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """The limit; `None` for none."""
+        return self._seconds
+
+    @property
+    def left(self) -> float:
+        """How much of it is left, in seconds."""
+        if self._seconds is None:
+            return math.inf
+        passed = 0.0
+        if self._begun is not None:
+            passed = anyio.current_time() - self._begun - self._activity.waited
+        return self._seconds - self._spent - passed
+
+    @contextmanager
+    def running(self) -> Generator[anyio.CancelScope]:
+        """The limit holds in the block, which is cancelled when it is over."""
+        with anyio.move_on_after(max(0.0, self.left)) as scope, self._activity.within(scope):
+            self._begun, self._scope = anyio.current_time(), scope
+            try:
+                yield scope
+            finally:
+                self._scope = None
+
+    def bound(self, seconds: float | None) -> None:
+        """Set the limit; one that is over already ends the run.
+
+        Raises:
+            ValueError: it has ended the run.
+        """
+        if self._scope is not None and self._scope.cancel_called:
+            raise ValueError("it is exceeded, and the run ends")
+        self._seconds = seconds
+        if self._scope is not None:
+            self._activity.allow(self._scope, self.left)
+
+
+def run_values(
+    plan: "Plan", meter: RunMeter, concurrency: Concurrency, time: TimeLimit
+) -> Mapping[str, RunValue]:
+    """The values of a run, by path."""
+    return {
+        "concurrency": RunValue(
+            "integer",
+            lambda: int(concurrency.slots.total_tokens),
+            lambda value: concurrency.bound(_whole(value, 1)),
+        ),
+        "limits.time": RunValue(
+            "number", lambda: time.seconds, lambda value: time.bound(_seconds(value))
+        ),
+        **limit_values(plan, meter),
+    }
+
+
+def limit_values(plan: "Plan", meter: RunMeter) -> Mapping[str, RunValue]:
+    """The limits that a meter watches over: tokens, money, requests, calls."""
+    kinds: tuple[Kind, ...] = ("cost_usd", "tokens", "tool_calls", "turns")
+    return {
+        f"limits.{kind}": RunValue(
+            "number" if kind == "cost_usd" else "integer",
+            partial(meter.limit, kind),
+            partial(_bound, plan, meter, kind),
+        )
+        for kind in kinds
+    }
+
+
+def _bound(plan: "Plan", meter: RunMeter, kind: Kind, value: JsonValue) -> None:
+    if value is None:
+        limit: float | None = None
+    else:
+        limit = _money(value) if kind == "cost_usd" else _whole(value, _LEAST[kind])
+    if limit is not None and kind in {"cost_usd", "tokens"}:
+        _require_worst_case(plan, kind)
+    meter.bound(kind, limit)
+
+
+def _require_worst_case(plan: "Plan", kind: Kind) -> None:
+    """Refuse a limit under which no request could be sent: its worst case must be known.
+
+    Raises:
+        ValueError: a model has no price, or no `max_tokens`.
+    """
+    from aish.engine.plan.order import is_free
+    from aish.engine.plan.validation.validate import limit_check
+    from aish.wire.chat.encode import answer_limit
+
+    limits = replace(plan.limits, **{kind: 1})
+    if problems := limit_check(plan.pipeline, limits, plan.steps, plan.default_model, ()):
+        raise ValueError(problems[0].message)
+    for alias, resolved in plan.models.items():
+        # One that costs nothing gets a `max_tokens` only from a limit that the run starts with.
+        if is_free(resolved.entry) and answer_limit(resolved.entry.params) is None:
+            raise ValueError(
+                f"`limits.{kind}` needs `max_tokens` in the `params` of the model `{alias}`"
+            )
+    for inner in plan.inner.values():
+        _require_worst_case(inner, kind)
+
+
+def _whole(value: JsonValue, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+        raise ValueError(f"the value is not a whole number from {least} to {_MOST:,}")
+    return value
+
+
+def _money(value: JsonValue) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MOST:
+        raise ValueError(f"the value is not a number above 0, up to {_MOST:,}")
+    return float(value)
+
+
+def _seconds(value: JsonValue) -> float | None:
+    if isinstance(value, str):
+        value = duration(value)
+    return None if value is None else _money(value)
