@@ -28,6 +28,7 @@ ALLOWED = {
     "engine/": {"anyio"},
     "features/": {"anyio"},
     "features/cluster/": {"anyio", "dask", "distributed"},
+    "features/control/page/page_routes.py": {"starlette"},
     "features/control/routes.py": {"starlette"},
     "agent/": {"anyio"},
     "models/": {"anyio"},

@@ -90,6 +90,12 @@ COMMANDS: tuple[Command, ...] = (
         group="cassette",
     ),
     Command(
+        "open",
+        "aish.cli.commands.control_open",
+        "Print a link to the page of a live run.",
+        group="control",
+    ),
+    Command(
         "list",
         "aish.cli.commands.runs_list",
         "List the runs that were kept, and how each ended; the newest first.",
@@ -149,6 +155,7 @@ COMMANDS: tuple[Command, ...] = (
 GROUPS = {
     "policy": "Explain approval decisions, suggest rules from a run.",
     "cassette": "Work with cassettes: show, compare, check and scrub them.",
+    "control": "Open the page of a run that listens.",
     "runs": "List, show, export, merge and delete past runs.",
 }
 

@@ -42,7 +42,7 @@ def take(descriptor: int, path: Path, seconds: float = _MOMENT) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if number == tries:
-                raise BeingWrittenError(path, _writer(descriptor)) from error
+                raise BeingWrittenError(path, writer_pid(descriptor)) from error
             time.sleep(_PAUSE)
         except OSError as error:
             said = f"`{path}` cannot be locked: {error.strerror}"
@@ -63,14 +63,15 @@ def is_written(descriptor: int) -> bool:
 
 def writer(descriptor: int) -> str:
     """The lock holder for a message: `process 4711`, if the system reports it."""
-    return _named(_writer(descriptor))
+    return _named(writer_pid(descriptor))
 
 
 def _named(pid: int | None) -> str:
     return "another process" if pid is None else f"process {pid}"
 
 
-def _writer(descriptor: int) -> int | None:
+def writer_pid(descriptor: int) -> int | None:
+    """The number of the lock holder, if the system reports it."""
     status = os.fstat(descriptor)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

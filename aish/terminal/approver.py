@@ -172,6 +172,38 @@ class Sheet:
         )
 
 
+@frozen
+class VisibleCall:
+    """A call as a person has to see it: each character visible, and nothing left out.
+
+    `facts` are labels and values. `always` is the rule that this answer would store, if it can be
+    shown unchanged.
+    """
+
+    facts: tuple[tuple[str, str], ...]
+    lines: tuple[str, ...]
+    always: str | None
+
+    @property
+    def label(self) -> str:
+        """What stands above the arguments."""
+        return f"arguments, {_all(len(self.lines))}"
+
+
+def visible_call(
+    question: Question, secrets: Secrets | None = None, masked: Sequence[str] = ()
+) -> VisibleCall:
+    """The call of a question; `masked` are the tags of secrets that were masked before.
+
+    Raises:
+        RecursionError: the arguments are nested too deeply.
+        ValueError: JSON cannot represent them.
+    """
+    masks = Masks(secrets, dict.fromkeys(masked))
+    lines = tuple(_arguments(masks.json(question.arguments)).split("\n"))
+    return VisibleCall(tuple(_facts(question, masks)), lines, _always(question.always, secrets))
+
+
 def sheet_of(
     question: Question,
     width: int,
@@ -187,15 +219,18 @@ def sheet_of(
         RecursionError: the arguments are nested too deeply.
         ValueError: JSON cannot represent them.
     """
-    masks = Masks(secrets, dict.fromkeys(masked))
-    lines = _arguments(masks.json(question.arguments)).split("\n")
-    arguments = tuple(row for line in lines for row in barred(line, width))
+    call = visible_call(question, secrets, masked)
+    facts = [*call.facts, *((label, visible(value)) for label, value in details)]
+    head = [row for label, value in facts for row in labelled(label, value, width)]
+    always: Iterator[str] = iter(())
+    if call.always is not None:
+        always = labelled("always", f"auto_approve {call.always}, for this session", width)
     return Sheet(
         width=width,
-        head=(*_head(question, masks, width), *_details(details, width)),
-        lines=len(lines),
-        arguments=arguments,
-        always=tuple(_always(question.always, secrets, width)),
+        head=("", *words("a tool call needs an answer", width), *head),
+        lines=len(call.lines),
+        arguments=tuple(row for line in call.lines for row in barred(line, width)),
+        always=tuple(always),
     )
 
 
@@ -209,25 +244,18 @@ def _all(lines: int) -> str:
     return "the only line" if lines == 1 else f"all {lines:,} lines"
 
 
-def _head(question: Question, masks: Masks, width: int) -> Iterator[str]:
+def _facts(question: Question, masks: Masks) -> Iterator[tuple[str, str]]:
     name = question.tool.name
-    yield ""
-    yield from words("a tool call needs an answer", width)
     if place := _place(question):
-        yield from labelled("where", visible(place), width)
-    yield from labelled("server", visible(name.server), width)
-    yield from labelled("tool", visible(name.name), width)
-    yield from labelled("why", visible(masks.text(question.reason)), width)
+        yield "where", visible(place)
+    yield "server", visible(name.server)
+    yield "tool", visible(name.name)
+    yield "why", visible(masks.text(question.reason))
     if alike := _lookalikes(question):
-        yield from labelled("beware", visible("lookalike letters: " + alike), width)
+        yield "beware", visible("lookalike letters: " + alike)
     if masks.used:
         hidden = f"{counted(len(masks.used), 'secret')}, sent as what they are: "
-        yield from labelled("hidden", visible(hidden + ", ".join(masks.used)), width)
-
-
-def _details(details: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    for label, value in details:
-        yield from labelled(label, visible(value), width)
+        yield "hidden", visible(hidden + ", ".join(masks.used))
 
 
 def _lookalikes(question: Question) -> str:
@@ -248,11 +276,11 @@ def _keys(value: JsonValue) -> Iterator[str]:
             yield from _keys(one)
 
 
-def _always(rule: str | None, secrets: Secrets | None, width: int) -> Iterator[str]:
+def _always(rule: str | None, secrets: Secrets | None) -> str | None:
     """The rule that would be stored; none if it cannot be shown unchanged."""
     if rule is None or len(rule) > _LONGEST_RULE or (secrets and secrets.mask(rule) != rule):
-        return
-    yield from labelled("always", f"auto_approve {visible(rule)}, for this session", width)
+        return None
+    return visible(rule)
 
 
 def _place(question: Question) -> str:

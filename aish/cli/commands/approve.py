@@ -1,6 +1,5 @@
 """`aish approve RUN CALL`: shows a call that waits for an answer, and records the answer (A9)."""
 
-import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -13,12 +12,8 @@ from aish.cli.boundary import say
 from aish.cli.options import Argument, Option, PastRunDirOption, VerboseOption
 from aish.cli.printer import print_text
 from aish.core.errors import AishError, UsageError
-from aish.core.events import Place
-from aish.core.json import json_text
 from aish.core.phrases import counted
-from aish.core.protocols import Question
 from aish.core.text import for_line
-from aish.core.tools import Tool, ToolName
 from aish.engine.run_folder import tame_name
 from aish.features.approvals.answer import (
     LEAST_DIGEST,
@@ -30,13 +25,12 @@ from aish.features.approvals.answer import (
     require_open,
 )
 from aish.features.approvals.pending import questions_of
-from aish.features.approvals.questions import ApprovalQuestion
+from aish.features.approvals.questions import ApprovalQuestion, as_asked, masked_tags
 from aish.features.history.run_store import RunStore, find_run, open_stores
 from aish.system.user import login_name
 from aish.terminal.approver import Decision, ask_decision
 from aish.terminal.tty import Turns
 
-_TAG = re.compile(r"<secret:[^>]*>")
 _PROGRAM = "a program gives `--yes --digest DIGEST`, or `--deny --yes`"
 
 
@@ -116,20 +110,11 @@ def _ask(question: ApprovalQuestion, *, deny: bool) -> Decision:
     turns = Turns()
     if not turns.attended:
         raise UsageError("there is no terminal to ask at", hint=_PROGRAM)
-    server, tool = question.server, question.tool
-    name = ToolName(server, tool.removeprefix(f"{server}__"))
-    place = Place(step=question.step, item=question.item)
-    asked = Question(
-        Tool(name, tool, "", {}),
-        question.arguments,  # type: ignore[arg-type]  # shown as they are, an object or not
-        question.reason,
-        place,
-    )
-    masked = dict.fromkeys(_TAG.findall(json_text(question.arguments)))
+    asked, masked = as_asked(question), masked_tags(question)
     details = tuple(_details(question))
 
     async def decide() -> Decision:
-        return await ask_decision(asked, turns, deny=deny, details=details, masked=tuple(masked))
+        return await ask_decision(asked, turns, deny=deny, details=details, masked=masked)
 
     try:
         return anyio.run(decide)

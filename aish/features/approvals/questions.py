@@ -1,9 +1,15 @@
 """A question about a tool call, as commands and the control API show it (A6)."""
 
-from aish.core.events import rfc3339
+import re
+
+from aish.core import protocols
+from aish.core.events import Place, rfc3339
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue
+from aish.core.json import JsonValue, json_text
+from aish.core.tools import Tool, ToolName
 from aish.journal.questions import Question, QuestionState
+
+_TAG = re.compile(r"<secret:[^>]*>")
 
 
 @frozen
@@ -67,3 +73,24 @@ def approval_question(run: str, question: Question) -> ApprovalQuestion:
         state=question.state,
         caller_waiting=question.caller_waiting,
     )
+
+
+def as_asked(question: ApprovalQuestion, always: str | None = None) -> protocols.Question:
+    """The question as whoever decides is shown it; `always` is the rule that may be stored."""
+    server, tool = question.server, question.tool
+    return protocols.Question(
+        Tool(ToolName(server, tool.removeprefix(f"{server}__")), tool, "", {}),
+        question.arguments,  # type: ignore[arg-type]  # shown as they are, an object or not
+        question.reason,
+        Place(step=question.step, item=question.item),
+        always,
+    )
+
+
+def masked_tags(question: ApprovalQuestion) -> tuple[str, ...]:
+    """What stands in its arguments for secrets.
+
+    Raises:
+        RecursionError: the arguments are nested too deeply.
+    """
+    return tuple(dict.fromkeys(_TAG.findall(json_text(question.arguments))))

@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from aish.features.control.server import CONTROL_FILE
 from aish.features.history.run_store import RunStore
 from aish.net.listen.addresses import Address, parse_address
 from aish.net.listen.tokens import token_from_file
+from aish.system.file_lock import is_written, writer_pid
 
 _SECONDS = 20.0
 _LONGEST = 64 << 20
 _OK = 200
+_OPEN_A_PORT = "`aish run FILE --control 127.0.0.1:0` opens a port, which a browser can connect to"
 _OPEN_ONE = "`--control` opens a socket to a run, and so do `on_ask: wait` and `on_ask: pause`"
 
 
@@ -36,11 +39,7 @@ class LiveAddress:
     @property
     def host(self) -> str:
         """The host to connect to; one that stands for all addresses is reached by loopback."""
-        everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # ruff: ignore[hardcoded-bind-all-interfaces] - replaced
-        if self.address.path is not None:
-            return "localhost"
-        host = everywhere.get(self.address.host, self.address.host)
-        return Address(host=host, port=self.address.port).netloc
+        return self.address.reached.netloc or "localhost"
 
 
 def answer_live_run(
@@ -52,7 +51,13 @@ def answer_live_run(
         RunIsLiveError: the run takes no answers: it has no socket, or nobody listens there.
         NotAnsweredError: the run refused the answer.
     """
-    where = _live_address(store, shown.run, live)
+    try:
+        where = _live_address(store, shown.run, live.pid)
+    except FileNotFoundError:
+        said, hint = f"{live.message}, and takes no answers", f"{live.hint}; {_OPEN_ONE}"
+        raise RunIsLiveError(said, where=shown.run, hint=hint) from live
+    except NotAnsweredError as error:
+        raise RunIsLiveError(error.message, where=shown.run, hint=live.hint) from error
     body = {
         "answer": given.answer,
         "digest": shown.digest,
@@ -69,24 +74,58 @@ def answer_live_run(
     return [str(id) for id in rest["pending"]]
 
 
-def _live_address(store: RunStore, run: str, live: RunIsLiveError) -> LiveAddress:
+def link_to_page(store: RunStore, run: str, token: str | None = None) -> str:
+    """A link to the page of a live run, good once; `token` is one that the file of the run names.
+
+    Raises:
+        NotAnsweredError: the run is not live, does not listen, or gives no link.
+    """
+    try:
+        with os.fdopen(store.open_file(run, "events.jsonl"), "rb") as journal:
+            is_live, pid = is_written(journal.fileno()), writer_pid(journal.fileno())
+        where = _live_address(store, run, pid, port=token is not None) if is_live else None
+    except FileNotFoundError:
+        where = None
+    if where is None:
+        said = "the run has no page: it has ended, or listens nowhere"
+        raise NotAnsweredError(said, where=run, hint=_OPEN_A_PORT)
+    if where.address.path is None and token is not None:
+        where = replace(where, token=token)
+    elif where.address.path is None and where.token is None:
+        said = "the run takes only the tokens that its file names"
+        raise NotAnsweredError(said, where=run, hint="`--token-env NAME` gives one of them")
+    try:
+        return str(_asked(where, "POST", "/api/v1/code", run, {})["link"])
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        said = f"the run does not answer at {where.address}: {_reason(error)}"
+        raise NotAnsweredError(said, where=run) from error
+
+
+def _live_address(store: RunStore, run: str, pid: int | None, *, port: bool = False) -> LiveAddress:
+    """Where a run listens that the process `pid` executes; a `port` rather than a socket file.
+
+    Raises:
+        FileNotFoundError: nowhere.
+        NotAnsweredError: what its folder says of that cannot be used.
+    """
     try:
         with os.fdopen(store.open_file(run, CONTROL_FILE), "rb") as file:
             content = json.loads(file.read())
         # Whoever listens there now is a stranger if an earlier process left the file.
-        if live.pid is None or content["pid"] == live.pid:
-            return live_address(content)
+        if pid is None or content["pid"] == pid:
+            return live_address(content, port=port)
     except FileNotFoundError:
-        pass
+        raise
     except (OSError, ValueError, KeyError, TypeError, AishError) as error:
         said = f"`{CONTROL_FILE}` of the run cannot be used: {error}"
-        raise RunIsLiveError(said, where=run, hint=live.hint) from error
-    hint = f"{live.hint}; {_OPEN_ONE}"
-    raise RunIsLiveError(f"{live.message}, and takes no answers", where=run, hint=hint) from live
+        raise NotAnsweredError(said, where=run) from error
+    raise FileNotFoundError
 
 
-def live_address(content: Any) -> LiveAddress:
+def live_address(content: Any, *, port: bool = False) -> LiveAddress:
     """Where a run listens, as `control.json` in its folder says.
+
+    With `port` that is a port, if it has one.
 
     Raises:
         AishError: the address or the token in it cannot be used.
@@ -94,7 +133,7 @@ def live_address(content: Any) -> LiveAddress:
     """
     known = [parse_address(one) for one in content.get("addresses") or [content["address"]]]
     # A socket file needs no token, which the file of the pipeline may have named.
-    address = next((one for one in known if one.path is not None), known[0])
+    address = next((one for one in known if (one.path is None) is port), known[0])
     if address.path is not None:
         return LiveAddress(address)
     if "token_file" not in content:

@@ -1,7 +1,7 @@
 """Tells somebody outside of the open questions of a run: a command, or an HTTP request (A12).
 
-Told are the run, the tools and how to answer: never arguments, and never a token. What cannot be
-told is a notice, and decides nothing.
+Told are the run, the tools, and how and where to answer: never arguments, and never a token. What
+cannot be told is a notice, and decides nothing.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -38,11 +38,15 @@ _SUCCESS = range(200, 300)
 
 @frozen
 class ToldQuestion:
-    """What is told of a question; without a `command` no other process can answer it."""
+    """What is told of a question; without a `command` no other process can answer it.
+
+    `link` is the page of the run with this question, without a credential; none if it has no page.
+    """
 
     id: str
     tool: str
     command: str | None
+    link: str | None = None
 
 
 @frozen
@@ -56,12 +60,14 @@ class Notification:
     def variables(self) -> dict[str, str | None]:
         """The same for a command: one question a line, in the same order in each variable."""
         commands = [one.command for one in self.questions if one.command is not None]
+        links = [one.link for one in self.questions if one.link is not None]
         named = {
             "AISH_RUN": self.run,
             "AISH_TOOL": "\n".join(one.tool for one in self.questions),
             "AISH_APPROVAL": "\n".join(one.id for one in self.questions),
         }
-        return {**named, **({"AISH_COMMAND": "\n".join(commands)} if commands else {})}
+        lists = {"AISH_COMMAND": commands, "AISH_LINK": links}
+        return {**named, **{name: "\n".join(found) for name, found in lists.items() if found}}
 
     @property
     def body(self) -> JsonObject:
@@ -72,6 +78,7 @@ class Notification:
             "questions": [
                 {"approval": one.id, "tool": one.tool}
                 | ({} if one.command is None else {"command": one.command})
+                | ({} if one.link is None else {"link": one.link})
                 for one in self.questions
             ],
         }
@@ -86,13 +93,17 @@ Send = Callable[[Notification], Awaitable[None]]
 
 
 class Notifier:
-    """A sink of the events of a run: it waits for nobody, and sends beside the run."""
+    """A sink of the events of a run: it waits for nobody, and sends beside the run.
+
+    `page` is the address of its page, if it has one.
+    """
 
     name = "notifications"
     deltas = False
 
-    def __init__(self, run: str, send: Send) -> None:
+    def __init__(self, run: str, send: Send, page: str | None = None) -> None:
         self._run = run
+        self._page = page
         self._send = send
         self._started: RunStarted | None = None
         self._handle: RunHandle | None = None
@@ -155,7 +166,9 @@ class Notifier:
         told = {id: self._untold.pop(id) for id in ids if id in self._untold}
         if not told:
             return
-        questions = tuple(ToldQuestion(id, tool, self._command(id)) for id, tool in told.items())
+        questions = tuple(
+            ToldQuestion(id, tool, self._command(id), self._link(id)) for id, tool in told.items()
+        )
         try:
             await self._send(Notification(self._run, questions))
         except NotifyError as error:
@@ -167,22 +180,32 @@ class Notifier:
         started = self._started
         return approve_command(id, started) if started is not None and started.folder else None
 
+    def _link(self, id: str) -> str | None:
+        return None if self._page is None else f"{self._page}#question={id}"
+
 
 def make_notifier(
-    settings: NotifySettings, run: str, cwd: Path, environ: Mapping[str, str], secrets: Secrets
+    settings: NotifySettings,
+    run: str,
+    cwd: Path,
+    environ: Mapping[str, str],
+    secrets: Secrets,
+    page: str | None = None,
 ) -> Notifier:
     """What tells of the questions of a run, by the file; the URL is a secret from here on.
+
+    `page` is the address of the run's page.
 
     Raises:
         UsageError: the variable has no URL.
     """
     if settings.url_env is None:
-        return Notifier(run, _by_command(settings.command, cwd, environ, secrets))
+        return Notifier(run, _by_command(settings.command, cwd, environ, secrets), page)
     text = environ.get(settings.url_env)
     if text:
         secrets.add(settings.url_env, text)
     url = _url_of(text, settings.url_env)
-    return Notifier(run, _by_request(url, settings.url_env))
+    return Notifier(run, _by_request(url, settings.url_env), page)
 
 
 def _by_command(

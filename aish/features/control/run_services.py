@@ -109,10 +109,11 @@ def open_services(
         UsageError: an address that was asked for cannot be opened, or a variable is not set.
     """
     with folder.unless_refused():
-        notifier = _notifier(plan, options, folder)
         control = None
         if asked is not None:
             control = _control(asked, plan, options, folder, clock, spent, stack)
+        page = None if control is None else control.page
+        notifier = _notifier(plan, options, folder, page)
     return RunServices(control, notifier)
 
 
@@ -140,11 +141,14 @@ def _control(
         tuple(_tokens(plan, options)) if has_port else (),
         frozenset(settings.hosts),
         frozenset(settings.origins),
+        next(iter(settings.origins), None),
     )
     return stack.enter_context(open_control(listen, folder, state, plan.secrets, clock))
 
 
-def _notifier(plan: Plan, options: RunOptions, folder: RunFolder) -> "Notifier | None":
+def _notifier(
+    plan: Plan, options: RunOptions, folder: RunFolder, page: str | None
+) -> "Notifier | None":
     """What tells of open questions, if the file names it (A12)."""
     pipeline = plan.pipeline
     settings = pipeline.control.notify
@@ -152,7 +156,8 @@ def _notifier(plan: Plan, options: RunOptions, folder: RunFolder) -> "Notifier |
         return None
     from aish.features.control.notify import make_notifier
 
-    return make_notifier(settings, folder.id, pipeline.file.parent, options.environ, plan.secrets)
+    cwd, environ = pipeline.file.parent, options.environ
+    return make_notifier(settings, folder.id, cwd, environ, plan.secrets, page)
 
 
 def _tokens(plan: Plan, options: RunOptions) -> "Iterator[Token]":

@@ -7,6 +7,7 @@ itself, and every later fault, is a notice and ends no run.
 import os
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
     from aish.net.listen.routes import Route
 
 SCOPES = frozenset({"read", "answer", "write"})
+_LINK = "link"
+_OWN_SCOPES = SCOPES | {_LINK}
 CONTROL_FILE = "control.json"
 TOKEN_FILE = "control.token"  # ruff: ignore[hardcoded-password-string] - the name of a file
 OWN_SOCKET = "auto"
 """Stands for a socket in the user's runtime folder."""
 _FAILED = "control_failed"
-_CHANGING = frozenset({"answer", "write"})
+_CHANGING = frozenset({"answer", "write", _LINK})
+_OWN_TOKEN = "control"  # ruff: ignore[hardcoded-password-string] - the name of a token
 _REFUSALS = frozenset({401, 403})
 _BAD_REQUEST = 400
 _MOST_REFUSED = 100
@@ -49,7 +53,8 @@ class ListenRequest:
     """Where a run is to listen; without addresses it opens a socket of its own if it can.
 
     `where` names the option or key. Without `tokens` one is made for a port. `hosts` and `origins`
-    are allowed beside the own ones.
+    are allowed beside the own ones. `page` is the origin under which browsers reach the page, if it
+    is not the listener's own.
     """
 
     addresses: tuple[str, ...] = ()
@@ -58,6 +63,7 @@ class ListenRequest:
     tokens: tuple[Token, ...] = ()
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
+    page: str | None = None
 
 
 class ControlServer:
@@ -71,8 +77,11 @@ class ControlServer:
         access: Access,
         tls: "ssl.SSLContext | None",
         notices: Sequence[Notice],
+        page: str | None = None,
     ) -> None:
         self.state = state
+        self.page = page
+        """The address of the page for browsers; none where they cannot connect."""
         self.notices = tuple(notices)
         """What is to be told at the start of the run."""
         self.addresses = [listener.address for listener in listeners]
@@ -107,10 +116,15 @@ class ControlServer:
             yield
 
     def _routes(self) -> "Sequence[Route]":
+        from aish.features.control.page.page_routes import PageLinks, page_routes
         from aish.features.control.routes import routes_of
 
         assert self._handle is not None, "the run has begun before anybody is heard"
-        return routes_of(self.state, self._handle, self._secrets)
+        links = PageLinks(self._access.tokens, self.page, _OWN_TOKEN)
+        return [
+            *routes_of(self.state, self._handle, self._secrets),
+            *page_routes(self.state, self._handle, links),
+        ]
 
     def _report(self, error: Exception) -> None:
         said = error.strerror if isinstance(error, OSError) else str(error)
@@ -189,9 +203,21 @@ def _opened(
             if made and address.path is None:
                 text += f", token in `{_token_path(folder)}`"
             notices.append(Notice(NOWHERE, "info", "control_listening", text))
-    tokens.configure((*asked.tokens, *made))
-    access = Access(tokens, SCOPES, _is_of_this_run, asked.hosts, asked.origins)
-    return ControlServer(state, secrets, listeners, access, tls, notices)
+    named = [replace(token, scopes=token.scopes | {_LINK}) for token in asked.tokens]
+    tokens.configure((*named, *made))
+    access = Access(tokens, _OWN_SCOPES, _is_of_this_run, asked.hosts, asked.origins)
+    page = _page_address(asked, at, is_tls=tls is not None)
+    return ControlServer(state, secrets, listeners, access, tls, notices, page)
+
+
+def _page_address(asked: ListenRequest, at: Sequence[Address], *, is_tls: bool) -> str | None:
+    """Where browsers find the page: on a port, or where something in front of it listens."""
+    if asked.page is not None:
+        return f"{asked.page}/"
+    port = next((address for address in at if address.path is None), None)
+    if port is None:
+        return None
+    return f"{'https' if is_tls else 'http'}://{port.reached.netloc}/"
 
 
 def _named(
@@ -218,7 +244,7 @@ def _named(
         path = _token_path(folder)
         path.unlink(missing_ok=True)  # of an earlier part of the run
         opened.callback(path.unlink, missing_ok=True)
-        tokens.append(made_token("control", path, SCOPES))
+        tokens.append(made_token(_OWN_TOKEN, path, _OWN_SCOPES))
         named["token_file"] = str(path.absolute())
     if folder.path is not None:
         place = folder.path / CONTROL_FILE

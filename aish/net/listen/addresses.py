@@ -14,6 +14,7 @@ _LAST_PORT = 65535
 _LOCALHOST = "localhost"
 _LONGEST_PATH = 107  # bytes of `sun_path` without its NUL
 _FORMS = "write `unix:PATH`, or `HOST:PORT` such as `127.0.0.1:8080`; port 0 is any free one"
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # ruff: ignore[hardcoded-bind-all-interfaces] - replaced
 LOOPBACK_HOSTS = ("127.0.0.1", _LOCALHOST, "[::1]")
 """The names of this machine, as they stand in a URL."""
 
@@ -37,6 +38,11 @@ class Address:
         if self.path is not None:
             return ""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def reached(self) -> "Address":
+        """The address to connect to from this machine: loopback where it stands for all."""
+        return Address(self.path, _EVERYWHERE.get(self.host, self.host), self.port)
 
     def __str__(self) -> str:
         return self.netloc or f"{_UNIX}{self.path}"

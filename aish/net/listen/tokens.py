@@ -19,9 +19,10 @@ from aish.system.file_lock import take
 from aish.system.files import atomic_write, open_own
 
 SHORTEST = 32
+CODE_SECONDS = 60.0
+"""How long a code is good."""
 _LONGEST = 4096
 _WORD = re.compile(r"[A-Za-z0-9._~+/=-]+", re.ASCII)
-_CODE_SECONDS = 60.0
 _MOST_CODES = 64
 _MOST_ISSUED = 100
 _MAKE = "`openssl rand -hex 32` makes one"
@@ -131,7 +132,7 @@ class Tokens:
 
     def issue_code(self, name: str, scopes: Iterable[str]) -> str:
         """A code that `redeem` takes once, within 60 seconds."""
-        code = self._made(name, scopes, _CODE_SECONDS)
+        code = self._made(name, scopes, CODE_SECONDS)
         _keep(code, self._codes, _MOST_CODES)
         return code.value
 

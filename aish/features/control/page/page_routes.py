@@ -1,0 +1,201 @@
+"""The paths of the page: its files, the call of a question as a person reads it, and its links.
+
+A link to the page has a code in its fragment, which no server gets to see. The page exchanges it
+for a token that it keeps in memory; both are made here, and neither is written anywhere.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aish.core.events import rfc3339
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.engine.environment import RunHandle
+from aish.features.approvals.questions import ApprovalQuestion, as_asked, masked_tags
+from aish.features.control.run_state import RunState
+from aish.net.listen.access import Peer
+from aish.net.listen.routes import HttpError, Route, json_body, json_response
+from aish.net.listen.tokens import CODE_SECONDS, Tokens
+from aish.system.user import login_name
+from aish.terminal.approver import MOST_ROWS, UNSHOWN, visible_call
+from aish.terminal.visible_text import folded
+
+LINK_SCOPE = "link"
+"""What is needed to ask for a link; what a link gives has it not."""
+TOKEN_SECONDS = 12 * 3600.0
+"""How long the token of a link is good."""
+_FILES: Final[Mapping[str, tuple[str, str]]] = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+_COLUMNS = range(20, 241)
+_USUAL_COLUMNS = 80
+_LONGEST_CODE = 200
+_NO_PORT = "`aish run FILE --control 127.0.0.1:0` opens a port, which a browser can connect to"
+_NEW_LINK = "`aish control open RUN` prints a new link"
+
+
+@frozen
+class PageLinks:
+    """Where browsers find the page, and whose answers those are that come from it.
+
+    `address` is missing where no browser can connect. `own_token` is the name of the token that
+    was made for the run.
+    """
+
+    tokens: Tokens
+    address: str | None
+    own_token: str
+
+
+def page_routes(state: RunState, handle: RunHandle, links: PageLinks) -> Sequence[Route]:
+    """The paths of the page, beside those of the API."""
+    page = _Page(state, handle, links)
+    files = [Route(path, ("GET",), "", _file, public=True) for path in _FILES]
+    return [
+        *files,
+        Route("/api/v1/approvals/{id}/call", ("GET",), "read", page.call),
+        Route("/api/v1/code", ("POST",), LINK_SCOPE, page.code),
+        Route("/api/v1/link", ("POST",), LINK_SCOPE, page.link, public=True),
+    ]
+
+
+class _Page:
+    """What answers the requests of the page."""
+
+    def __init__(self, state: RunState, handle: RunHandle, links: PageLinks) -> None:
+        self._state = state
+        self._handle = handle
+        self._links = links
+
+    async def call(self, request: Request, peer: Peer) -> Response:
+        """`GET /approvals/ID/call?columns=N`: the call of a question, as a terminal shows it."""
+        del peer
+        id = request.path_params["id"]
+        columns = _columns(request.query_params.get("columns"))
+        question = self._state.question(id)
+        if question is None:
+            raise HttpError(404, "unknown_question", "this run has no question with this id")
+        asked = self._handle.questions.get(id)
+        always = None if asked is None else asked.question.always
+        return json_response(_shown(question, always, columns))
+
+    async def code(self, request: Request, peer: Peer) -> Response:
+        """`POST /code`: a link with a code, for whoever may do all that the link allows."""
+        if await json_body(request) != {}:
+            raise HttpError(422, "invalid_body", "the body is not an empty object")
+        links = self._links
+        if links.address is None:
+            message = "the run listens on a socket file only, and no browser can connect to that"
+            raise HttpError(409, "no_port", message, hint=_NO_PORT)
+        scopes = peer.scopes - {LINK_SCOPE}
+        # Whoever has the run's own token, or uses its socket file, is the user of the run.
+        is_user = peer.transport == "unix" or peer.name == links.own_token
+        name = (login_name(os.geteuid()) or f"uid {os.geteuid()}") if is_user else peer.name
+        code = links.tokens.issue_code(name, scopes)
+        found: JsonObject = {
+            "code": code,
+            "link": f"{links.address}#code={code}",
+            "scopes": sorted(scopes),
+            "expires": rfc3339(time.time() + CODE_SECONDS),
+        }
+        return json_response(found)
+
+    async def link(self, request: Request, peer: Peer) -> Response:
+        """`POST /link`: the token that a code is good for, once."""
+        del peer
+        body = await json_body(request)
+        if not isinstance(body, Mapping) or set(body) != {"code"}:
+            raise HttpError(422, "invalid_body", "the body is not an object with `code` alone")
+        code = body["code"]
+        if not isinstance(code, str):
+            raise HttpError(422, "invalid_body", "`code` is not a text")
+        token = None
+        if len(code) <= _LONGEST_CODE:
+            token = self._links.tokens.redeem(code, TOKEN_SECONDS)
+        if token is None:
+            message = "the link is not valid any more: it can be used once, within a minute"
+            headers = {"www-authenticate": "Bearer"}
+            raise HttpError(401, "invalid_code", message, hint=_NEW_LINK, headers=headers)
+        found: JsonObject = {
+            "token": token.value,
+            "scopes": sorted(token.scopes),
+            "expires": rfc3339(time.time() + TOKEN_SECONDS),
+        }
+        return json_response(found)
+
+
+async def _file(request: Request, peer: Peer) -> Response:  # ruff: ignore[unused-async] - awaited
+    """`GET /` and the files that it needs."""
+    del peer
+    name, media_type = _FILES[request.url.path]
+    content = resources.files(__package__).joinpath(name).read_bytes()
+    return Response(content, headers={**_HEADERS, "content-type": media_type})
+
+
+def _columns(text: str | None) -> int:
+    if text is None:
+        return _USUAL_COLUMNS
+    # Digits alone: what else is a number to Python is none in a URL.
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_COLUMNS[-1]))):
+        text = "0"
+    if int(text) not in _COLUMNS:
+        message = f"`columns` is a number from {_COLUMNS[0]} to {_COLUMNS[-1]}"
+        raise HttpError(422, "invalid_value", message)
+    return int(text)
+
+
+def _shown(question: ApprovalQuestion, always: str | None, columns: int) -> JsonValue:
+    """The call as rows of so many columns; `continued` are those that go on with the row before.
+
+    Without rows it cannot be shown, and `problem` says why.
+    """
+    found: JsonObject = {
+        "id": question.id,
+        "run": question.run,
+        "digest": question.digest,
+        "state": question.state,
+        "asked": question.asked,
+        "expires": question.expires,
+        "caller_waiting": question.caller_waiting,
+    }
+    try:
+        call = visible_call(as_asked(question, always), masked=masked_tags(question))
+    except (RecursionError, ValueError):
+        facts: list[JsonValue] = [["tool", question.tool]]
+        return {**found, "facts": facts, "rows": None, "problem": UNSHOWN, "always": None}
+    rows: list[JsonValue] = []
+    continued: list[JsonValue] = []
+    for line in call.lines:
+        # One column more: a terminal leaves its last one free.
+        for number, row in enumerate(folded(line, columns + 1)):
+            if number:
+                continued.append(len(rows))
+            rows.append(row)
+    return {
+        **found,
+        "facts": [[label, value] for label, value in call.facts],
+        "label": call.label,
+        "rows": rows,
+        "continued": continued,
+        "folded": len(rows) > MOST_ROWS,
+        "problem": None,
+        "always": call.always,
+    }
