@@ -284,6 +284,7 @@ _CELL = 300
 _TEXT = 20_000
 _PROSE = 1_000
 _LARGEST = 100_000
+_WIDTH = 100
 _DEEPEST = 4
 _MOST_ROWS = 100
 _MOST_COLUMNS = 12
@@ -549,6 +550,26 @@ def _pending(run: Gathered, page: Page) -> None:
         for one in pending[:_ROWS]
     )
     page.table(("Tool", "Step", "Why", "Open", "Answer"), rows)
+    for one in pending[:_PARTS]:
+        title = joined([code(one.asked.tool), " ", code(short_id(one.id))])
+        page.details(title, _call(one), is_open=True)
+
+
+def _call(question: Question) -> Iterator[Markup]:
+    """The whole call as `aish approve` shows it: somebody may answer who sees nothing else."""
+    from aish.terminal.approver import UNSHOWN, barred_arguments
+
+    yield tag("p", "digest ", code(question.asked.digest))
+    try:
+        shown = "\n".join(barred_arguments(question.asked.arguments, _WIDTH))
+    except RecursionError:
+        yield tag("p", UNSHOWN)
+        return
+    if len(shown) > _LARGEST:
+        said = f"its arguments have {len(shown):,} characters, and are not shown here"
+        yield tag("p", said, ": ", code("aish approve"), " shows them")
+    else:
+        yield tag("pre", f"\n{shown}")
 
 
 def _denials(run: Gathered, page: Page) -> None:

@@ -28,8 +28,11 @@ with open({log!r}, "a") as log:
     log.write(json.dumps(row) + "\\n")
 for word in sys.argv:
     if word.startswith("--run-dir="):
-        os.makedirs(word.partition("=")[2] + "/20261121T000000Z-p-aaaa")
-sys.exit({code})
+        os.makedirs(word.partition("=")[2] + "/20261121T000000Z-p-aaaa", exist_ok=True)
+lists = sys.argv[1:3] == ["runs", "pending"]
+if lists:
+    print('{{"pending": [{{"id": "1a", "digest": "2b", "tool": "t__x\\\\u0007y"}}]}}')
+sys.exit(0 if lists else {code})
 """
 
 
@@ -214,8 +217,28 @@ def test_the_outputs_are_there_whatever_the_exit_code(action: Any, step: Step, c
         "result": str(step.folder / "sub" / "out.json"),
         "run-folder": f"{place}/runs/20261121T000000Z-p-aaaa",
         "junit": "",
+        "archive": f"{place}/aish-run.tar" if code == 8 else "",
+        "pending": "1a 2b t__xy" if code == 8 else "",
     }
+    assert Path(place, "aish-run.tar").exists() == (code == 8)
     assert ("::notice title=aish: paused::" in done.stdout) == (code == 8)
+
+
+def test_a_pause_may_be_a_success_and_no_other_end(action: Any, step: Step) -> None:
+    step.inputs |= {"file": "p.yaml", "allow-pause": "true"}
+    for code, end in ((8, 0), (3, 3), (0, 0)):
+        step.fake("aish", code)
+        assert step.run(steps_of(action)["run"]).returncode == end
+
+
+def test_answers_without_a_run_to_continue_are_refused(action: Any, step: Step) -> None:
+    step.fake("aish")
+    step.inputs |= {"file": "p.yaml", "approve": "1a 2b"}
+
+    done = step.run(steps_of(action)["run"])
+
+    assert (done.returncode, "approve goes with resume" in done.stderr) == (2, True)
+    assert not (step.folder / "calls.jsonl").exists()
 
 
 def test_a_file_is_read_as_stdin(action: Any, step: Step) -> None:

@@ -1,6 +1,7 @@
 import io
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from aish.core.events import (
     AnnotationAdded,
+    ApprovalAsked,
     Event,
     Exit,
     ExpectChecked,
@@ -274,6 +276,30 @@ def test_failures_are_annotated_where_the_step_stands(
 
     assert lines == snapshot
     assert [command_in(line) for line in lines] == snapshot(name="as the runner reads them")
+
+
+@pytest.mark.requirement("A8", "P2", "X3")
+def test_whoever_answers_by_the_page_sees_the_whole_call_or_that_it_is_not_there() -> None:
+    nested: JsonValue = []
+    for _ in range(100_000):
+        nested = [nested]
+    hidden = "a\u202eb"
+    pages = []
+    for arguments in ({"text": f"{'x' * 5_000}<b>\n\n{hidden}"}, {"text": "y" * 200_000}, nested):
+        run = [
+            replace(one, arguments=arguments) if isinstance(one, ApprovalAsked) else one
+            for one in paused_run()
+        ]
+        pages.append(summary(gathered(stamped(*run))))
+    whole, long, deep = pages
+
+    assert whole.replace("\n  │ ", "").count("x") > 5_000
+    assert "&lt;b&gt;\\n" in whole
+    assert hidden not in whole
+    assert "characters, and are not shown here: <code>aish approve</code> shows them" in long
+    assert "yyyy" not in long
+    assert "its arguments are nested too deeply to be shown" in deep
+    assert all("<p>digest <code>0000" in page for page in pages)
 
 
 @pytest.mark.requirement("A8", "X2", "X3")

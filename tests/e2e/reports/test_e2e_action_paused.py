@@ -1,0 +1,183 @@
+"""A run that pauses in one job and continues in another one, by the workflow of the guide."""
+
+import re
+import subprocess
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from docs_pages import ROOT, blocks
+from e2e_project import of_type
+from github_workflow import Workflow
+from ruamel.yaml import YAML
+
+from aish.journal.reader import read_journal
+
+pytestmark = pytest.mark.requirement("B15", "A8", "A9", "A10")
+
+SECRET = "correct-horse-battery"
+PIPELINE = f"""
+    aish: 1
+    name: release
+    inputs: {{version: {{type: string}}}}
+    mcp:
+      servers: {{repo: {{pack: [fs], root: .}}}}
+      auto_approve: [repo__file_read]
+    on_ask: pause
+    secrets: [NOTE_KEY]
+    steps:
+      - {{id: read, call: repo__file_read, with: {{path: README.md}}}}
+      - id: write
+        call: repo__file_write
+        with:
+          path: TITLE.md
+          content: "{{{{ steps.read.text }}}}{{{{ inputs.version }}}} {SECRET}"
+    """
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Workflow:
+    """The workflow of the guide, over a repository with the pipeline that it names."""
+    yaml = YAML(typ="safe", pure=True)
+    guide = ROOT / "docs" / "guides" / "continuous-integration.md"
+    (text,) = (one.text for one in blocks(guide) if "allow-pause:" in one.text)
+    repository = tmp_path / "origin"
+    repository.mkdir()
+    (repository / "release.yaml").write_text(dedent(PIPELINE), "utf-8")
+    (repository / "README.md").write_text("# a title\n", "utf-8")
+    return Workflow(
+        yaml.load(text)["jobs"],
+        yaml.load(ROOT / "action.yml"),
+        repository,
+        tmp_path,
+        {"NOTE_KEY": SECRET},
+    )
+
+
+def journal(place: Path) -> list[Any]:
+    (path,) = place.glob("_temp/*/runs/*/events.jsonl")
+    with read_journal(path) as reading:
+        return list(reading)
+
+
+def test_a_run_continues_in_another_job_on_another_machine(
+    workflow: Workflow, tmp_path: Path
+) -> None:
+    first = workflow.run("release")
+    assert first is not None
+    assert first.ok, first.log
+    # Nothing of the first machine is left but the artifact.
+    (tmp_path / "release").rename(tmp_path / "gone")
+    second = workflow.run("approved")
+
+    assert second is not None
+    assert second.ok, second.log
+    assert first.outputs["paused"] == "true"
+    (stored,) = workflow.artifacts["paused-run"].iterdir()
+    assert stored.name == "aish-run.tar"
+    assert not (tmp_path / "gone" / "work-of-release" / "repository" / "TITLE.md").exists()
+    assert (second.workspace / "TITLE.md").read_text("utf-8") == f"# a title\n1.2 {SECRET}"
+    events = journal(tmp_path / "approved")
+    (asked,) = of_type(events, "approval.asked")
+    assert first.outputs["pending"] == f"{asked['id']} {asked['digest']} repo__file_write"
+    # Whoever reviews it sees the call and what is approved by it.
+    assert asked["digest"] in first.summary
+    assert "# a title\\n" in first.summary
+    (answered,) = of_type(events, "approval.answered")
+    assert (answered["answer"], answered["note"]) == (
+        "approve",
+        "environment release, workflow run 12345",
+    )
+    assert len(of_type(events, "tool.started")) == 2
+    said = (first.log + second.log).replace(f"::add-mask::{SECRET}", "")
+    assert SECRET not in said + first.summary + second.summary
+    assert SECRET.encode() not in stored.read_bytes()
+    place = next((tmp_path / "approved").glob("_temp/*/runs"))
+    assert {oct(one.stat().st_mode & 0o077) for one in place.rglob("*")} == {"0o0"}
+
+
+def test_the_second_job_is_skipped_where_nothing_waits(workflow: Workflow) -> None:
+    path = workflow.checkout / "release.yaml"
+    path.write_text(
+        path.read_text().replace("[repo__file_read]", "[repo__file_read, repo__file_write]"),
+        "utf-8",
+    )
+
+    first = workflow.run("release")
+
+    assert first is not None
+    assert first.ok, first.log
+    assert first.outputs == {"paused": "false", "pending": ""}
+    assert workflow.run("approved") is None
+
+
+def test_a_run_that_fails_is_no_pause(workflow: Workflow) -> None:
+    (workflow.checkout / "README.md").unlink()
+
+    first = workflow.run("release")
+
+    assert first is not None
+    assert not first.ok
+    assert workflow.artifacts == {}
+
+
+def test_what_was_not_reviewed_is_not_approved(workflow: Workflow) -> None:
+    first = workflow.run("release")
+    assert first is not None
+    id, digest, tool = first.outputs["pending"].split()
+    first.outputs["pending"] = f"{id} {'0' * len(digest)} {tool}"
+
+    second = workflow.run("approved")
+
+    assert second is not None
+    assert not second.ok
+    assert "digest" in second.log
+    assert not (second.workspace / "TITLE.md").exists()
+
+
+def test_a_job_without_the_secret_does_not_continue(workflow: Workflow) -> None:
+    workflow.run("release")
+    workflow.secrets = {"NOTE_KEY": ""}
+
+    second = workflow.run("approved")
+
+    assert second is not None
+    assert not second.ok
+    assert not (second.workspace / "TITLE.md").exists()
+
+
+@pytest.mark.requirement("X12")
+@pytest.mark.parametrize("name", ["../../evil", "-rf", "notes", "/etc/passwd"])
+def test_an_archive_of_something_else_is_refused(
+    workflow: Workflow, tmp_path: Path, name: str
+) -> None:
+    workflow.run("release")
+    (stored,) = workflow.artifacts["paused-run"].iterdir()
+    content = tmp_path / "content"
+    content.write_text("x")
+    subprocess.run(
+        ["tar", "-cPf", stored, "--transform", f"s|.*|{name}|", "content"],
+        cwd=tmp_path,
+        check=True,
+    )
+
+    second = workflow.run("approved")
+
+    assert second is not None
+    assert not second.ok
+    assert "is not one of a paused run" in second.log
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_the_workflows_of_the_guides_use_what_the_action_has(workflow: Workflow) -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        for block in blocks(page):
+            if "uses: OWNER/aish" not in block.text or "jobs:" not in block.text:
+                continue
+            for job in YAML(typ="safe", pure=True).load(block.text)["jobs"].values():
+                own = [one for one in job["steps"] if one.get("uses", "").startswith("OWNER/aish")]
+                for step in own:
+                    assert set(step["with"]) <= set(workflow.action["inputs"]), block.where
+            named = set(re.findall(r"steps\.aish\.outputs\.([\w-]+)", block.text))
+            assert named <= set(workflow.action["outputs"]), block.where
