@@ -100,8 +100,8 @@ ALONE = {
         packs/lang.py packs/proc.py packs/py/code_path.py packs/py/hierarchy.py packs/py/usages.py
         packs/shell.py reports/junit.py reports/sarif.py
         shell/commands/approvals.py
-        shell/commands/attach.py shell/commands/conversation.py shell/commands/export.py
-        shell/commands/guide.py shell/commands/mcp.py shell/commands/model.py
+        shell/commands/attach.py shell/commands/export.py
+        shell/commands/guide.py shell/commands/model.py
         shell/commands/past.py shell/commands/pipelines.py shell/commands/turns.py
     """,
     "a program that is started as a process of its own": """
@@ -116,6 +116,7 @@ ALONE = {
         features/recording/approvals.py
         features/recording/context_files.py
         engine/steps/context_files/code_parts.py shell/session_files.py
+        shell/control_commands.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
         output/markdown/render.py output/progress_panel.py shell/bootstrap.py
         net/listen/connection.py net/listen/guards.py

@@ -3,7 +3,8 @@
 The only exception to P5; only the person can turn it on, and only for this session.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from aish.core.frozen import slotted
 from aish.core.phrases import counted
@@ -23,6 +24,7 @@ class AutonomousMode:
     left: int = 0
     given: int = 0
     tell: Callable[[str], None] = lambda _: None
+    is_suspended: bool = False
 
     def begin(self, calls: int, tell: Callable[[str], None]) -> None:
         """Turn it on for this number of calls."""
@@ -41,7 +43,16 @@ class AutonomousMode:
         harmless = notes.destructive is not True and (
             notes.read_only is True or notes.destructive is False
         )
-        return self.on and tool.trusted and harmless
+        return self.on and not self.is_suspended and tool.trusted and harmless
+
+    @contextmanager
+    def suspended(self) -> Generator[None]:
+        """Approve nothing in the block, which is not for the person who turned it on."""
+        self.is_suspended = True
+        try:
+            yield
+        finally:
+            self.is_suspended = False
 
     def approves(self, tool: Tool) -> str | None:
         """The rule that allows a call that matches no rule of the file.

@@ -3,7 +3,7 @@
 Imported while the prompt is already shown.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -43,7 +43,17 @@ from aish.shell.prepared_session import PreparedSession, session_plan
 from aish.shell.recording import next_recording
 from aish.shell.resource_group import open_resource_group
 from aish.shell.resume import Earlier
-from aish.shell.session import Models, Offers, Opened, Out, OutletsFor, PlanFor, Session, frame
+from aish.shell.session import (
+    Models,
+    Offers,
+    Opened,
+    Out,
+    OutletsFor,
+    PlanFor,
+    RequestQueue,
+    Session,
+    frame,
+)
 from aish.shell.stats import Following
 from aish.shell.status_line import shown
 from aish.system.process.reaper import Reaper
@@ -97,13 +107,14 @@ async def run_session(services: Services) -> Exit:
         approver=said,
         questions=_questions(services, following),
     )
-    _attach(services, environment, following)
+    sessions: list[Session] = []
+    requests = RequestQueue(services.lines.interrupt)
+    _attach(services, environment, following, requests, sessions)
     begun = environment.clock.monotonic()
     state = FinalState(())
-    sessions: list[Session] = []
     try:
         with services.interrupts.session():
-            async with _opened(services, environment, following, said) as session:
+            async with _opened(services, environment, following, said, requests) as session:
                 sessions.append(session)
                 services.hold(session)
                 await take_lines(session)
@@ -113,6 +124,8 @@ async def run_session(services: Services) -> Exit:
         state = replace(state, error=InternalError(f"{type(error).__name__}: {error}"))
         _finish(services, environment, following, state, begun)
         raise
+    finally:
+        requests.close()
     for session in () if services.attended else sessions:
         # In an unattended session, errors of earlier lines decide the exit code.
         state = replace(state, records=tuple(session.records), others=tuple(session.errors))
@@ -126,7 +139,13 @@ def _questions(services: Services, emit: Emit) -> Questions:
     return Questions(emit, services.environment.clock, past)
 
 
-def _attach(services: Services, environment: RunEnvironment, following: Following) -> None:
+def _attach(
+    services: Services,
+    environment: RunEnvironment,
+    following: Following,
+    requests: RequestQueue,
+    sessions: Sequence[Session],
+) -> None:
     """Let others answer the questions of the session, and end it or what runs, as signals do."""
     if environment.attach is None:
         return
@@ -140,13 +159,32 @@ def _attach(services: Services, environment: RunEnvironment, following: Followin
         else:
             interrupts.end(code)
 
+    # Imported here, because only a session that listens needs it.
+    from aish.shell.control_commands import ControlCommands
+
     assert environment.questions is not None, "it was just made"
-    environment.attach(RunHandle(environment.questions, following.tell_when_begun, interrupt))
+    control = ControlCommands(
+        services.plan, services.plan_for, requests, lambda: sessions[0] if sessions else None
+    )
+    handle = RunHandle(
+        environment.questions,
+        following.tell_when_begun,
+        interrupt,
+        values=control.values,
+        subject="shell",
+        commands=control.commands,
+        replace_conversation=control.replace_conversation,
+    )
+    environment.attach(handle)
 
 
 @asynccontextmanager
 async def _opened(
-    services: Services, environment: RunEnvironment, following: Following, said: Said
+    services: Services,
+    environment: RunEnvironment,
+    following: Following,
+    said: Said,
+    requests: RequestQueue,
 ) -> AsyncGenerator[Session]:
     plan = services.plan
     meter = open_meter(plan, environment.resume_state)
@@ -189,6 +227,7 @@ async def _opened(
             offers=Offers(
                 live[0].dynamic_registry.registry, resources.aside, services.lines.refresh
             ),
+            requests=requests,
             resume_state=environment.resume_state,
         )
         heard = TurnRecorder(following, environment.folder.keep, NOWHERE)

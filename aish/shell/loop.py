@@ -1,11 +1,18 @@
-"""Routes each line of a session: to the model, to a command, or to the local shell (S1)."""
+"""Routes each line of a session: to the model, to a command, or to the local shell (S1).
+
+What other programs want to be done comes between two lines (A3).
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aish.core.errors import AishError
 from aish.core.frozen import frozen
 from aish.shell.commands.catalogue import command_of
 from aish.shell.exchange import ask
+from aish.shell.input.lines import INTERRUPTED
 from aish.shell.recording import settle
-from aish.shell.session import Session
+from aish.shell.session import Session, SessionRequest
 
 
 @frozen
@@ -53,8 +60,11 @@ def route(line: str) -> Route | None:
 
 async def take_lines(session: Session) -> None:
     """Handle lines until the person leaves, the input ends or the reader of stdout is gone."""
-    lines = session.open.lines
+    lines, requests = session.open.lines, session.open.requests
     while not (session.over or session.open.out.gone):
+        if (request := requests.take()) is not None:
+            await _serve(session, request)
+            continue
         try:
             line = await lines.next()
         except AishError as error:
@@ -63,15 +73,36 @@ async def take_lines(session: Session) -> None:
             continue
         if line is None:
             return
-        await take(session, line)
+        if line != INTERRUPTED:
+            await take(session, line)
 
 
 async def take(session: Session, line: str) -> None:
     """Handle a line; an error is reported, and the session continues."""
+    await _within(session, partial(_do, session, line))
+
+
+async def _serve(session: Session, request: SessionRequest) -> None:
+    """Do what another program wants, and tell it the result."""
+
+    async def work() -> None:
+        try:
+            request.end(await request.work())
+        except AishError as error:
+            request.end(error)
+        except BaseException:
+            request.end(None)
+            raise
+
+    await _within(session, work)
+
+
+async def _within(session: Session, work: Callable[[], Awaitable[None]]) -> None:
+    """Do something that Ctrl-C stops; an error is reported."""
     interrupts, lines = session.open.interrupts, session.open.lines
     with interrupts.running(), lines.busy(session.watch_keys()):
         try:
-            await _do(session, line)
+            await work()
         except AishError as error:
             session.tell_failure(error)
         finally:

@@ -142,7 +142,7 @@ class Waiting:
                 self.attached = tuple(record["attachments"])
             case "turn.added" if record["added"].get("role") == "user":
                 self.texts = self.attached = ()
-            case "history.replaced" if record.get("reason") == "cleared":
+            case "history.replaced" if record.get("reason") in {"cleared", "given"}:
                 self.texts = self.attached = ()
             case _:
                 pass

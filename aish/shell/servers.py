@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -46,11 +46,11 @@ def server_of_url(
     return ServerEntry(alias=alias, url=url, auth_env=auth_env, required=False)
 
 
-def server_of_command(command: str, alias: str, taken: Container[str]) -> ServerEntry:
-    """The entry of a server that a command line starts, in the folder of the session.
+def words_of(command: str) -> tuple[str, ...]:
+    """The words of a command line that starts a server.
 
     Raises:
-        UsageError: the command line or the alias is invalid, or the alias is taken.
+        UsageError: it is invalid.
     """
     try:
         words = shlex.split(command)
@@ -59,6 +59,15 @@ def server_of_command(command: str, alias: str, taken: Container[str]) -> Server
     if not words:
         hint = "for example `:mcp connect clock -- uvx mcp-server-time`"
         raise UsageError("there is no command after `--`", hint=hint)
+    return tuple(words)
+
+
+def server_of_command(words: Sequence[str], alias: str, taken: Container[str]) -> ServerEntry:
+    """The entry of a server that a command starts, in the folder of the session.
+
+    Raises:
+        UsageError: the alias is invalid or taken.
+    """
     _check_alias(alias, taken)
     return ServerEntry(alias=alias, command=tuple(words), cwd=Path.cwd(), required=False)
 

@@ -7,12 +7,25 @@ Resources and prompts of servers for completion: requested, but never waited for
 The static part of a session's system prompt (S3).
 
 It never names a tool: tools are only in their own field of the request.
+
+The requests of other programs, which wait for their turn.
 """
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
+
+import anyio
 
 from aish.agent.compaction import last_question
 from aish.agent.conversation import Conversation
@@ -21,6 +34,7 @@ from aish.config.model import ServerEntry
 from aish.core.errors import AishError, ExitCode, StepFailedError, UsageError, did_you_mean
 from aish.core.events import NOWHERE, Event, Failure, ModelChosen, Notice, Place, StepStatus
 from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.core.messages import History, SystemTurn, Turn, UserTurn
 from aish.core.phrases import backticked
 from aish.core.protocols import Clock, Emit, Model
@@ -98,6 +112,81 @@ def known_model(alias: str, plan: Plan) -> str:
         hint = did_you_mean(alias, known) or f"models: {listed}"
         raise UsageError(f"no model `{alias}` in {plan.pipeline.file}", hint=hint)
     return alias
+
+
+Work = Callable[[], Awaitable[JsonObject]]
+MOST_REQUESTS = 100
+"""How many requests of other programs may wait for their turn."""
+
+
+class SessionRequest:
+    """What another program wants to be done between two lines; `result` waits for it."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self._answer: JsonObject | None = None
+        self._error: AishError = UsageError("interrupted: the session has stopped it")
+        self._done = anyio.Event()
+
+    def end(self, answer: JsonObject | AishError | None) -> None:
+        """What came of it; `None` if it was interrupted."""
+        if isinstance(answer, AishError):
+            self._error = answer
+        else:
+            self._answer = answer
+        self._done.set()
+
+    async def result(self) -> JsonObject:
+        """The answer.
+
+        Raises:
+            AishError: there is none.
+        """
+        await self._done.wait()
+        if self._answer is None:
+            raise self._error
+        return self._answer
+
+
+class RequestQueue:
+    """Requests of other programs, done one after the other, between the lines of the person.
+
+    `wake` makes the session look for them.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._waiting: deque[SessionRequest] = deque()
+        self._closed = False
+
+    def put(self, work: Work) -> SessionRequest:
+        """Have something done after what is waiting.
+
+        Raises:
+            UsageError: too much is waiting, or the session has ended.
+        """
+        if self._closed:
+            raise UsageError("the session has ended")
+        if len(self._waiting) >= MOST_REQUESTS:
+            hint = "wait until the session has done some of them"
+            raise UsageError(f"{MOST_REQUESTS} requests are waiting already", hint=hint)
+        request = SessionRequest(work)
+        self._waiting.append(request)
+        self._wake()
+        return request
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self) -> SessionRequest | None:
+        """The next one, if any is waiting."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def close(self) -> None:
+        """Nothing more is done."""
+        self._closed = True
+        while self._waiting:
+            self._waiting.popleft().end(UsageError("the session has ended"))
 
 
 Aside = Callable[[Callable[[], Coroutine[None, None, None]]], None]
@@ -215,6 +304,7 @@ class Opened:
     place: RunsPlace
     outlets_for: OutletsFor
     offers: Offers
+    requests: RequestQueue
     resume_state: "ResumeState | None" = None
 
 
@@ -289,6 +379,19 @@ class Session:
         there = {id(turn) for turn in turns}
         self.questions = [pair for pair in self.questions if id(pair[0]) in there]
         self._forget()
+
+    def continue_with(self, turns: list[Turn]) -> None:
+        """Continue with a conversation that was not held here; what waits for it is dropped.
+
+        Raises:
+            IllegalTurnError: it is none; nothing has changed.
+        """
+        self.conversation().rewrite(turns, "given" if turns else "cleared")
+        self.questions = [(turn, Asked(turn.text)) for turn in turns if isinstance(turn, UserTurn)]
+        self._forget()
+        self.look_back()
+        self.attached.clear()
+        self.buffer.user_turn("")
 
     def put_back(self, turns: list[Turn], reason: str) -> None:
         """Continue with `turns`, without the last question; what was sent with it waits again."""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import anyio
 
@@ -28,6 +28,7 @@ from aish.shell.servers import (
     servers_known,
     still_connecting,
     taken_aliases,
+    words_of,
 )
 from aish.shell.session import Session
 
@@ -185,16 +186,42 @@ async def _start(session: Session, names: list[str], command: str) -> None:
     if len(names) != 1:
         hint = "for example `:mcp connect clock -- uvx mcp-server-time`"
         raise UsageError(_CONNECT, hint=hint)
-    entry = server_of_command(command, names[0], taken_aliases(session))
+    entry = server_of_command(words_of(command), names[0], taken_aliases(session))
     _require_own(session, entry)
     await _come(session, entry)
 
 
-async def _come(session: Session, entry: ServerEntry) -> None:
-    """Connect to a server, and report it; the gate decides about a command that a person types."""
+async def connect_for(
+    session: Session, by: str, alias: str | None, url: str, argv: Sequence[str]
+) -> ServerInfo:
+    """Connect to the server at `url`, or to one that `argv` starts, for another program (A3).
+
+    Raises:
+        AishError: it cannot be connected; nothing has changed.
+    """
+    if any("${" in word for word in (url, *argv)):
+        # Its sender would learn the value of any variable.
+        hint = "`:mcp connect` at the terminal takes them"
+        raise UsageError("variables (`${NAME}`) are not taken from another program", hint=hint)
+    taken = taken_aliases(session)
+    if not argv:
+        entry = server_of_url(url, alias, taken if alias else {*taken, *known_servers(session)})
+    elif alias is None:
+        raise UsageError("`alias` is missing: a server that is started has no other name")
+    else:
+        entry = server_of_command(argv, alias, taken)
+    _require_own(session, entry)
+    return await _come(session, entry, by)
+
+
+async def _come(session: Session, entry: ServerEntry, by: str | None = None) -> ServerInfo:
+    """Connect to a server, and report it; the gate decides about a command that is started.
+
+    Of one that is not in the file, the command is approved by who has sent it: `by`, or the person.
+    """
     known = known_servers(session)
     if entry.command and not is_of_file(session, entry):
-        tell = await session.open.local.permit(entry.command)
+        tell = await session.open.local.permit(entry.command, by)
         try:
             info = await _patiently(session, entry)
         except BaseException as error:
@@ -208,6 +235,7 @@ async def _come(session: Session, entry: ServerEntry) -> None:
         _forget(session, info.alias)
     offered = counted(info.tools, "tool")
     session.open.out.show(for_line(f"{info.alias} is connected: {offered}, {info.address}"))
+    return info
 
 
 async def _patiently(session: Session, entry: ServerEntry) -> ServerInfo:

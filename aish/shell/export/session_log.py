@@ -75,7 +75,8 @@ class SessionLog:
     """`lines` are the questions in the conversation, `answers` all answers with the step of each.
 
     `shortened` says that the model did not always get the whole conversation. `unanswered` are
-    questions without any answer that were not repeated with one.
+    questions without any answer that were not repeated with one. `given` says that the conversation
+    begins with turns that were not held in the session.
     """
 
     lines: tuple[Line, ...]
@@ -83,6 +84,7 @@ class SessionLog:
     shortened: bool
     calls: tuple[Call, ...]
     unanswered: tuple[Line, ...] = ()
+    given: bool = False
 
     def left_out(self) -> tuple[Line, ...]:
         """Questions without a complete answer."""
@@ -125,6 +127,7 @@ class _Fold:
         self._kinds: dict[str | None, str] = {}
         self._command: tuple[str, str] | None = None
         self._shortened = False
+        self._given = False
 
     def take(self, stamped: Stamped) -> None:
         """Add an event."""
@@ -171,6 +174,7 @@ class _Fold:
             self._shortened,
             tuple(self._calls),
             tuple(unanswered.values()),
+            self._given,
         )
 
     def _stands(self, line: Line, turn: JsonObject) -> None:
@@ -180,10 +184,10 @@ class _Fold:
 
     def _replaced(self, turns: Sequence[JsonObject], reason: str) -> None:
         questions = sum(turn.get("role") == "user" for turn in turns)
-        if reason == "cleared":
+        if reason in {"cleared", "given"}:
             self._standing.clear()
             self._unanswered.clear()
-            self._waiting, self._shortened = (), False
+            self._waiting, self._shortened, self._given = (), False, reason == "given"
         elif reason in _TAKEN_BACK:
             gone = [line for group in self._standing[questions:] for line in group]
             del self._standing[questions:]

@@ -91,6 +91,11 @@ def _done(session: Session) -> tuple[SessionLog, Matched]:
         )
     with read_journal(folder / "events.jsonl") as reading:
         log = session_log_of(reading)
+    if log.given:
+        raise NotExportedError(
+            "the conversation begins with turns that were put in over the control API",
+            hint="`:clear` starts one that can be exported",
+        )
     if not log.kept():
         raise UsageError("there is nothing to export: no question has an answer yet")
     recorder = recorder_of(environment.recorder)

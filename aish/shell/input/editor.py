@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from prompt_toolkit.application import get_app
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input.typeahead import clear_typeahead, get_typeahead, store_typeahead
@@ -28,7 +29,7 @@ from aish.core.text import for_line, for_terminal, safe_utf8
 from aish.shell.input.completion import LineCompleter
 from aish.shell.input.history import HistoryFile, Remembered
 from aish.shell.input.keyboard import Keyboard
-from aish.shell.input.lines import OnKey, Words
+from aish.shell.input.lines import INTERRUPTED, OnKey, Words
 from aish.shell.input.streams import AboveStream, Typing, Unasked
 
 
@@ -147,6 +148,9 @@ class Editor:
         self._settings = settings
         self._label: str | None = None
         self._aside = False
+        self._interrupted = False
+        self._is_message = False
+        self._draft = Document()
         self._keyboard = Keyboard(stdin.fileno(), _writer(stdout))
         self._input = Typing(stdin)
         self._history = Remembered(HistoryFile(settings.history, settings.mask, settings.notice))
@@ -163,20 +167,31 @@ class Editor:
         return cast("TextIO", self._above)
 
     async def next(self) -> str | None:
-        """The next message; Ctrl-C starts it again, Ctrl-D on an empty line ends the input."""
+        """See `Lines`; Ctrl-C starts a message again, Ctrl-D on an empty line ends the input."""
         self._input.put(bytes(self._keyboard.typed))
         self._keyboard.typed.clear()
         store_typeahead(self._input, self._input.read_keys())
-        while True:
+        while not self._interrupted:
+            draft, self._draft = self._draft, Document()
+            self._is_message = True
             try:
                 with self._keyboard.message():
-                    text = await self._edited("")
+                    text = await self._edited(draft)
             except KeyboardInterrupt:
                 continue
             except EOFError:
                 return None
+            finally:
+                self._is_message = self._app.erase_when_done = False
             if text.strip():
                 return text
+        self._interrupted = False
+        return INTERRUPTED
+
+    def interrupt(self) -> None:
+        """See `Lines`."""
+        self._interrupted = True
+        self._leave_message()
 
     async def edit(self, text: str, label: str) -> str | None:
         """A text as changed; Ctrl-C, Ctrl-D or an empty text cancel.
@@ -186,7 +201,7 @@ class Editor:
         waiting = get_typeahead(self._input)
         self._label, self._history.listening = label, False
         try:
-            return (await self._edited(text)).strip() or None
+            return (await self._edited(Document(text))).strip() or None
         except (KeyboardInterrupt, EOFError):
             return None
         finally:
@@ -232,6 +247,7 @@ class Editor:
             self._stand_aside(aside=False)
             self._app.renderer.reset()
             self._app.invalidate()
+            self._leave_message()
 
     def refresh(self) -> None:
         """Draw again; from any thread."""
@@ -264,14 +280,27 @@ class Editor:
             output=Unasked.from_pty(stdout, term=term, enable_bell=False),
         )
 
-    async def _edited(self, text: str) -> str:
+    def _leave_message(self) -> None:
+        """Put the message that is typed aside, if that was asked for and is possible now."""
+        waiting = self._app.future
+        if not (self._interrupted and self._is_message) or self._aside:
+            return
+        if waiting is not None and not waiting.done():
+            self._draft = self._session.default_buffer.document
+            self._app.erase_when_done = True
+            self._app.exit(result="")
+
+    async def _edited(self, text: Document) -> str:
         loop = asyncio.get_running_loop()
         before = loop.get_exception_handler()
         loop.set_exception_handler(self._failed)
         self._above.begin()
         try:
             typed = await self._session.prompt_async(
-                default=text, set_exception_handler=False, handle_sigint=False
+                default=text,
+                set_exception_handler=False,
+                handle_sigint=False,
+                pre_run=self._leave_message,
             )
         finally:
             loop.set_exception_handler(before)

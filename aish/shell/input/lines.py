@@ -21,6 +21,8 @@ _PIECE = 1 << 16
 _NO_UTF8 = "a line of stdin is not valid UTF-8; invalid bytes were replaced"
 
 OnKey = Callable[[], None]
+INTERRUPTED = ""
+"""What `Lines.next` returns after `Lines.interrupt`, for no message is empty."""
 
 
 class Words(Protocol):
@@ -52,7 +54,11 @@ class Lines(Protocol):
         ...
 
     async def next(self) -> str | None:
-        """The next message, never an empty one; `None` at the end of input."""
+        """The next message; `INTERRUPTED` after `interrupt`, and `None` at the end of input."""
+        ...
+
+    def interrupt(self) -> None:
+        """Let `next` return at once, now or when it is called; what was typed so far is kept."""
         ...
 
     async def edit(self, text: str, label: str) -> str | None:
@@ -102,6 +108,8 @@ class PipedLines:
         self._number = 0
         self._skipping = False
         self._replaced = False
+        self._interrupted = False
+        self._reading: anyio.CancelScope | None = None
 
     @property
     def out(self) -> TextIO:
@@ -113,17 +121,29 @@ class PipedLines:
         self._notice = notice
 
     async def next(self) -> str | None:
-        """The next line without its end; `None` at the end of input.
+        """The next line without its end; see `Lines`.
 
         Raises:
             UsageError: the line is too long or stdin cannot be read; the line after it may be.
         """
-        while (line := await self._line()) is not None:
-            self._number += 1
-            text = self._text(line)
-            if text.strip():
-                return text
-        return None
+        while not self._interrupted:
+            # What is read stays: nothing is taken out of it before the line is whole.
+            with anyio.CancelScope() as self._reading:
+                line = await self._line()
+                if line is None:
+                    return None
+                self._number += 1
+                text = self._text(line)
+                if text.strip():
+                    return text
+        self._interrupted = False
+        return INTERRUPTED
+
+    def interrupt(self) -> None:
+        """See `Lines`."""
+        self._interrupted = True
+        if self._reading is not None:
+            self._reading.cancel()
 
     async def edit(self, text: str, label: str) -> str | None:  # ruff: ignore[unused-method-argument, no-self-use] - nobody is there to edit
         """Always cancelled: no person is present."""

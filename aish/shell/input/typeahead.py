@@ -45,6 +45,10 @@ class TypeaheadLines:
             raise failure
         return self._first.pop() if self._first else await self._lines.next()
 
+    def interrupt(self) -> None:
+        """See `Lines`."""
+        self._lines.interrupt()
+
     async def edit(self, text: str, label: str) -> str | None:
         """See `Lines`."""
         return await self._lines.edit(text, label)

@@ -42,6 +42,7 @@ from aish.engine.resources.toolbox import (
     command_arguments,
 )
 from aish.engine.steps.tool_call import tool_record
+from aish.policy.questions import QuestionEnd
 from aish.shell.local.approval import PROPOSED, AskingCommands, Said, settle
 from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped, too_many
 from aish.system.process.child import CommandResult, Stream
@@ -241,10 +242,12 @@ class LocalShell:
             raise UsageError("there is no command", hint="`!ls` runs `ls`")
         return await self._run(command, SHELL_RUN, "yes", hand_over=hand_over)
 
-    async def permit(self, argv: Sequence[str]) -> Callable[[ResultKind, str], None]:
+    async def permit(
+        self, argv: Sequence[str], by: str | None = None
+    ) -> Callable[[ResultKind, str], None]:
         """Have the gate decide on a command by which the person starts a server.
 
-        The returned function takes the result.
+        Or another program, for whom `by` is the answer. The returned function takes the result.
 
         Raises:
             DeniedCommandError: a rule denies it, or would have it reviewed.
@@ -252,8 +255,15 @@ class LocalShell:
         self._started += 1
         place = Place(call=f"connect-{self._started}")
         runtime = replace(self._runtime, asking=_ANSWERED)
+
+        def asked() -> None:
+            questions = runtime.gate.questions
+            for one in questions.still_open() if by is not None else ():
+                if one.question.place == place:
+                    questions.settle(one.id, QuestionEnd("approve", str(by), "api"))
+
         with self._said.saying(place, "yes"):
-            found = await propose(SHELL_RUN, command_arguments(argv), runtime, place)
+            found = await propose(SHELL_RUN, command_arguments(argv), runtime, place, asked)
         if isinstance(found, UsedCall):
             raise DeniedCommandError(found.content.removeprefix("[aish] "))
         runtime.gate.redeem(found.decision, found.proposal)

@@ -133,6 +133,7 @@ def test_a_session_that_does_not_listen_imports_nothing_of_that(project: Project
 
     assert "aish.shell.bootstrap" in modules
     assert not [name for name in modules if "net.listen" in name or "features.control" in name]
+    assert "aish.shell.control_commands" not in modules
 
 
 def test_a_run_with_one_server_imports_the_transport_of_that_server_alone(

@@ -1,13 +1,15 @@
 """A session is asked about and answered over its socket, beside the person at its terminal (A1)."""
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import httpx
 import pytest
-from e2e_project import ModelEndpoints, Project, of_type
+from e2e_project import ModelEndpoints, Project, of_type, stdio
 from live_runs import WAITS, answer, code_of, pending, runtime_folder
 from shell_sessions import FS, READ, obedient, records, session_folders
 from shell_terminal import (
@@ -45,6 +47,11 @@ def socket_of(project: Project) -> Path:
 def client_at(path: Path) -> httpx.Client:
     transport = httpx.HTTPTransport(uds=str(path))
     return httpx.Client(transport=transport, base_url="http://aish/api/v1", timeout=30)
+
+
+def address_of(folder: Path) -> Path:
+    named = json.loads((folder / "control.json").read_text(encoding="utf-8"))
+    return Path(named["address"].removeprefix("unix:"))
 
 
 def asked(window: Window, line: str) -> None:
@@ -120,7 +127,7 @@ print("probe:", connection.getresponse().status)
 
 @pytest.mark.requirement("A2", "A7", "A9", "S1")
 def test_without_a_terminal_a_session_waits_for_somebody_who_is_not_below_it(
-    session: Project,
+    session: Project, endpoint: Any
 ) -> None:
     session.pipeline(FS + "on_ask: pause\n")
     probe = session.write("probe.py", PROBE)
@@ -132,6 +139,10 @@ def test_without_a_terminal_a_session_waits_for_somebody_who_is_not_below_it(
         (question,) = of_type(records(folder), "approval.asked")
         listed = session.aish("runs", "pending", *place)
         assert question["id"][:8] in listed.stdout, listed
+        with client_at(address_of(folder)) as client:
+            # It waits for its turn, which comes before the next line.
+            assert say(client, "one").json()["queued"] == 1
+            assert say(client, "!touch made").json()["queued"] == 2
         digest = question["digest"][:12]
         given = ("--yes", "--digest", digest, *place)
         told = session.aish("approve", folder.name, question["id"][:8], *given)
@@ -141,6 +152,9 @@ def test_without_a_terminal_a_session_waits_for_somebody_who_is_not_below_it(
     assert done.code == 0, done.stderr
     assert "hello" in done.stdout
     assert "probe: 403" in done.stdout
+    asked = [sent_messages(body)[-1] for body in endpoint.asked]
+    assert asked[2:] == [("user", "one"), ("user", "!touch made"), ("user", ANY)]
+    assert not (session.folder / "made").exists()
     ended, typed = of_type(records(folder), "approval.answered")
     assert (ended["answer"], ended["way"]) == ("approve", "command")
     # What is typed has its answer: nobody has time to give one.
@@ -148,3 +162,127 @@ def test_without_a_terminal_a_session_waits_for_somebody_who_is_not_below_it(
     ends = [one["expires"] for one in of_type(records(folder), "approval.asked")]
     assert (ends[0] is not None, ends[1]) == (True, None)
     assert not (folder / "control.json").exists()
+
+
+def say(client: httpx.Client, text: str) -> httpx.Response:
+    return command(client, "say", text=text)
+
+
+def command(client: httpx.Client, name: str, **arguments: Any) -> httpx.Response:
+    return client.post("commands", json={"command": name, **arguments})
+
+
+COMMAND_LINES = ("!touch made", "$touch made", ":quit", "CMD: touch made", "  !touch made\n:quit")
+
+
+@pytest.mark.requirement("A3", "S1", "S2")
+def test_what_is_said_over_the_socket_is_text_for_the_model_alone(
+    session: Project, endpoint: Any
+) -> None:
+    path = socket_of(session)
+    with sitting(session, "--control", f"unix:{path}", columns=120, rows=50) as window:
+        window.wait_for("listening on")
+        with client_at(path) as client:
+            # A line that is being typed is put aside, and comes back as it was.
+            window.type("half a li\x1b[D")
+            window.wait_for("half a li")
+            given = say(client, "first")
+            assert (given.status_code, given.json()["command"]) == (200, "say"), given.text
+            window.wait_for("says: first")
+            window.wait_for(": first>")
+            window.wait_for(lambda: window.lines[-1] == "m> half a li")
+            assert window.lines.count("m> half a li") == 1
+            window.type("XY\r")
+            window.wait_for(": half a lXYi>")
+
+            for line in COMMAND_LINES:
+                window.wait_for(at_prompt(window))
+                window.mark()
+                assert say(client, line).status_code == 200
+                window.wait_for(lambda: "says: " in "\n".join(window.since))
+                window.wait_for(at_prompt(window))
+        assert leave(window) == 0
+
+    asked = [sent_messages(body)[-1] for body in endpoint.asked]
+    assert asked[0] == ("user", "first")
+    assert asked[2:] == [("user", line) for line in COMMAND_LINES]
+    assert not (session.folder / "made").exists()
+    kinds = {one["kind"] for one in of_type(session_journal(session), "step.started")}
+    assert kinds == {"prompt"}
+
+
+MODELS = """
+models:
+  m: {base_url: "${MODEL_URL}", model: first, key_env: FIRST_KEY}
+  other: {base_url: "${MODEL_URL}", model: second}
+  locked: {base_url: "${MODEL_URL}", model: third, key_env: NO_SUCH_KEY}
+model: m
+"""
+KEY = "sk-1234567890abcdef"
+
+
+@pytest.mark.requirement("A2", "A3", "M9", "P10", "X4")
+def test_a_session_is_driven_over_its_socket(session: Project, endpoint: Any) -> None:
+    path = socket_of(session)
+    session.aish.env["FIRST_KEY"] = KEY
+    session.pipeline(MODELS + FS)
+    argv = json.loads(stdio())
+    with sitting(session, "--control", f"unix:{path}", columns=120, rows=50) as window:
+        window.wait_for("listening on")
+        with client_at(path) as client:
+            # Servers, as by `:mcp connect`: rules and names of the file hold.
+            found = command(client, "connect", argv=argv, alias="kid").json()
+            assert found["alias"] == "kid"
+            assert found["tools"] > 0
+            window.wait_for("kid is connected")
+            refusals = [
+                ({"argv": argv, "alias": "kid"}, "already used"),
+                ({"argv": ["false"], "alias": "repo"}, "already used"),
+                ({"argv": ["sh", "${FIRST_KEY}"], "alias": "kid2"}, "variables"),
+                ({"url": "http://127.0.0.1:9/${FIRST_KEY}"}, "variables"),
+                ({"url": f"http://127.0.0.1:9/?key={KEY}"}, "cannot connect"),
+                ({"url": "http://127.0.0.1:9/", "alias": "shell"}, "cannot be an alias"),
+                ({"argv": ["false"]}, "`alias` is missing"),
+            ]
+            for given, why in refusals:
+                refused = command(client, "connect", **given)
+                assert code_of(refused) == (422, "refused"), (given, refused.text)
+                assert why in refused.text
+                assert KEY not in refused.text
+            answered(window, ":deny shell__run", "deny")
+            refused = command(client, "connect", argv=argv, alias="kid2")
+            assert "denied by rule shell__run" in refused.text
+
+            # Another model, from the next question on.
+            assert client.get("values/model").json()["value"] == "m"
+            for value, status in (("nobody", 422), ("locked", 422), (7, 422), ("other", 200)):
+                put = client.put("values/model", json={"value": value, "was": "m"})
+                assert put.status_code == status, put.text
+            window.wait_for(lambda: window.lines[-1] == "other>")
+            assert say(client, f"my key is {KEY}").status_code == 200
+            window.wait_for("says: my key is <secret:FIRST_KEY>")
+            window.wait_for(": my key is <secret:FIRST_KEY>>")
+
+            # A new conversation, after what was said before.
+            assert say(client, "second").status_code == 200
+            assert command(client, "reset").json() == {"command": "reset"}
+            assert say(client, "third").status_code == 200
+            window.wait_for(": third>")
+            told = client.get("events").text
+        # A lost socket ends no session.
+        path.unlink()
+        window.wait_for(lambda: window.lines[-1] == "other>")
+        window.type("SAY still here\r")
+        window.wait_for(lambda: window.lines[-2:] == ["still here", "other>"])
+        window.type(":quit\r")
+        assert window.finish() == 0
+
+    bodies = endpoint.asked
+    assert [body["model"] for body in bodies] == ["second"] * 4
+    assert KEY in str(bodies[0])
+    assert sent_messages(bodies[1])[-1] == ("user", "second")
+    assert sent_messages(bodies[2]) == [("user", "third")]
+    journal = session_journal(session)
+    (started,) = of_type(journal, "approval.answered")
+    assert (started["answer"], started["way"]) == ("approve", "api")
+    assert KEY not in told + session.everything_written() + window.text
