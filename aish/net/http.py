@@ -670,13 +670,17 @@ class PostError(Exception):
 async def post_json(url: str, body: bytes, seconds: float) -> int:
     """Send JSON, and return the status of the answer, of which nothing else is read.
 
-    With no proxy and no credentials of the environment; redirects are not followed.
+    With no proxy and no credentials of the environment; redirects are not followed. Authorities
+    are those of `SSL_CERT_FILE` or `SSL_CERT_DIR`, where one is set: what is told may be a server
+    of one's own.
 
     Raises:
         TimeoutError: there was no answer in that time.
         PostError: there was none at all.
     """
-    transport = DirectTransport(verify=True, most=1, kept_seconds=0, most_bytes=_MOST_OF_A_POST)
+    is_https = urlsplit(url).scheme == "https"
+    verify = httpx.create_ssl_context(trust_env=True) if is_https else False
+    transport = DirectTransport(verify=verify, most=1, kept_seconds=0, most_bytes=_MOST_OF_A_POST)
     headers = {"Content-Type": "application/json"}
     try:
         with anyio.fail_after(seconds):
