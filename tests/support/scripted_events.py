@@ -12,6 +12,8 @@ from aish.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
     Asked,
+    AskEnded,
+    AskReceived,
     CassetteInfo,
     CassetteUse,
     Event,
@@ -340,8 +342,9 @@ def _strategy(hint: Any) -> st.SearchStrategy[Any]:
 
 def _built(kind: Any) -> st.SearchStrategy[Any]:
     given = {field.name: _strategy(field.type) for field in fields(kind)}
-    if kind in {ApprovalAsked, ApprovalAnswered}:
-        given["id"] = st.text("0123456789abcdef", min_size=32, max_size=32)
+    for name in {"id", "request_id"} & given.keys():
+        if kind in {ApprovalAsked, ApprovalAnswered, AskReceived, AskEnded}:
+            given[name] = st.text("0123456789abcdef", min_size=32, max_size=32)
     return st.builds(kind, **given)
 
 

@@ -169,7 +169,7 @@ def test_answers_that_do_not_count_are_refused_by_kind(waiting: Project) -> None
         running.finish()
 
     assert gone.value.code == "expired"
-    assert rejected.value.code == "invalid_body"
+    assert rejected.value.code == "wrong_subject"
     assert question.expires is not None
 
 
