@@ -81,7 +81,7 @@ def endpoint(project: Project, model_endpoint: ModelEndpoints) -> ModelEndpoint:
         (TWO_MODELS, ["one", ":model b"], ["two"]),
         (NO_TOOL_ROLE + APPROVED, [READ], ["so"]),
         ("context: {max_tokens: 1000}\n", ["one " * 300, "two " * 300, "more"], ["three " * 300]),
-    ], often=range(1, 33, 3), reason="each is three sessions"),
+    ], often=range(1, 33, 5), reason="each is three sessions"),
 )  # fmt: skip
 def test_what_is_asked_next_is_what_an_uninterrupted_session_would_ask(
     project: Project, endpoint: ModelEndpoint, text: str, before: list[str], after: list[str]

@@ -3,10 +3,12 @@
 import shutil
 import signal
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, wait_file, wait_gone
+from samples import sampled
 from shell_states import STATES, State, reach, set_the_scene
 from shell_terminal import (
     ask,
@@ -33,8 +35,14 @@ def begun(project: Project, window: Window, endpoint: object, state: State) -> l
 
 
 @pytest.mark.requirement("S1", "M10", "B12", "exit-143", "X8")
-@pytest.mark.parametrize("end", ["SIGTERM", "SIGHUP", "the window is closed"])
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize(
+    ("name", "end"),
+    sampled(
+        product(STATES, ["SIGTERM", "SIGHUP", "the window is closed"]),
+        often=range(0, 3 * len(STATES), 4),
+        reason="each state and each end is in a case that always runs",
+    ),
+)
 def test_a_session_that_is_ended_closes_its_journal_and_leaves_no_process(
     project: Project, model_endpoint: ModelEndpoints, name: str, end: str
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pack_scenes import PackScene, opened_packs
 from parse_workers import stopped, wait_asked, workers_below
+from samples import sampled
 
 needs_jedi = pytest.mark.skipif(
     find_spec("jedi") is None, reason="the extra `semantic` is not installed"
@@ -174,7 +175,9 @@ HOSTILE = {
 
 
 @pytest.mark.requirement("K16")
-@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize(
+    "kind", sampled(HOSTILE, often=range(0, len(HOSTILE), 3), reason="sources of the same sizes")
+)
 def test_no_nesting_and_no_length_ends_a_call(scene: PackScene, kind: str) -> None:
     scene.put("hostile.py", HOSTILE[kind])
     scene.put("plain.py", "def target(): ...\n\n\nclass Target: ...\nclass Sub(Target): ...\n")
