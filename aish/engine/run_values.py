@@ -134,7 +134,7 @@ def run_values(
             lambda value: concurrency.bound(_whole(value, 1)),
         ),
         "limits.time": RunValue(
-            "number", lambda: time.seconds, lambda value: time.bound(_seconds(value))
+            "number", lambda: time.seconds, lambda value: time.bound(seconds_of(value))
         ),
         **limit_values(plan, meter),
     }
@@ -198,7 +198,12 @@ def _money(value: JsonValue) -> float:
     return float(value)
 
 
-def _seconds(value: JsonValue) -> float | None:
+def seconds_of(value: JsonValue) -> float | None:
+    """The time limit that a value means; `None` for none.
+
+    Raises:
+        ValueError: it is neither a duration nor a number of seconds.
+    """
     if isinstance(value, str):
         value = duration(value)
     return None if value is None else _money(value)

@@ -22,7 +22,7 @@ from aish.core.protocols import Approver, Asking, Emit
 from aish.engine.environment import Recorder, RunEnvironment, RunHandle
 from aish.engine.execution.run import run_started
 from aish.engine.final import FinalState, decide_exit, status_of
-from aish.engine.limits import open_meter
+from aish.engine.limits import RunMeter, open_meter
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import Toolbox, open_toolbox
@@ -109,15 +109,11 @@ async def run_session(services: Services) -> Exit:
     )
     sessions: list[Session] = []
     requests = RequestQueue(services.lines.interrupt)
-    _attach(services, environment, following, requests, sessions)
     begun = environment.clock.monotonic()
     state = FinalState(())
     try:
         with services.interrupts.session():
-            async with _opened(services, environment, following, said, requests) as session:
-                sessions.append(session)
-                services.hold(session)
-                await take_lines(session)
+            await _hold(services, environment, following, said, requests, sessions)
     except AishError as error:
         state = replace(state, error=error)
     except Exception as error:
@@ -133,6 +129,23 @@ async def run_session(services: Services) -> Exit:
     return _finish(services, environment, following, state, begun)
 
 
+async def _hold(
+    services: Services,
+    environment: RunEnvironment,
+    following: Following,
+    said: Said,
+    requests: RequestQueue,
+    sessions: list[Session],
+) -> None:
+    """Open the session, and handle its lines; it is put into `sessions` when it begins."""
+    meter = open_meter(services.plan, environment.resume_state)
+    _attach(services, environment, following, meter, requests, sessions)
+    async with _opened(services, environment, following, said, meter, requests) as session:
+        sessions.append(session)
+        services.hold(session)
+        await take_lines(session)
+
+
 def _questions(services: Services, emit: Emit) -> Questions:
     """The questions of the session; a killed one may have left some, which nobody waits for."""
     past = () if services.earlier is None else services.earlier.unanswered
@@ -143,6 +156,7 @@ def _attach(
     services: Services,
     environment: RunEnvironment,
     following: Following,
+    meter: RunMeter,
     requests: RequestQueue,
     sessions: Sequence[Session],
 ) -> None:
@@ -164,7 +178,11 @@ def _attach(
 
     assert environment.questions is not None, "it was just made"
     control = ControlCommands(
-        services.plan, services.plan_for, requests, lambda: sessions[0] if sessions else None
+        services.plan,
+        services.plan_for,
+        meter,
+        requests,
+        lambda: sessions[0] if sessions else None,
     )
     handle = RunHandle(
         environment.questions,
@@ -184,10 +202,10 @@ async def _opened(
     environment: RunEnvironment,
     following: Following,
     said: Said,
+    meter: RunMeter,
     requests: RequestQueue,
 ) -> AsyncGenerator[Session]:
     plan = services.plan
-    meter = open_meter(plan, environment.resume_state)
     live: list[LiveServers] = []
 
     @asynccontextmanager

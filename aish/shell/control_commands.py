@@ -5,26 +5,33 @@ two lines, in the order in which it comes. What is said is text for the model an
 the session: neither a command of it nor one of the local shell, whatever it begins with.
 """
 
+import json
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from aish.agent.conversation import IllegalTurnError
 from aish.core.errors import AishError, UsageError
 from aish.core.events import NOWHERE, Notice
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import AssistantTurn, SystemTurn, Turn, UserTurn
-from aish.core.phrases import shorten
-from aish.core.text import safe_utf8
+from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.phrases import backticked, shorten
+from aish.core.text import for_line, safe_utf8
+from aish.core.tools import ToolCall
 from aish.engine.environment import ControlCommand
+from aish.engine.limits import RunMeter
 from aish.engine.plan.plan import Plan
-from aish.engine.run_values import RunValue
+from aish.engine.plan.validation.validate import limit_check
+from aish.engine.run_values import RunValue, limit_values, seconds_of
 from aish.shell.commands.conversation import CLEAR
 from aish.shell.commands.mcp import connect_for
 from aish.shell.exchange import ask
 from aish.shell.session import PlanFor, RequestQueue, Session, known_model
 
 _MOST_SHOWN = 4000
-_ENTRY = frozenset({"role", "text", "calls", "time"})
+_ROLES = ("system", "user", "assistant", "tool")
+_ENTRY = frozenset({"role", "text", "calls", "tool", "characters", "time", "step", "item"})
 
 
 class ControlCommands:
@@ -37,11 +44,13 @@ class ControlCommands:
         self,
         plan: Plan,
         plan_for: PlanFor,
+        meter: RunMeter,
         requests: RequestQueue,
         session: Callable[[], Session | None],
     ) -> None:
         self._plan = plan
         self._plan_for = plan_for
+        self._meter = meter
         self._requests = requests
         self._session = session
 
@@ -53,7 +62,12 @@ class ControlCommands:
     @property
     def values(self) -> Mapping[str, RunValue]:
         """What may be changed, by path."""
-        return {"model": RunValue("string", self._model, self._choose)}
+        limits = limit_values(self._plan, self._meter)
+        return {
+            "model": RunValue("string", self._model, self._choose),
+            "limits.time": RunValue("number", self._time, self._bound_time),
+            **{path: replace(one, set=partial(self._bound, path)) for path, one in limits.items()},
+        }
 
     async def replace_conversation(self, entries: Sequence[JsonObject], by: str) -> None:
         """Continue with another conversation.
@@ -63,7 +77,7 @@ class ControlCommands:
         """
         turns = list(_turns(entries))
 
-        async def replace(session: Session) -> JsonObject:  # ruff: ignore[unused-async] - the type of those that wait
+        async def put(session: Session) -> JsonObject:  # ruff: ignore[unused-async] - the type of those that wait
             system = [SystemTurn(session.open.frame)] if turns and session.open.frame else []
             try:
                 session.continue_with([*system, *turns])
@@ -72,7 +86,7 @@ class ControlCommands:
             _tell(session, f"{by} has replaced the conversation")
             return {}
 
-        await self._done(replace)
+        await self._done(put)
 
     async def _say(self, arguments: JsonObject, by: str) -> JsonObject:
         text = safe_utf8(str(arguments["text"]))
@@ -132,10 +146,31 @@ class ControlCommands:
         session = self._session()
         return self._plan.default_model if session is None else session.model
 
-    def _choose(self, value: JsonValue) -> None:
+    def _begun(self) -> Session:
         session = self._session()
         if session is None:
             raise ValueError("the session has not begun yet")
+        return session
+
+    def _time(self) -> JsonValue:
+        session = self._session()
+        return self._plan.time_limit if session is None else session.time_limit
+
+    def _bound_time(self, value: JsonValue) -> None:
+        self._begun().time_limit = seconds_of(value)
+
+    def _bound(self, path: str, value: JsonValue) -> None:
+        """Set a limit; with one on tokens or money the worst case of the model must be known."""
+        alias, kind = self._begun().model, path.removeprefix("limits.")
+        plan = self._plan if alias is None else self._plan_for(alias)
+        if alias is not None and value is not None and kind in {"cost_usd", "tokens"}:
+            limits = replace(plan.limits, **{kind: 1})
+            if problems := limit_check(plan.pipeline, limits, (), None, (alias,)):
+                raise ValueError(problems[0].message)
+        limit_values(plan, self._meter)[path].set(value)
+
+    def _choose(self, value: JsonValue) -> None:
+        session = self._begun()
         alias = value if isinstance(value, str) else ""
         try:
             # Its key is looked up now, so that a missing one is told before anything is asked.
@@ -151,27 +186,62 @@ def _tell(session: Session, text: str) -> None:
 
 
 def _turns(entries: Sequence[JsonObject]) -> Sequence[Turn]:
-    """The turns of a conversation as `GET /session` tells it.
+    """The turns of a conversation as `GET /session` tells it; the session keeps its system prompt.
 
     Raises:
         UsageError: it is not a conversation, or ends in a question.
     """
     turns: list[Turn] = []
+    calls: deque[str] = deque()
     for number, entry in enumerate(entries, 1):
         if unknown := [key for key in entry if key not in _ENTRY]:
-            raise UsageError(f"entry {number} has the unknown key `{unknown[0]}`")
-        role, text = entry.get("role"), entry.get("text")
-        if not isinstance(text, str):
-            raise UsageError(f"`text` of entry {number} is not a text")
-        match role:
+            raise UsageError(f"entry {number} has the unknown key `{for_line(unknown[0])}`")
+        text, length = _text(entry, "text", number), entry.get("characters")
+        if isinstance(length, int) and length != len(text):
+            raise UsageError(f"entry {number} has only the first part of its text")
+        match entry.get("role"):
             case "system":
-                continue  # that of the session stays
+                continue
             case "user":
-                turns.append(UserTurn(safe_utf8(text)))
+                if turns and not isinstance(turns[-1], AssistantTurn):
+                    raise UsageError(f"entry {number} is a question before the answer to the last")
+                turns.append(UserTurn(text))
             case "assistant":
-                turns.append(AssistantTurn(safe_utf8(text)))
+                asked = [_call(one, number) for one in _list(entry.get("calls"), number)]
+                calls.extend(one.id for one in asked)
+                turns.append(AssistantTurn(text, tuple(asked)))
+            case "tool":
+                # Replies are told in the order of the calls, without their ids.
+                tool = _text(entry, "tool", number)
+                turns.append(ToolTurn(calls.popleft() if calls else "", tool, text))
             case _:
-                raise UsageError(f"`role` of entry {number} is neither `user` nor `assistant`")
-    if turns and not isinstance(turns[-1], AssistantTurn):
-        raise UsageError("the last entry is a question without an answer", hint="`say` asks it")
+                raise UsageError(f"`role` of entry {number} is not one of {backticked(_ROLES)}")
+    if turns and (not isinstance(turns[-1], AssistantTurn) or calls):
+        hint = "`say` asks a question"
+        raise UsageError("the conversation does not end with an answer", hint=hint)
     return turns
+
+
+def _call(told: JsonValue, number: int) -> ToolCall:
+    call = told if isinstance(told, Mapping) else {}
+    arguments = _text(call, "arguments", number)
+    try:
+        is_object = isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if not is_object:
+        raise UsageError(f"`arguments` of a call of entry {number} is not the text of an object")
+    return ToolCall(_text(call, "id", number), _text(call, "name", number), arguments)
+
+
+def _list(value: JsonValue, number: int) -> Sequence[JsonValue]:
+    if value is None or (isinstance(value, Sequence) and not isinstance(value, str)):
+        return value or ()
+    raise UsageError(f"`calls` of entry {number} is not a list")
+
+
+def _text(of: JsonObject, key: str, number: int) -> str:
+    value = of.get(key)
+    if not isinstance(value, str):
+        raise UsageError(f"`{key}` of entry {number} is not a text")
+    return safe_utf8(value)

@@ -101,7 +101,7 @@ class _Question:
             return await converse(ask, await _runtime(session))
         assert scope.cancelled_caught, "nothing else ends it"
         raise BudgetError(
-            f"the time limit of {opened.plan.time_limit:g} s is exceeded",
+            f"the time limit of {session.time_limit or 0:g} s is exceeded",
             hint="`limits.time` in the file counts the time that answers take",
         )
 
@@ -164,7 +164,7 @@ def _require(session: Session) -> None:
 
 
 def _time_left(session: Session) -> float | None:
-    limit = session.open.plan.time_limit
+    limit = session.time_limit
     return None if limit is None else max(0.0, limit - session.seconds)
 
 

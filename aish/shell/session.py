@@ -338,6 +338,7 @@ class Session:
         """Lines that did not go well."""
         self.errors: list[AishError] = []
         """Why lines could not be done at all."""
+        self.time_limit = opened.plan.time_limit
         self.seconds = 0.0
         """How long answers took; a session's `limits.time` counts nothing else."""
         self.bound: Window | None = None

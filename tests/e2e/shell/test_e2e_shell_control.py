@@ -269,6 +269,18 @@ def test_a_session_is_driven_over_its_socket(session: Project, endpoint: Any) ->
             assert say(client, "third").status_code == 200
             window.wait_for(": third>")
             told = client.get("events").text
+
+            # Limits hold from the next question on; their worst case must be known.
+            for value, kind, status in ((9, "tokens", 422), ("0s", "time", 422), (3, "turns", 200)):
+                put = client.put(f"values/limits.{kind}", json={"value": value, "was": None})
+                assert put.status_code == status, put.text
+            assert say(client, "fourth").status_code == 200
+            window.wait_for("the limit of 3 turns")
+            limits = {"limits.turns": 3, "limits.time": None, "limits.tool_calls": None}
+            shown = client.get("values").json()["values"]
+            assert {name: shown[name]["value"] for name in limits} == limits
+            put = client.put("values/limits.turns", json={"value": None, "was": 3})
+            assert put.status_code == 200, put.text
         # A lost socket ends no session.
         path.unlink()
         window.wait_for(lambda: window.lines[-1] == "other>")
@@ -286,3 +298,33 @@ def test_a_session_is_driven_over_its_socket(session: Project, endpoint: Any) ->
     (started,) = of_type(journal, "approval.answered")
     assert (started["answer"], started["way"]) == ("approve", "api")
     assert KEY not in told + session.everything_written() + window.text
+
+
+@pytest.mark.requirement("A6", "S6")
+def test_a_question_of_a_killed_session_is_withdrawn_when_it_is_resumed(session: Project) -> None:
+    session.pipeline(FS + "on_ask: wait\n")
+    with session.aish.start("shell", "p.yaml", stdin=f"hello\n{READ}\n") as running:
+        running.wait_for_line(WAITS)
+        running.kill()
+    (folder,) = session_folders(session)
+    (left,) = of_type(records(folder), "approval.asked")
+
+    lines = f"{READ}\n:quit\n"
+    with session.aish.start("shell", "p.yaml", "--resume", stdin=lines) as running:
+        running.wait_for_line(WAITS)
+        with client_at(address_of(folder)) as client:
+            found = client.get("approvals").json()
+            (question,) = found["pending"]
+            (gone,) = found["decided"]
+            status = client.get("status").json()
+            denied = answer(client, question, "deny", note="not this one")
+            assert denied.status_code == 200, denied.text
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    assert (gone["id"], gone["state"]) == (left["id"], "withdrawn")
+    steps = {one["id"]: one["status"] for one in status["steps"]}
+    assert (steps["line-1"], steps["line-3"]) == ("ok", "running")
+    turns = of_type(records(folder), "turn.finished")
+    assert status["tokens"]["input"] == sum(one["usage"]["input"] for one in turns[:3])
+    assert "denied by the user: not this one" in done.stderr
