@@ -7,7 +7,7 @@ from typing import Literal
 
 from aish.core.events import Exit
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject
+from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage
 from aish.features.approvals.questions import ApprovalQuestion
 
@@ -69,10 +69,33 @@ class RunEnd:
 
 
 @frozen
-class CommandTaken:
-    """A command that the run carries out."""
+class RunValue:
+    """What can be changed in a live run; `path` is `limits.turns`, for example."""
 
-    command: str
+    path: str
+    value: JsonValue
+    type: str
+
+
+@frozen
+class SessionEntry:
+    """A part of a conversation; `calls` are the tool calls that an answer has."""
+
+    role: str
+    text: str
+    time: str | None
+    calls: tuple[JsonObject, ...] = ()
+    step: str | None = None
+    item: str | None = None
+    tool: str | None = None
+
+
+@frozen
+class Session:
+    """The conversations of a run in the order of time; `left_out` older entries are not kept."""
+
+    entries: tuple[SessionEntry, ...]
+    left_out: int = 0
 
 
 @frozen

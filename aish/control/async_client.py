@@ -6,7 +6,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import anyio
 import httpx
 
-from aish.control import operations
+from aish.control import older_names, operations
 from aish.control.answers import Reply
 from aish.control.endpoint import Connections, Endpoint
 from aish.control.operations import (
@@ -66,13 +66,41 @@ class AsyncClient(Connections[httpx.AsyncClient]):
     answer = _awaited(operations.answer)
     approve = _awaited(operations.approve)
     deny = _awaited(operations.deny)
+    session = _awaited(operations.session)
+    performance = _awaited(operations.performance)
+    values = _awaited(operations.values)
+    value = _awaited(operations.value)
+    change_value = _awaited(operations.change_value)
+    ask = _awaited(operations.ask)
+    respond = _awaited(operations.respond)
     command = _awaited(operations.command)
     stop = _awaited(operations.stop)
     cancel = _awaited(operations.cancel)
     wait_for_server = _awaited(operations.wait_for_server)
     wait_for_event = _awaited(operations.wait_for_event)
     wait_for_approval = _awaited(operations.wait_for_approval)
+    wait_for_value = _awaited(operations.wait_for_value)
     wait_for_end = _awaited(operations.wait_for_end)
+
+    # As older programs call them.
+    get_status = _awaited(older_names.get_status)
+    get_project = _awaited(older_names.get_project)
+    get_session = _awaited(older_names.get_session)
+    get_performance = _awaited(older_names.get_performance)
+    get_mma_status = _awaited(older_names.get_mma_status)
+    get_value = _awaited(older_names.get_value)
+    get_text_value = _awaited(older_names.get_text_value)
+    get_events = _awaited(older_names.get_events)
+    get_indicator_state = _awaited(older_names.get_indicator_state)
+    get_node_status = _awaited(older_names.get_node_status)
+    set_value = _awaited(older_names.set_value)
+    click = _awaited(older_names.click)
+    select_tab = _awaited(older_names.select_tab)
+    select_list_item = _awaited(older_names.select_list_item)
+    push_event = _awaited(older_names.push_event)
+    post_gui = _awaited(older_names.post_gui)
+    reset_session = _awaited(older_names.reset_session)
+    request_confirmation = _awaited(older_names.request_confirmation)
 
     def follow(
         self, after: int | None = None, *, timeout: float | None = None

@@ -6,7 +6,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from aish.control import operations
+from aish.control import older_names, operations
 from aish.control.answers import Reply
 from aish.control.endpoint import Connections, Endpoint
 from aish.control.operations import (
@@ -74,13 +74,41 @@ class Client(Connections[httpx.Client]):
     answer = _blocking(operations.answer)
     approve = _blocking(operations.approve)
     deny = _blocking(operations.deny)
+    session = _blocking(operations.session)
+    performance = _blocking(operations.performance)
+    values = _blocking(operations.values)
+    value = _blocking(operations.value)
+    change_value = _blocking(operations.change_value)
+    ask = _blocking(operations.ask)
+    respond = _blocking(operations.respond)
     command = _blocking(operations.command)
     stop = _blocking(operations.stop)
     cancel = _blocking(operations.cancel)
     wait_for_server = _blocking(operations.wait_for_server)
     wait_for_event = _blocking(operations.wait_for_event)
     wait_for_approval = _blocking(operations.wait_for_approval)
+    wait_for_value = _blocking(operations.wait_for_value)
     wait_for_end = _blocking(operations.wait_for_end)
+
+    # As older programs call them.
+    get_status = _blocking(older_names.get_status)
+    get_project = _blocking(older_names.get_project)
+    get_session = _blocking(older_names.get_session)
+    get_performance = _blocking(older_names.get_performance)
+    get_mma_status = _blocking(older_names.get_mma_status)
+    get_value = _blocking(older_names.get_value)
+    get_text_value = _blocking(older_names.get_text_value)
+    get_events = _blocking(older_names.get_events)
+    get_indicator_state = _blocking(older_names.get_indicator_state)
+    get_node_status = _blocking(older_names.get_node_status)
+    set_value = _blocking(older_names.set_value)
+    click = _blocking(older_names.click)
+    select_tab = _blocking(older_names.select_tab)
+    select_list_item = _blocking(older_names.select_list_item)
+    push_event = _blocking(older_names.push_event)
+    post_gui = _blocking(older_names.post_gui)
+    reset_session = _blocking(older_names.reset_session)
+    request_confirmation = _blocking(older_names.request_confirmation)
 
     def follow(self, after: int | None = None, *, timeout: float | None = None) -> "EventStream":
         """The events after a number, from the oldest that are kept, as they happen.

@@ -16,10 +16,11 @@ from urllib.parse import quote, urlencode
 from aish.control.answers import (
     Answer,
     Approvals,
-    CommandTaken,
     EventPage,
     Reply,
     RunEnd,
+    RunValue,
+    Session,
     Status,
 )
 from aish.control.errors import (
@@ -47,7 +48,7 @@ SECONDS: Final = 30.0
 """How long the answer to a request may take."""
 WAIT_SECONDS: Final = 60.0
 """How long a wait takes at most, unless it is told otherwise."""
-_PREFIX: Final = "/api/v1"
+PREFIX: Final = "/api/v1"
 _OK: Final = 200
 # What a proxy, or a server that is full, says before the request has reached anybody.
 _UNAVAILABLE: Final = frozenset({502, 503})
@@ -186,7 +187,7 @@ def describe(method: Callable[..., object], operation: Callable[..., Program[Any
 
 def status(retries: Retries, /) -> Program[Status]:
     """State, steps, figures, and the ids of open questions."""
-    return (yield from _found(retries, f"{_PREFIX}/status", Status))
+    return _as(Status, (yield from found(retries, f"{PREFIX}/status")))
 
 
 def events(retries: Retries, /, after: int | None = None) -> Program[EventPage]:
@@ -195,12 +196,12 @@ def events(retries: Retries, /, after: int | None = None) -> Program[EventPage]:
     Raises:
         GoneError: events after this number are in the journal only.
     """
-    return (yield from _found(retries, _events_path(after), EventPage))
+    return _as(EventPage, (yield from found(retries, _events_path(after))))
 
 
 def approvals(retries: Retries, /) -> Program[Approvals]:
     """The open questions, and the latest that have ended."""
-    return (yield from _found(retries, f"{_PREFIX}/approvals", Approvals))
+    return _as(Approvals, (yield from found(retries, f"{PREFIX}/approvals")))
 
 
 def approval(retries: Retries, /, id: str) -> Program[ApprovalQuestion]:
@@ -209,7 +210,7 @@ def approval(retries: Retries, /, id: str) -> Program[ApprovalQuestion]:
     Raises:
         NotFoundError: this run has no question with this id.
     """
-    return (yield from _found(retries, _approval_path(id), ApprovalQuestion))
+    return _as(ApprovalQuestion, (yield from found(retries, _approval_path(id))))
 
 
 def answer(
@@ -224,7 +225,7 @@ def answer(
     """
     body: JsonObject = {"answer": answer, "digest": question.digest, "note": note}
     path = _approval_path(question.id)
-    return (yield from _changed(retries, "POST", path, body, ApprovalQuestion))
+    return _as(ApprovalQuestion, (yield from changed(retries, "POST", path, body)))
 
 
 def approve(
@@ -241,24 +242,101 @@ def deny(
     return answer(retries, question, "deny", note)
 
 
-def command(retries: Retries, /, command: str, **fields: JsonValue) -> Program[CommandTaken]:
-    """Give a command, such as `stop`, with the fields that belong to it.
+def session(retries: Retries, /) -> Program[Session]:
+    """The conversations with models, in the order of time."""
+    return _as(Session, (yield from found(retries, f"{PREFIX}/session")))
+
+
+def performance(retries: Retries, /) -> Program[JsonObject]:
+    """Figures of the run and its process: how long tools and models take, memory, time."""
+    return (yield from found(retries, f"{PREFIX}/performance"))
+
+
+def values(retries: Retries, /) -> Program[Mapping[str, RunValue]]:
+    """What can be changed in the live run, by its path."""
+    body = yield from found(retries, f"{PREFIX}/values")
+    listed = body.get("values")
+    if not isinstance(listed, Mapping):
+        raise unexpected("`values` is missing")
+    return {path: _run_value(path, one) for path, one in listed.items()}
+
+
+def value(retries: Retries, path: str, /) -> Program[RunValue]:
+    """One of them, such as `limits.turns`.
+
+    Raises:
+        NotFoundError: there is no such value.
+    """
+    return _run_value(path, (yield from found(retries, _value_path(path))))
+
+
+def change_value(
+    retries: Retries, path: str, value: JsonValue, /, *, was: JsonValue
+) -> Program[RunValue]:
+    """Change a value, if it is still what it `was`.
+
+    Raises:
+        ConflictError: it is another one now.
+        NotFoundError: there is no such value.
+        RejectedError: it cannot have this value.
+    """
+    body: JsonObject = {"value": value, "was": was}
+    return _run_value(path, (yield from changed(retries, "PUT", _value_path(path), body)))
+
+
+def command(retries: Retries, command: str, /, **fields: JsonValue) -> Program[JsonObject]:
+    """Give a command with the fields that belong to it: `command("event", name="deployed")`.
 
     Raises:
         RejectedError: there is no such command here, or it has other fields.
     """
     body: JsonObject = {"command": command, **fields}
-    return (yield from _changed(retries, "POST", f"{_PREFIX}/commands", body, CommandTaken))
+    return (yield from changed(retries, "POST", f"{PREFIX}/commands", body))
 
 
-def stop(retries: Retries, /) -> Program[CommandTaken]:
+def stop(retries: Retries, /) -> Program[JsonObject]:
     """End the run as Ctrl-C does, with exit code 130."""
     return command(retries, "stop")
 
 
-def cancel(retries: Retries, /) -> Program[CommandTaken]:
+def cancel(retries: Retries, /) -> Program[JsonObject]:
     """End the run as SIGTERM does, with exit code 143."""
     return command(retries, "cancel")
+
+
+def ask(
+    retries: Retries,
+    title: str,
+    /,
+    text: str = "",
+    data: JsonValue = None,
+    *,
+    timeout: float = WAIT_SECONDS,
+) -> Program[JsonValue]:
+    """Ask a question of one's own, which another program responds to; returns the response.
+
+    It is the event `ask.received`, whose `id` is what `respond` takes.
+
+    Raises:
+        UnansweredError: nobody responded in that time.
+        ConflictError: the run ended before.
+    """
+    body: JsonObject = {"title": title, "text": text, "data": data, "timeout": timeout}
+    seconds = timeout + SECONDS
+    answered = yield from changed(retries, "POST", f"{PREFIX}/ask", body, seconds)
+    return answered.get("response")
+
+
+def respond(retries: Retries, request_id: str, response: JsonValue, /) -> Program[None]:
+    """Respond to a question of another program.
+
+    Raises:
+        ConflictError: somebody has responded before.
+        GoneError: it has expired.
+        NotFoundError: there is no such question.
+    """
+    body: JsonObject = {"request_id": request_id, "response": response}
+    yield from changed(retries, "POST", f"{PREFIX}/ask/respond", body)
 
 
 def wait_for_server(retries: Retries, /, timeout: float | None = WAIT_SECONDS) -> Program[Status]:
@@ -270,13 +348,13 @@ def wait_for_server(retries: Retries, /, timeout: float | None = WAIT_SECONDS) -
     deadline = Deadline(timeout, "nobody listened")
     while True:
         try:
-            request = Request("GET", f"{_PREFIX}/status", seconds=deadline.bounded(SECONDS))
+            request = Request("GET", f"{PREFIX}/status", seconds=deadline.bounded(SECONDS))
             reply: Reply = yield Send(request)
         except (NotListeningError, ConnectionLostError):
             deadline.require()
         else:
             if reply.status not in _UNAVAILABLE:
-                return _value(reply, Status)
+                return _as(Status, _object(reply))
             deadline.require()
         yield Pause(deadline.bounded(retries.delay))
 
@@ -331,15 +409,42 @@ def wait_for_approval(
         if stream.finished is not None:
             raise _ended(stream)
         try:
-            found = yield from _next_question(retries, stream, matching, deadline)
+            question = yield from _next_question(retries, stream, matching, deadline)
         except NotListeningError:
             # The state is gone with the run; what is left of the stream says how it ended.
-            found = None
-            while (yield from stream.next(deadline)) is not None:
-                pass
-        if found is None:
+            question = None
+            yield from stream.skip(deadline)
+        if question is None:
             raise _ended(stream)
-        return found
+        return question
+    finally:
+        yield from stream.close()
+
+
+def wait_for_value(
+    retries: Retries,
+    path: str,
+    wanted: JsonValue | Callable[[JsonValue], bool],
+    /,
+    *,
+    timeout: float | None = WAIT_SECONDS,
+) -> Program[JsonValue]:
+    """Wait until a value is the one that is wanted, or one for which a function is true.
+
+    Raises:
+        NotFoundError: there is no such value.
+        WaitTimeoutError: it was not in that time.
+        RunEndedError: the run ended before.
+    """
+    deadline = Deadline(timeout, f"`{path}` did not become what was waited for")
+    stream = EventReader(retries, None)
+    try:
+        try:
+            return (yield from _next_value(retries, stream, path, wanted, deadline))
+        except NotListeningError:
+            # The state is gone with the run; what is left of the stream says how it ended.
+            yield from stream.skip(deadline)
+            raise _ended(stream) from None
     finally:
         yield from stream.close()
 
@@ -354,12 +459,34 @@ def wait_for_end(retries: Retries, /, *, timeout: float | None = WAIT_SECONDS) -
     deadline = Deadline(timeout, "the run did not end")
     stream = EventReader(retries, None)
     try:
-        while (yield from stream.next(deadline)) is not None:
-            pass
+        yield from stream.skip(deadline)
     finally:
         yield from stream.close()
     assert stream.finished is not None, "the stream ends with this event"
     return _run_end(stream.finished)
+
+
+def _next_value(
+    retries: Retries,
+    stream: "EventReader",
+    path: str,
+    wanted: JsonValue | Callable[[JsonValue], bool],
+    deadline: Deadline,
+) -> Program[JsonValue]:
+    """The first value that is wanted, from now on."""
+    # What was set before does not count: it may be another one now.
+    while (page := (yield from events(retries, stream.after))).events:
+        deadline.require()
+        stream.after = page.next
+    yield from stream.open(deadline)
+    now = yield from value(retries, path)
+    if _is_wanted(now.value, wanted):
+        return now.value
+    while (event := (yield from stream.next(deadline))) is not None:
+        is_set = event["type"] == "value.set" and event.get("path") == path
+        if is_set and _is_wanted(event.get("value"), wanted):
+            return event.get("value")
+    raise _ended(stream)
 
 
 def _next_question(
@@ -470,6 +597,11 @@ class EventReader:
             self.finished = event
         return event
 
+    def skip(self, deadline: Deadline) -> Program[None]:
+        """Read to the end of the run. Fails as `open` does."""
+        while (yield from self.next(deadline)) is not None:
+            pass
+
     def close(self) -> Program[None]:
         """Close the connection; `next` opens another one."""
         handle, self._handle = self._handle, None
@@ -480,10 +612,10 @@ class EventReader:
         for one in self._reader.feed(data):
             event = _json(one.data.encode())
             if not isinstance(event, Mapping):
-                raise _unexpected("an event is not an object")
+                raise unexpected("an event is not an object")
             number = event.get("seq")
             if not isinstance(number, int) or not isinstance(event.get("type"), str):
-                raise _unexpected("an event has no number or no type")
+                raise unexpected("an event has no number or no type")
             self.after = number
             self._events.append(event)
 
@@ -495,14 +627,14 @@ class EventReader:
         yield Pause(deadline.bounded(self._retries.delay))
 
 
-def _found(retries: Retries, /, path: str, kind: type[T]) -> Program[T]:
+def found(retries: Retries, path: str) -> Program[JsonObject]:
     """What a path tells; tried again, also after a connection was lost."""
     tries = 0
     while True:
         try:
             reply: Reply = yield Send(Request("GET", path))
             if reply.status not in _UNAVAILABLE or tries >= retries.most:
-                return _value(reply, kind)
+                return _object(reply)
         except (NotListeningError, ConnectionLostError):
             if tries >= retries.most:
                 raise
@@ -510,15 +642,9 @@ def _found(retries: Retries, /, path: str, kind: type[T]) -> Program[T]:
         yield Pause(retries.delay)
 
 
-def _changed(
-    retries: Retries,
-    /,
-    method: str,
-    path: str,
-    body: JsonObject,
-    kind: type[T],
-    seconds: float = SECONDS,
-) -> Program[T]:
+def changed(
+    retries: Retries, method: str, path: str, body: JsonObject, seconds: float = SECONDS
+) -> Program[JsonObject]:
     """What a change leads to; only a refused connection is tried again."""
     tries = 0
     while True:
@@ -528,28 +654,46 @@ def _changed(
             if tries >= retries.most:
                 raise
         else:
-            return _value(reply, kind)
+            return _object(reply)
         tries += 1
         yield Pause(retries.delay)
 
 
-def _value(reply: Reply, kind: type[T]) -> T:
+def _object(reply: Reply) -> JsonObject:
     if reply.status != _OK:
         raise _api_error(reply)
+    value = _json(reply.body)
+    if not isinstance(value, Mapping):
+        raise unexpected("it is not an object")
+    return value
+
+
+def _as(kind: type[T], value: JsonValue) -> T:
     try:
-        return value_of(kind, _json(reply.body))
+        return value_of(kind, value)
     except ValueError as error:
-        raise _unexpected(str(error)) from error
+        raise unexpected(str(error)) from error
+
+
+def _run_value(path: str, value: JsonValue) -> RunValue:
+    return _as(RunValue, {**(value if isinstance(value, Mapping) else {}), "path": path})
+
+
+def _is_wanted(value: JsonValue, wanted: JsonValue | Callable[[JsonValue], bool]) -> bool:
+    if callable(wanted):
+        return wanted(value)
+    return value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
 
 
 def _json(body: bytes) -> JsonValue:
     try:
         return strict_json(body.decode())
     except (ValueError, RecursionError) as error:
-        raise _unexpected("it is not valid JSON") from error
+        raise unexpected("it is not valid JSON") from error
 
 
-def _unexpected(why: str) -> UnexpectedAnswerError:
+def unexpected(why: str) -> UnexpectedAnswerError:
+    """The error about an answer that is not one of this API."""
     said = f"the answer is not one of the control API: {shorten(for_line(why), _LONGEST_SAID)}"
     return UnexpectedAnswerError(said, hint="check the address")
 
@@ -582,11 +726,7 @@ def _rest(opened: Opened) -> Program[Reply]:
 
 
 def _run_end(event: JsonObject) -> RunEnd:
-    try:
-        end = value_of(Exit, event.get("exit"))
-    except ValueError as error:
-        raise _unexpected(str(error)) from error
-    return RunEnd(str(event.get("status")), end, event)
+    return RunEnd(str(event.get("status")), _as(Exit, event.get("exit")), event)
 
 
 def _ended(stream: EventReader) -> RunEndedError:
@@ -598,8 +738,12 @@ def _ended(stream: EventReader) -> RunEndedError:
 
 def _events_path(after: int | None) -> str:
     query = "" if after is None else f"?{urlencode({'after': after})}"
-    return f"{_PREFIX}/events{query}"
+    return f"{PREFIX}/events{query}"
+
+
+def _value_path(path: str) -> str:
+    return f"{PREFIX}/values/{quote(path, safe='')}"
 
 
 def _approval_path(id: str) -> str:
-    return f"{_PREFIX}/approvals/{quote(id, safe='')}"
+    return f"{PREFIX}/approvals/{quote(id, safe='')}"

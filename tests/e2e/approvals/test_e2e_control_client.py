@@ -152,6 +152,35 @@ def test_refusals_of_a_run_are_exceptions_by_kind(waiting: Project) -> None:
     assert reader not in repr(client.__dict__)
 
 
+def test_values_of_a_run_are_read_changed_and_waited_for(waiting: Project) -> None:
+    waiting.pipeline(WAITING + "limits: {turns: 20}\n    ")
+    with waiting.aish.start("run", "p.yaml") as running:
+        running.wait_for_line("waits for an answer")
+        with Client.of_run(waiting.run_folders[0]) as client:
+            client.wait_for_approval()
+            listed = client.values()
+            changed = client.change_value("limits.turns", 40, was=20)
+            with pytest.raises(ConflictError) as conflict:
+                client.change_value("limits.turns", 50, was=20)
+            with pytest.raises(RejectedError):
+                client.change_value("limits.turns", "many", was=40)
+            with pytest.raises(NotFoundError):
+                client.change_value("mcp.auto_approve", ["*"], was=[])
+            assert client.wait_for_value("limits.turns", 40) == 40
+            with pytest.raises(WaitTimeoutError):
+                # It was that once, and is not now.
+                client.wait_for_value("limits.turns", 20, timeout=0.05)
+            told = client.command("event", name="deployed", data={"to": "test"})
+            seen = client.wait_for_event("control.event", lambda event: event["name"] == "deployed")
+            client.stop()
+        running.finish()
+
+    assert (listed["limits.turns"].value, changed.value) == (20, 40)
+    assert conflict.value.code == "changed"
+    assert told == {"command": "event"}
+    assert seen["data"] == {"to": "test"}
+
+
 def test_answers_that_do_not_count_are_refused_by_kind(waiting: Project) -> None:
     waiting.pipeline(WAITING.replace("needs: [note]", "ask_timeout: 1ms"))
     with waiting.aish.start("run", "p.yaml") as running:
@@ -163,13 +192,13 @@ def test_answers_that_do_not_count_are_refused_by_kind(waiting: Project) -> None
             with pytest.raises(GoneError) as gone:
                 client.approve(expired)
             with pytest.raises(RejectedError) as rejected:
-                client.command("reload")
-            assert client.command("cancel").command == "cancel"
+                client.command("nothing")
+            assert client.command("cancel") == {"command": "cancel"}
             assert client.wait_for_end().exit.code == 143
         running.finish()
 
     assert gone.value.code == "expired"
-    assert rejected.value.code == "wrong_subject"
+    assert rejected.value.code == "invalid_body"
     assert question.expires is not None
 
 

@@ -1,5 +1,6 @@
 """Clients of the control API before a server whose every answer is given by the test (A5)."""
 
+import inspect
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from aish.control import (
 )
 from aish.control.operations import Pause, Program, Retries, Send, approve, status, stop
 from aish.core.errors import UsageError
+from aish.core.json import JsonValue
 
 pytestmark = pytest.mark.requirement("A5")
 
@@ -305,6 +307,118 @@ def test_an_event_that_has_happened_counts_unless_it_is_to_follow() -> None:
         assert client.wait_for_event("notice", after=1)["seq"] == 2
         with pytest.raises(RunEndedError):
             client.wait_for_event("notice", after=2)
+
+
+class Values:
+    """A value that is changed while somebody waits for it: by each event of the stream."""
+
+    def __init__(self, *sets: tuple[JsonValue, JsonValue]) -> None:
+        self.events = [event(1, "value.set", path="limits.turns", value=9, was=5)]
+        self.events += [event(2, "value.set", path="limits.turns", value=5, was=9)]
+        self.later = [
+            event(number, "value.set", path="limits.turns", value=value, was=was)
+            for number, (was, value) in enumerate(sets, 3)
+        ]
+
+    def __call__(self, asked: Asked) -> None:
+        match asked.path.split("?")[0]:
+            case "/api/v1/values":
+                asked.say({"values": {"limits.turns": {"value": 5, "type": "integer"}}})
+            case "/api/v1/values/limits.turns" if asked.method == "PUT":
+                asked.say({"path": "limits.turns", "value": asked.body["value"], "type": "integer"})
+            case "/api/v1/values/limits.turns":
+                asked.say({"path": "limits.turns", "value": 5, "type": "integer"})
+            case "/api/v1/events" if asked.headers["accept"] == "text/event-stream":
+                asked.begin_stream()
+                asked.tell(*self.later, finished(99))
+            case "/api/v1/events":
+                _, _, after = asked.path.partition("after=")
+                left = [one for one in self.events if one["seq"] > int(after or 0)]
+                asked.say({"events": left, "next": left[-1]["seq"] if left else int(after or 0)})
+            case _:
+                asked.refuse(404, "unknown_value")
+
+
+def test_a_value_counts_that_is_set_while_somebody_waits_and_none_of_before() -> None:
+    with peer_of(Values((5, 9), (9, 7))) as peer, client_of(peer) as client:
+        assert client.values()["limits.turns"].type == "integer"
+        assert client.value("limits.turns").value == 5
+        assert client.change_value("limits.turns", 6, was=5).value == 6
+        assert peer.asked[-1].body == {"value": 6, "was": 5}
+        assert client.wait_for_value("limits.turns", 5) == 5
+        # It is 7 by then, and was 9 meanwhile.
+        assert client.wait_for_value("limits.turns", 9) == 9
+        assert client.wait_for_value("limits.turns", lambda value: value == 7) == 7
+        with pytest.raises(NotFoundError):
+            client.wait_for_value("limits.other", 1)
+    with peer_of(Values((5, 8))) as peer, client_of(peer) as client:
+        with pytest.raises(RunEndedError):
+            client.wait_for_value("limits.turns", 9)
+        with pytest.raises(RunEndedError):
+            client.wait_for_value("limits.turns", True)
+
+
+def test_older_names_send_what_the_older_paths_take() -> None:
+    def answer(asked: Asked) -> None:
+        path = asked.path
+        if path == "/api/gui" and str(asked.body["action"]).startswith("select"):
+            asked.refuse(422, "invalid_body")
+        elif path == "/api/v1/status":
+            asked.say(STATUS)
+        else:
+            found = {"events": [{}], "value": [2], "thinking": True, "live": False, "response": 3}
+            asked.say({"status": "queued", **found})
+
+    with peer_of(answer) as peer, client_of(peer) as client:
+        for read in ("status", "project", "session", "performance", "mma_status"):
+            assert getattr(client, f"get_{read}")()["status"] == "queued"
+        assert client.get_events() == [{}]
+        assert client.get_value("a/b") == [2]
+        assert client.get_text_value("a") == "[2]"
+        assert client.get_indicator_state("thinking_indicator")["shown"] is True
+        assert client.get_indicator_state("live")["shown"] is False
+        with pytest.raises(UsageError, match="no such indicator"):
+            client.get_indicator_state("nothing")
+        assert (client.get_node_status("main"), client.get_node_status("x")) == ("running", None)
+        assert client.request_confirmation("write", {"a": 1}) == 3
+        asked = [peer.asked[-1].body]
+        client.set_value("limits.turns", 3)
+        client.push_event("deployed", [1])
+        client.reset_session()
+        client.post_gui({"action": "click", "item": "x"})
+        for select in (client.select_tab, client.select_list_item):
+            with pytest.raises(RejectedError):
+                select("a", "b")
+        asked += [one.body for one in peer.asked if one.path == "/api/gui"]
+        paths = peer.paths("GET")
+
+    assert paths == [
+        *("/status", "/api/project", "/api/session", "/api/performance", "/api/gui/mma_status"),
+        *("/api/events", "/api/gui/value/a%2Fb", "/api/gui/value/a"),
+        *(["/api/gui/diagnostics"] * 3),
+        *(["/api/v1/status"] * 2),
+    ]
+    assert asked == [
+        {"type": "tool_approval", "title": "write", "tool": "write", "args": {"a": 1}},
+        {"action": "set_value", "item": "limits.turns", "value": 3},
+        {"action": "push_event", "item": "deployed", "value": [1]},
+        {"action": "click", "item": "btn_reset_session"},
+        {"action": "click", "item": "x"},
+        {"action": "select_tab", "item": "a", "value": "b"},
+        {"action": "select_list_item", "item": "a", "value": "b"},
+    ]
+
+
+def test_both_clients_have_the_same_methods_and_tell_what_they_take() -> None:
+    methods = {name for name in dir(Client) if not name.startswith("_")}
+
+    assert methods == {name for name in dir(AsyncClient) if not name.startswith("_")}
+    for name in methods - {"perform"}:
+        blocking, awaited = getattr(Client, name), getattr(AsyncClient, name)
+        assert blocking.__doc__, name
+        taken = [list(inspect.signature(one).parameters) for one in (blocking, awaited)]
+        assert taken[0] == taken[1]
+        assert "retries" not in taken[0]
 
 
 @pytest.mark.anyio
