@@ -25,7 +25,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Progress, Sampler
 from aish.core.text import safe_utf8
-from aish.core.tools import RESULT_LIMIT, Media, ResultKind, Tool, ToolResult
+from aish.core.tools import RESULT_LIMIT, Media, ResultKind, Tool, ToolResult, definition_of
 from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.system.process.child import CUT_OFF, CommandResult
@@ -61,6 +61,7 @@ async def call_tool(
     """
     async with Proposals(runtime) as proposals:
         approved = await proposals.get(proposals.begin(tool, arguments, place))
+        approved = await proposals.renewed(approved)
     if isinstance(approved, UsedCall):
         return approved
     try:
@@ -138,6 +139,24 @@ class Proposals:
                 await self._runtime.park(proposed.decided)
         assert proposed.result is not None, "it was waited for"
         return proposed.result
+
+    async def renewed(self, found: Approved | UsedCall) -> Approved | UsedCall:
+        """The same, unless the tool changed while its call waited for an answer: then asked anew.
+
+        Whoever approved it was shown another definition.
+
+        Raises:
+            PausedError: the run is paused before the new answer.
+        """
+        while isinstance(found, Approved) and found.decision.approval is not None:
+            tool, place = found.proposal.tool, found.proposal.place
+            now = self._runtime.tools.by_name(tool.name)
+            if now is None or now is tool or definition_of(now) == definition_of(tool):
+                break
+            text = f"{tool.name} changed after its call was asked about: this is asked again"
+            self._runtime.emit(Notice(place, "warning", "tool_changed", text))
+            found = await self.get(self.begin(now, found.proposal.arguments, place))
+        return found
 
     async def _ask(self, proposed: Proposed) -> None:
         tool, arguments, place = proposed.tool, proposed.arguments, proposed.place

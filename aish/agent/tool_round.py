@@ -381,6 +381,18 @@ class Round:
             ready = await self._propose(index, proposals)
             if ready is not None:
                 approved.append((index, ready))
+        # An answer to the last one may have come long after the first.
+        found, approved = approved, []
+        for index, ready in found:
+            if self.denied is not None:
+                self._refuse(index, "denied", wording.NOT_RUN_AFTER_DENIAL)
+                continue
+            renewed = await proposals.renewed(ready)
+            if isinstance(renewed, Approved):
+                approved.append((index, renewed))
+            else:
+                self._used[index] = renewed
+                self._note_denial(renewed)
         if len(approved) == 1:
             await self._dispatch(*approved[0])
         elif approved:

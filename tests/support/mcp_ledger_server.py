@@ -4,8 +4,8 @@
 
 `write {text}` adds a line to `ledger.txt` in the working directory; `hang {text}` does too and
 never answers; `wait {text}` answers once somebody wrote into the FIFO `gate`; `die {text}` ends the
-process after it; `fail` answers that it failed, unless
-there is a file `mended`. `--describe` is what `write` says of itself.
+process after it; `fail` answers that it failed, unless there is a file `mended`. `--describe` is
+what `write` says of itself, until `change {text}` makes it say something else.
 """
 
 import argparse
@@ -28,6 +28,7 @@ def tools(description: str) -> list[mcp_tools.Message]:
         "wait": "Write, and wait",
         "die": "Write, and die",
         "fail": "Fail",
+        "change": "Change",
     }
     return [{"name": n, "description": d, "inputSchema": TEXT} for n, d in told.items()]
 
@@ -64,6 +65,11 @@ def main() -> None:
         extra = {"resultType": "complete"} if version else {}
         if message["method"] == "tools/list":
             result = {**extra, "tools": tools(options.describe)}
+        elif message["method"] == "tools/call" and params["name"] == "change":
+            options.describe = params["arguments"]["text"]
+            changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+            print(json.dumps(changed), flush=True)
+            result = {**extra, **mcp_tools.text_result("changed")}
         elif message["method"] == "tools/call":
             result = {**extra, **called(params["name"], params["arguments"]["text"])}
         else:

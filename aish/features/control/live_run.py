@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import ssl
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from aish.net.listen.tokens import token_from_file
 from aish.system.file_lock import is_written, writer_pid
 
 _SECONDS = 20.0
+_TIMEOUT = struct.pack("ll", int(_SECONDS), 0)  # `struct timeval`
 _LONGEST = 64 << 20
 _OK = 200
 _OPEN_A_PORT = "`aish run FILE --control 127.0.0.1:0` opens a port, which a browser can connect to"
@@ -190,8 +192,10 @@ class _Connection(http.client.HTTPConnection):
             return
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self.sock.settimeout(_SECONDS)
+            # With a time-out of Python a full queue of the listener would be an error at once.
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEOUT)
             self.sock.connect(str(path))
+            self.sock.settimeout(_SECONDS)
         except BaseException:
             self.sock.close()
             raise

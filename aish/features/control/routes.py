@@ -46,6 +46,7 @@ from aish.system.user import login_name
 _PREFIX = "/api/v1"
 _MOST_EVENTS = 1000
 _MOST_BEHIND = 1000
+_MOST_READERS = 48
 _LONGEST_NOTE = 2000
 _LEAST_DIGEST = 12
 _DIGEST = re.compile(r"[0-9a-f]{12,64}\Z")
@@ -248,6 +249,10 @@ class _Api:
         queue = EventQueue(len(found.events) + _MOST_BEHIND)
         for one in found.events:
             queue.put(_server_event(one))
+        if self._state.readers >= _MOST_READERS:
+            # Or else they would take all connections, and nobody could answer.
+            message = f"{_MOST_READERS} readers follow the events already"
+            raise HttpError(503, "busy", message, headers={"retry-after": "5"})
         if self._state.is_finished:
             queue.close()
             return EventStream(queue)

@@ -199,6 +199,11 @@ class RunState:
         found = found[::-1][:most]
         return KeptEvents(found, found[-1].seq if found else since)
 
+    @property
+    def readers(self) -> int:
+        """How many are told every event."""
+        return len(self._readers)
+
     def follow(self, reader: Reader) -> Callable[[], None]:
         """Tell a reader every event from now on; call the result to end that."""
         self._number += 1
