@@ -11,7 +11,7 @@ HEADERS := cmeel-eigen==3.4.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all lint format typecheck check conformance record schemas docs bench clean \
+.PHONY: help run test test-all test-browser lint format typecheck check conformance record schemas docs bench clean \
 	architecture node install
 
 help: ## Say what each target does
@@ -28,6 +28,9 @@ test: $(VENV)/.development node ## Run the tests, real MCP servers and the embed
 
 test-all: $(VENV)/.development node ## Run the slow tests too, with many examples and the real executable
 	AISH_TEST_ALL=1 AISH_TEST_REAL=4 $(PY) -m pytest -n $(WORKERS) --dist worksteal
+
+test-browser: $(VENV)/.browser ## Run the tests of the page in the Chromium of this machine
+	AISH_TEST_BROWSER=1 $(PY) -m pytest -m browser
 
 lint: $(VENV)/.development ## Look for mistakes and for lines out of form
 	$(VENV)/bin/ruff check
@@ -91,6 +94,10 @@ $(VENV)/.runtime: pyproject.toml $(VENV)/.model
 $(VENV)/.development: pyproject.toml $(VENV)/.runtime
 	$(PY) -m pip install --quiet --editable '.[local,git,py,semantic,web,c,otel,dask,prices,serve]' --group test --group lint --group peers
 	$(PY) -m pip install --quiet --no-deps $(HEADERS)
+	@touch $@
+
+$(VENV)/.browser: $(VENV)/.development
+	$(PY) -m pip install --quiet --group browser
 	@touch $@
 
 # Without npm the tests and scenarios that need it are skipped, each with a message of its own.

@@ -18,6 +18,8 @@ from model_endpoint import Answer, ModelEndpoint
 
 # What `make test-all` and CI do: many examples, and the tests marked `slow`.
 _ALL = os.environ.get("AISH_TEST_ALL") == "1"
+# What `make test-browser` does: the tests marked `browser`.
+_BROWSER = os.environ.get("AISH_TEST_BROWSER") == "1"
 # With it one test in so many starts the real executable, not only those marked `real_process`:
 # always the same ones, and with 1 every test.
 _REAL = int(os.environ.get("AISH_TEST_REAL") or 0)
@@ -71,6 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if slow is not None and not _ALL:
             reason = f"{slow.kwargs['reason']} (AISH_TEST_ALL=1 runs it)"
             item.add_marker(pytest.mark.skip(reason=reason))
+        if item.get_closest_marker("browser") is not None and not _BROWSER:
+            item.add_marker(pytest.mark.skip(reason="drives Chromium (make test-browser runs it)"))
 
 
 @pytest.fixture(scope="session")

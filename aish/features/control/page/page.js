@@ -47,7 +47,7 @@
   const pad = (number) => String(number).padStart(2, "0");
   const clock = (time) => {
     const date = new Date(time);
-    const today = new Date().toDateString() === date.toDateString();
+    const today = new Date(Date.now() + skew).toDateString() === date.toDateString();
     const day = today ? "" : `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} `;
     return `${day}${pad(date.getHours())}:${pad(date.getMinutes())}`;
   };
@@ -268,7 +268,7 @@
     $("no-past").hidden = past.size > 0;
     $("past-left").hidden = past.size <= MOST_PAST;
     put($("past-left"), `The latest ${counted(MOST_PAST)} answers; \`aish runs pending --format json\` has all.`);
-    const state = status === null ? "" : ` – ${$("state").textContent}`;
+    const state = status === null ? "" : ` · ${$("state").textContent}`;
     const name = status === null ? "aish" : onLine(status.pipeline);
     document.title = `${open ? `(${open}) ` : ""}${name}${state}`;
   };
@@ -319,7 +319,7 @@
       this.body = make("pre", { class: "text", tabindex: "0", "aria-label": `Answer of ${place(event) || "the model"}` });
       this.about = make("span", { class: "took" });
       const where = make("span", { class: "name text" }, place(event) || "model");
-      this.element = make("article", { class: "card model-text" }, make("div", { class: "line" }, where, this.about), this.body);
+      this.element = make("article", { class: "card model-text", "aria-label": `Answer of ${place(event) || "the model"}` }, make("div", { class: "line" }, where, this.about), this.body);
       $("texts").prepend(this.element);
     }
 
@@ -463,6 +463,7 @@
       this.isOpened = !call.folded; // all rows were shown
       this.callerWaits = call.caller_waiting;
       this.staged = null;
+      this.sent = null;
       this.problem = "";
       this.timer = this.stageTimer = null;
       this.build();
@@ -479,6 +480,7 @@
       const { call } = this, title = `question-${(numbers += 1)}`;
       const name = call.facts.find(([label]) => label === "tool")[1];
       const server = call.facts.find(([label]) => label === "server")?.[1];
+      this.tool = call.tool;
       this.title = server === undefined ? onLine(name) : `${server}__${name}`;
       this.left = make("span", { class: "left" });
       const facts = make("dl", { class: "facts" });
@@ -642,8 +644,11 @@
       else this.stage(kind);
     }
 
-    async answer(kind) {
-      if (this.state !== "open") return;
+    answer(kind) {
+      if (this.state === "open") this.sent = this.send(kind);
+    }
+
+    async send(kind) {
       this.state = "sending";
       this.problem = "";
       this.update();
@@ -683,14 +688,14 @@
       seen.unobserve(this.actions);
       const [word, kind] = ENDS[question.state] ?? [onLine(question.state), ""];
       const hadFocus = this.element.contains(document.activeElement);
-      this.element.style.minHeight = `${this.element.offsetHeight}px`;
+      this.element.style.minHeight = `${this.element.getBoundingClientRect().height}px`;
       const said = `${word[0].toUpperCase()}${word.slice(1)}${isMine ? " by you" : ""}`;
       const note = question.answer?.note ? `. Note: ${onLine(question.answer.note)}` : "";
-      const outcome = make("p", { class: "outcome text" }, said, make("span", { class: "soft" }, ` – ${howEnded(question)}${note}`));
+      const outcome = make("p", { class: "outcome text" }, said, make("span", { class: "soft" }, ` · ${howEnded(question)}${note}`));
       for (const part of [this.noteBox, this.actions, this.openAll]) part.hidden = true;
       this.why.replaceWith(outcome);
       put(this.left, "");
-      put(this.caller, "has the answer");
+      put(this.caller, kind ? "has the answer" : "does not wait any more");
       this.element.classList.add("decided", ...(kind ? [kind] : []));
       remember(question);
       announce(`${this.title}: ${said}`);
@@ -733,10 +738,12 @@
   // One after another: cards stand in the order in which they were asked.
   let queue = Promise.resolve();
   const inTurn = (act) => {
+    const connection = aborting;
     queue = queue.then(act).catch((error) => {
       report(error);
       if (error instanceof Refused && error.status === 401) signOut(error.message);
-      else if (!(error instanceof Refused && error.status === 404)) reconnect();
+      // If the run has ended, the last of its events is about to come.
+      else if (!(error instanceof Refused && error.status === 404)) setTimeout(() => connection.abort(), 1000);
     });
     return queue;
   };
@@ -763,13 +770,20 @@
     card.element.scrollIntoView({ block: "start" });
     card.element.focus({ preventScroll: true });
   };
-  const endCard = async (id) => {
-    if (past.has(id)) return;
-    const question = await json(`approvals/${id}`);
-    if (question.state === "open") return;
-    const card = cards.find((one) => one.id === id);
-    if (card === undefined) remember(question);
-    else card.settle(question);
+  const STATE_OF = { approve: "approved", always: "approved", deny: "denied", expired: "expired", withdrawn: "withdrawn" };
+  const endCard = async (event) => {
+    if (past.has(event.id)) return;
+    const card = cards.find((one) => one.id === event.id);
+    if (card === undefined) {
+      const question = await json(`approvals/${event.id}`);
+      if (question.state !== "open") remember(question);
+      return;
+    }
+    await card.sent; // if it is the answer of this page, that is told with it
+    // A run may end with its last answer: it is shown without asking for it.
+    const { by, way, note, time } = event;
+    const { id, tool } = card;
+    card.settle({ id, tool, step: event.step, item: event.item, state: STATE_OF[event.answer], answer: { by, way, note, time } });
   };
   const takeQuestions = async (found) => {
     for (const question of found.decided) {
@@ -867,7 +881,7 @@
         inTurn(() => addCard(event.id));
         break;
       case "approval.answered":
-        inTurn(() => endCard(event.id));
+        inTurn(() => endCard(event));
         break;
       case "step.finished": {
         const found = event.item === undefined && status?.steps.find((one) => one.id === event.step);
@@ -970,7 +984,7 @@
         }
       }
       if (isSignedOut) continue;
-      const why = isOver() ? "The run has ended; this is how it was left" : "Connection lost: answers are off, trying again …";
+      const why = isOver() ? "The run has ended; this is how it was left" : "Connection lost: answers are off";
       setConnection(isOver() ? "" : "lost", why);
       await pause(delay);
       delay = Math.min(delay * 2, LONGEST_DELAY);
@@ -989,6 +1003,8 @@
     $("sign-in").hidden = false;
     put($("sign-in-reason"), reason ? `${visible(reason)}.` : "`aish control open RUN` prints a link to this page that can be used once.");
     setConnection("", "Not connected");
+    put($("state"), "no access");
+    $("state").className = "chip";
     reconnect();
   };
   const signIn = (value, scopes, expires) => {

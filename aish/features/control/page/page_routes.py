@@ -170,6 +170,7 @@ def _shown(question: ApprovalQuestion, always: str | None, columns: int) -> Json
     found: JsonObject = {
         "id": question.id,
         "run": question.run,
+        "tool": question.tool,
         "digest": question.digest,
         "state": question.state,
         "asked": question.asked,

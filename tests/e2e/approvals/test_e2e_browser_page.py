@@ -1,0 +1,587 @@
+"""The page of a live run in a real Chromium: 8.11 of the design, item 3 (A14 to A17)."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from textwrap import dedent
+from typing import Any
+
+import httpx
+import pytest
+from browser_pages import Tab, link_of, open_browser, open_tab
+from e2e_project import REPO, ModelEndpoints, Project, of_type
+from live_runs import (
+    WAITS,
+    answer,
+    control_file,
+    ledger,
+    live_run,
+    pending,
+    runtime_folder,
+)
+from model_endpoint import Gate, Reply, delta, sse, stream_reply, text_reply, usage
+
+from aish.core.text import for_line, for_terminal
+
+pytestmark = pytest.mark.browser
+
+SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
+PORT = ("--control", "127.0.0.1:0")
+
+
+BUSY = f"""
+    name: release
+    mcp:
+      servers: {{box: {{command: {SERVER}}}}}
+      auto_approve: [{{tool: box__write, when: {{text: "item-*"}}}}]
+    on_ask: wait
+    on_denied: continue
+    steps:
+      - id: each
+        foreach: {{glob: "item-*"}}
+        call: box__write
+        with: {{text: "{{{{ item }}}}"}}
+      - {{id: first, call: box__write, with: {{text: one}}}}
+      - {{id: hold, needs: [each], prompt: Write.}}
+      - {{id: second, needs: [hold], call: box__write, with: {{text: two}}}}
+    """
+
+
+def held_reply(first: str, gate: Gate, rest: str) -> Reply:
+    """An answer of which the rest comes once the gate is opened."""
+    head = sse([delta(role="assistant", content=""), delta(content=first)], done=False)
+    return stream_reply(head, gate, sse([delta(content=rest), delta("stop"), usage()]))
+
+
+def asking(*texts: str, more: str = "") -> str:
+    """A pipeline with a call that waits for each text, side by side."""
+    steps = [
+        {"id": f"note{number}", "call": "box__write", "needs": [], "with": {"text": text}}
+        for number, text in enumerate(texts, 1)
+    ]
+    return dedent(f"""
+        name: release
+        mcp: {{servers: {{box: {{command: {SERVER}}}}}}}
+        on_ask: wait
+        on_denied: continue
+        {more}
+        steps: {json.dumps(steps)}
+        """)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def waiting(project: Project) -> Iterator[Project]:
+    """A project whose run has one call that waits."""
+    with runtime_folder(project):
+        project.pipeline(asking("one"))
+        for name in ("item-a", "item-b"):
+            project.write(name, "")
+        yield project
+
+
+@pytest.mark.requirement("A2", "A15", "A16", "A6")
+def test_a_call_is_approved_after_half_a_second_of_looking(waiting: Project, browser: Any) -> None:
+    with live_run(waiting, *PORT) as (running, client), open_tab(browser, still=True) as tab:
+        (question,) = pending(client)
+        tab.open(link_of(waiting))
+        tab.seen()
+        assert "#" not in tab.page.url
+        card = tab.page.locator("article.question")
+        for text in ("box__write", "step note1", "no rule approves", question["digest"]):
+            tab.has(text, "article.question")
+        tab.has("the call waits for this answer", "article.question")
+        rows = card.locator(".row").all_inner_texts()
+        assert rows == ["{", '  "text": "one"', "}"]
+        assert tab.page.title() == "(1) release · waiting for an answer"
+
+        tab.page.clock.run_for(499)
+        assert not tab.is_enabled("Approve")
+        assert not tab.is_enabled("Always approve")
+        tab.page.clock.run_for(1)
+        assert tab.is_enabled("Approve")
+        card.get_by_text("Add a note").click()
+        card.get_by_role("textbox").fill("read <b>twice</b>")
+        tab.button("Approve").click()
+        tab.has("Approved by you", "article.question")
+        tab.has("The run has ended, exit code 0")
+        done = running.finish()
+        tab.has("read <b>twice</b>", "#past")
+        assert tab.page.title() == "release · ok"
+        tab.keep("approved")
+
+    assert done.code == 0, done.stderr
+    assert ledger(waiting) == ["one"]
+    (ended,) = of_type(waiting.journal, "approval.answered")
+    assert (ended["answer"], ended["way"]) == ("approve", "page")
+    assert ended["note"] == "read <b>twice</b>"
+
+
+@pytest.mark.requirement("A15", "A6")
+def test_denied_and_expired_calls_say_so(waiting: Project, browser: Any) -> None:
+    waiting.pipeline(asking("one", "two").replace("on_ask", "ask_timeout: 4s\non_ask"))
+    with live_run(waiting, *PORT) as (running, client), open_tab(browser) as tab:
+        (first, _) = all_of(client, 2)
+        tab.open(link_of(waiting))
+        tab.until_enabled("Deny", 1)
+        tab.button("Deny", 1).click()
+        tab.has("Denied by you", "article.question.decided")
+        # It stays where it was, and so does the other.
+        assert tab.page.locator("article.question").count() == 2
+        tab.has("Expired · nobody answered in time", "article.question.decided")
+        done = running.finish()
+        tab.keep("expired")
+
+    assert done.code == 0, done.stderr
+    assert ledger(waiting) == []
+    ends = {one["id"]: one["answer"] for one in of_type(waiting.journal, "approval.answered")}
+    assert sorted(ends.values()) == ["deny", "expired"]
+    del first
+
+
+@pytest.mark.requirement("A2", "A6", "A15")
+def test_of_two_tabs_the_first_answers_and_the_other_says_whose_it_was(
+    waiting: Project, browser: Any
+) -> None:
+    waiting.pipeline(asking("one", "two"))
+    with (
+        live_run(waiting, *PORT) as (running, client),
+        open_tab(browser) as first,
+        open_tab(browser) as second,
+        open_tab(browser) as third,
+    ):
+        link = link_of(waiting)
+        first.open(link)
+        second.open(link_of(waiting))
+        # The link was used.
+        third.open(link)
+        third.has("the link is not valid any more")
+        assert not third.page.locator("#content").is_visible()
+        third.page.get_by_label("Code of a link, or a token").fill(link_of(waiting))
+        third.page.get_by_role("button", name="Open").click()
+        third.has("Connected")
+
+        first.until_enabled("Approve", 0)
+        first.button("Approve", 0).click()
+        first.has("Approved by you")
+        second.has("Approved · by ")
+        assert "from the page" in second.page.locator("article.question").first.inner_text()
+
+        # Somebody else answers while the answer of this page is on its way.
+        question = pending(client)[0]
+        second.until_enabled("Deny", 1)
+
+        def overtaken(route: Any) -> None:
+            assert answer(client, question, way="api").status_code == 200
+            route.continue_()
+
+        second.page.route("**/api/v1/approvals/*", overtaken, times=1)
+        second.button("Deny", 1).click()
+        second.has("from the API")
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    assert sorted(ledger(waiting)) == ["one", "two"]
+
+
+@pytest.mark.requirement("A15", "A16", "P2")
+def test_all_of_a_large_call_has_to_be_opened_before_it_is_approved(
+    waiting: Project, browser: Any
+) -> None:
+    text = "".join(f"row {number}: {'x' * 60}\n" for number in range(2900))
+    assert len(text) > 200_000
+    waiting.pipeline(asking(text))
+    with live_run(waiting, *PORT) as (running, client), open_tab(browser, narrow=True) as tab:
+        (question,) = pending(client)
+        tab.open(link_of(waiting))
+        tab.until_enabled("Deny")
+        assert not tab.is_enabled("Approve")
+        tab.has("Show all rows before you approve", "article.question")
+        shown = tab.page.locator("article.question .row").count()
+        assert shown == 60
+        tab.page.keyboard.press("a")
+        tab.page.keyboard.press("Enter")
+        tab.keep("large")
+        tab.page.get_by_role("button", name=re.compile(r"^Show all [0-9,]+ rows$")).click()
+        rows = tab.page.locator("article.question .row").all_text_contents()
+        assert "".join(rows) == json.dumps(question["arguments"], indent=2).replace("\n", "")
+        tab.button("Approve").scroll_into_view_if_needed()
+        tab.until_enabled("Approve")
+        tab.button("Approve").click()
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    assert ledger(waiting) == [text]
+
+
+@pytest.mark.requirement("A16", "A17")
+def test_by_keyboard_a_yes_takes_two_keys_and_a_no_one(waiting: Project, browser: Any) -> None:
+    waiting.pipeline(asking("one", "two", "three"))
+    with live_run(waiting, *PORT) as (running, client), open_tab(browser, still=True) as tab:
+        all_of(client, 3)
+        keyboard = tab.page.keyboard
+        tab.open(link_of(waiting))
+        tab.page.locator("article.question").nth(2).wait_for()
+        tab.seen()
+        keyboard.press("a")
+        keyboard.press("Enter")
+        keyboard.press("d")
+        tab.page.clock.run_for(500)  # what was pressed before counts for nothing
+        assert tab.button("Approve").is_enabled()
+
+        # Pasted, and held down.
+        tab.page.evaluate("document.activeElement.blur()")
+        keyboard.insert_text("a\nd")
+        keyboard.press("Control+a")
+        keyboard.press("Enter")
+        keyboard.down("Enter")
+        keyboard.press("a")
+        keyboard.down("Enter")  # it was down before: a repeated key
+        assert tab.page.locator("button.staged").count() == 1
+        keyboard.up("Enter")
+        keyboard.press("Escape")
+        assert tab.page.locator("button.staged").count() == 0
+        keyboard.press("a")
+        tab.page.clock.run_for(10_000)  # too late
+        keyboard.press("Enter")
+        # Nor does a button that has the focus take one key for a yes.
+        tab.button("Approve").focus()
+        keyboard.press("Enter")
+        assert tab.page.locator("button.staged").inner_text() == "Press Enter"
+        tab.keep("staged")
+        keyboard.press("x")
+        keyboard.press("Space")
+        keyboard.press("Escape")
+        assert [one["state"] for one in pending(client)] == ["open"] * 3
+
+        keyboard.press("a")
+        keyboard.press("Enter")
+        tab.has("Approved by you", "article.question >> nth=0")
+        # The next key is not for the next card before that was looked at.
+        keyboard.press("d")
+        assert len(pending(client)) == 2
+        tab.seen(1)
+        tab.page.clock.run_for(500)
+        keyboard.press("d")
+        tab.has("Denied by you", "article.question >> nth=1")
+        # The third by nothing but Tab, from the top of the page.
+        tab.seen(2)
+        tab.page.clock.run_for(500)
+        tab.page.evaluate("document.activeElement.blur()")
+        for _ in range(30):
+            keyboard.press("Tab")
+            if tab.page.evaluate("document.activeElement.textContent") == "Approve":
+                break
+        outline = tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"
+        keyboard.press("Space")
+        keyboard.press("Space")
+        tab.has("Approved by you", "article.question >> nth=2")
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    assert len(ledger(waiting)) == 2
+
+
+@pytest.mark.requirement("A15", "A16")
+def test_text_is_shown_as_it_comes_and_a_new_card_moves_none_that_is_shown(
+    waiting: Project, browser: Any, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    waiting.uses(model_endpoint([held_reply("First of all, ", gate, "and at last.")]))
+    waiting.pipeline(BUSY)
+    with live_run(waiting, *PORT) as (running, client), open_tab(browser) as tab:
+        gate.wait_arrived()
+        tab.open(link_of(waiting))
+        tab.until_enabled("Approve")
+        tab.has("2 of 2", "#steps")
+        before = tab.page.locator("article.question").first.bounding_box()
+        # What came before the page was opened is not kept piece by piece; what comes now is shown.
+        gate.open()
+        tab.has("First of all, and at last.", "#texts")
+        tab.page.locator("article.question").nth(1).wait_for()
+        assert tab.page.locator("article.question").first.bounding_box() == before
+        tab.has("10", "#tokens")
+        # Denied and cleared away: the other has moved, and is looked at again before it counts.
+        tab.button("Deny", 0).click()
+        tab.has("Denied by you", "article.question >> nth=0")
+        assert tab.page.locator("article.question").first.bounding_box() == before
+        tab.page.get_by_role("button", name="Clear answered").click()
+        assert not tab.is_enabled("Approve", 0)
+        tab.until_enabled("Approve", 0)
+        tab.button("Always approve", 0).click()
+        tab.has("Approved by you")
+        done = running.finish()
+        tab.has("The run has ended, exit code 0")
+        del client
+
+    assert done.code == 0, done.stderr
+    assert "two" in ledger(waiting)
+    ends = of_type(waiting.journal, "approval.answered")
+    assert [one["answer"] for one in ends] == ["deny", "always"]
+
+
+@pytest.mark.requirement("A15", "A17")
+def test_the_page_stays_open_over_a_killed_and_resumed_run(waiting: Project, browser: Any) -> None:
+    control = """control:
+          listen: "127.0.0.1:0"
+          tokens:
+            boss: {token_env: BOSS, scopes: [read, answer]}
+            eye: {token_env: EYE, scopes: [read]}"""
+    waiting.pipeline(asking("one", more=control))
+    waiting.aish.env |= {"BOSS": "b" * 40, "EYE": "e" * 40}
+    with open_tab(browser, narrow=True) as tab, open_tab(browser, dark=True) as reader:
+        with waiting.aish.start("run", "p.yaml") as running:
+            running.wait_for_line(WAITS)
+            address = control_file(waiting)["address"]
+            tab.open(f"http://{address}/")
+            tab.has("prints a link to this page")
+            tab.keep("sign-in")
+            tab.page.get_by_label("Code of a link, or a token").fill("b" * 40)
+            tab.page.keyboard.press("Enter")
+            tab.until_enabled("Approve")
+            reader.open(link_of(waiting, "latest", "--token-env", "EYE"))
+            reader.has("This link may only look")
+            assert not reader.is_enabled("Approve")
+            assert not reader.is_enabled("Deny")
+            reader.keep("reader")
+            running.kill()
+        tab.has("Connection lost", "#connection")
+        assert not tab.is_enabled("Approve")
+        assert not tab.is_enabled("Deny")
+        tab.has("No answers while the connection is lost", "article.question")
+        tab.keep("lost")
+        # The same run at the same address: the token of the file is good, that of the link is not.
+        with waiting.aish.start("run", "p.yaml", "--resume", "--control", address) as running:
+            running.wait_for_line(WAITS)
+            tab.until_enabled("Approve")
+            assert tab.page.locator("article.question").count() == 1
+            reader.has("Open this page by a link")
+            reader.has("the token is not valid")
+            # A new link in the same tab; the address leaves with it.
+            reader.page.evaluate(
+                "(link) => { location.hash = link.split('#')[1]; }",
+                link_of(waiting, "latest", "--token-env", "EYE"),
+            )
+            reader.has("This link may only look")
+            assert "code" not in reader.page.url
+            tab.button("Approve").click()
+            tab.has("Approved by you")
+            done = running.finish()
+        tab.has("The run has ended, exit code 0")
+
+    assert done.code == 0, done.stderr
+    assert ledger(waiting) == ["one"]
+    (ended,) = of_type(waiting.journal, "approval.answered")
+    assert (ended["by"], ended["way"]) == ("boss", "page")
+
+
+HOSTILE = [
+    "<script>window.pwned=1</script>",
+    "<img src=x onerror=window.pwned=1>",
+    "<svg/onload=window.pwned=1>",
+    "<svg><script href=data:,window.pwned=1 /></svg>",
+    "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
+    "<iframe src=javascript:parent.pwned=1>",
+    "<object data=//evil.example/x>",
+    "<embed src=//evil.example/x>",
+    "<link rel=stylesheet href=//evil.example/x.css>",
+    "<style>*{display:none!important}</style>",
+    "<style>@import '//evil.example/x.css'</style>",
+    "<base href=//evil.example/>",
+    "<meta http-equiv=refresh content='0;url=//evil.example/'>",
+    "<form action=//evil.example><button>Approve</button></form>",
+    "<a href=javascript:window.pwned=1>Approve</a>",
+    "<details open ontoggle=window.pwned=1>",
+    "<input autofocus onfocus=window.pwned=1>",
+    "<textarea></textarea><script>window.pwned=1</script>",
+    "<video><source onerror=window.pwned=1></video>",
+    "<math><mtext></mtext><script>window.pwned=1</script></math>",
+    "<template><script>window.pwned=1</script></template>",
+    "<div style='position:fixed;inset:0;background:#fff'>Approved</div>",
+    "<body onload=window.pwned=1>",
+    "<!--><script>window.pwned=1</script>-->",
+    "<![CDATA[<script>window.pwned=1</script>]]>",
+    "</pre></article></body></html><script>window.pwned=1</script>",
+    "'\"><script>window.pwned=1</script>",
+    "javascript:window.pwned=1",
+    "#{window.pwned=1}",
+    "{ {constructor.constructor('window.pwned=1')()} }",
+    "&lt;script&gt;window.pwned=1&lt;/script&gt;",
+    "&#60;img src=x onerror=window.pwned=1&#62;",
+    "%3Cscript%3Ewindow.pwned=1%3C/script%3E",
+    "\\u003cscript\\u003ewindow.pwned=1",
+    "__proto__",
+    "constructor",
+    "toString",
+    "hasOwnProperty",
+    "\u202egnp.exe\u202c",
+    "\u2066\u2069isolated\u2067",
+    "zero\u200bwidth\u200d\ufeff",
+    "\x1b[2J\x1b[31mred",
+    "bell\x07 and \x9b cursor",
+    "carriage\rreturn",
+    "next\u2028line\u2029ends",
+    "tag\U000e0041\U000e0042",
+    "p\u0430yload in two alphabets",
+    "Z" + "\u0335\u0336\u0337" * 40,
+    "W" * 3000,
+    "\u0627\u0644\u0639\u0631\u0628\u064a\u0629 / \u05e2\u05d1\u05e8\u05d9\u05ea / 12:34",
+]
+# What would be invisible, or turn what stands around it.
+DANGEROUS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
+
+
+@pytest.mark.requirement("A14", "A15", "X3", "P9")
+def test_hostile_text_stays_text_in_every_place_of_the_page(
+    waiting: Project, browser: Any, model_endpoint: ModelEndpoints
+) -> None:
+    assert len(set(HOSTILE)) == 50
+    everything = "\n".join(HOSTILE)
+    waiting.uses(model_endpoint([text_reply(everything, pieces=[f"{text}\n" for text in HOSTILE])]))
+    keys = [re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", "", text)[:200] for text in HOSTILE]
+    items = [{"key": key, "text": text} for key, text in zip(keys, HOSTILE, strict=True)]
+    waiting.write("items.json", json.dumps(items))
+    # A YAML file has no pairs of surrogates, and its keys are short.
+    plain_keys = {text[:300]: text for text in HOSTILE if max(text) <= "\uffff"}
+    steps = [
+        {"id": "tell", "prompt": "Say it."},
+        {
+            "id": "each",
+            "needs": [],
+            "foreach": {"file": "items.json"},
+            "call": "box__write",
+            "key": "item.key",
+            "with": {"text": "{{ item.text }}"},
+        },
+        {
+            "id": "ask",
+            "needs": ["tell", "each"],
+            "call": "box__write",
+            "with": {"text": "{{ steps.tell.text }}", **plain_keys},
+        },
+    ]
+    rules = "auto_approve: [{tool: box__write, schema: {maxProperties: 1}}]"
+    waiting.pipeline(
+        f"""
+        name: hostile
+        models: {{m: {{base_url: "${{MODEL_URL}}", model: "<img src=x onerror=window.pwned=1>"}}}}
+        mcp: {{servers: {{box: {{command: {SERVER}}}}}, {rules}}}
+        on_ask: wait
+        on_denied: continue
+        steps: {json.dumps(steps)}
+        """
+    )
+    with live_run(waiting, *PORT) as (running, client), open_tab(browser, narrow=True) as tab:
+        assert len(pending(client)) == 1
+        tab.open(link_of(waiting))
+        tab.until_enabled("Deny")
+        tab.page.get_by_role("button", name=re.compile(r"^Show all")).click()
+        tab.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        tab.page.locator("article.question textarea").fill(everything[:2000])
+        tab.page.wait_for_function("document.querySelectorAll('#calls pre').length >= 100")
+        shown = tab.page.evaluate("document.body.innerText")
+        assert DANGEROUS.sub("", shown) == shown
+        calls = tab.page.locator("#calls .body").all_text_contents()
+        for text in HOSTILE:
+            assert any(f"wrote {for_terminal(text)}" in one for one in calls), text
+        listed = tab.page.locator("#steps li .name").all_text_contents()
+        assert sorted(listed) == sorted(for_line(key) for key in keys)
+        model = tab.page.locator("#texts pre").text_content()
+        assert model.rstrip("\n") == for_terminal(everything)
+        assert tab.width() <= 360
+        tab.check()
+        tab.button("Deny").click()
+        running.finish()
+        tab.has("The run has ended")
+        (ended,) = of_type(waiting.journal, "approval.answered")
+        assert len(ended["note"]) > 1500
+        assert for_line(ended["note"]) in tab.page.locator("#past").text_content()
+        assert tab.width() <= 360
+        assert tab.page.evaluate("window.pwned") is None
+        tab.keep("hostile")
+
+
+@pytest.mark.requirement("A17", "A15")
+def test_the_page_fits_and_everything_has_a_name_and_a_size(
+    waiting: Project, browser: Any, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    waiting.uses(model_endpoint([held_reply("The title is ", gate, "written.")]))
+    waiting.pipeline(BUSY)
+    waiting.aish.env["TZ"] = "UTC"
+    with live_run(waiting, *PORT) as (running, _):
+        gate.wait_arrived()
+        kinds = [(narrow, dark) for narrow in (False, True) for dark in (False, True)]
+        with ExitStack() as stack:
+            tabs = [
+                stack.enter_context(open_tab(browser, narrow=narrow, dark=dark))
+                for narrow, dark in kinds
+            ]
+            for tab in tabs:
+                tab.open(link_of(waiting))
+                tab.until_enabled("Approve")
+            gate.open()
+            for (narrow, dark), tab in zip(kinds, tabs, strict=True):
+                tab.page.locator("article.question").nth(1).wait_for()
+                tab.has("The title is written.", "#texts")
+                tab.page.evaluate(
+                    "for (const one of document.querySelectorAll('details')) one.open = true"
+                )
+                tab.has("wrote item-a", "#calls")
+                assert tab.width() <= tab.page.viewport_size["width"]
+                assert sizes(tab) == []
+                assert nameless(tab) == []
+                ground = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+                assert (ground == "rgb(19, 20, 22)") is dark
+                tab.page.evaluate("scrollTo(0, 0)")
+                tab.keep(f"{'narrow' if narrow else 'wide'}-{'dark' if dark else 'light'}")
+        running.interrupt()
+        running.finish()
+
+
+def sizes(tab: Tab) -> list[str]:
+    """What can be pressed and is smaller than 44 px."""
+    found: list[str] = tab.page.evaluate(
+        "[...document.querySelectorAll('button, summary, input, textarea, a')].filter((one) => {"
+        " const box = one.getBoundingClientRect();"
+        " return one.checkVisibility() && (box.width < 44 || box.height < 44);"
+        "}).map((one) => one.outerHTML)"
+    )
+    return found
+
+
+def nameless(tab: Tab) -> list[str]:
+    """What somebody who does not see the page could not tell from others."""
+    session = tab.page.context.new_cdp_session(tab.page)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    named = {"button", "textbox", "article", "region", "progressbar", "DisclosureTriangle"}
+    shown = [node for node in nodes if not node["ignored"] and node["role"]["value"] in named]
+    assert {"button", "article", "region", "progressbar"} <= {one["role"]["value"] for one in shown}
+    return [
+        f"{node['role']['value']} {node['backendDOMNodeId']}"
+        for node in shown
+        if not node.get("name", {}).get("value")
+    ]
+
+
+def all_of(client: httpx.Client, count: int) -> list[Any]:
+    """The open questions, once there are so many."""
+    with client.stream("GET", "events", headers={"Accept": "text/event-stream"}) as stream:
+        asked = 0
+        for line in stream.iter_lines():
+            asked += line.startswith("data: ") and json.loads(line[6:])["type"] == "approval.asked"
+            if asked == count:
+                break
+    found = pending(client)
+    assert len(found) == count
+    return found
