@@ -23,6 +23,7 @@ from aish.core.tools import Tool, ToolName, definition_of
 from aish.policy.decide import Ruling, decide, exact_entry, forbidden, simple_fit
 from aish.policy.questions import (
     EXPIRED,
+    WITHDRAWN,
     AnswerRecording,
     OpenQuestion,
     QuestionEnd,
@@ -343,6 +344,42 @@ class Gate:
         decision = self._answered(opened, opened.end, asking, proposal)
         return self._renamed(decision, f"{decision.rule}, always: {rule.name}")
 
+    async def ask_ahead(
+        self,
+        proposal: Proposal,
+        ask: Callable[[Question], Awaitable[Answer | None]],
+        asking: Asking,
+    ) -> QuestionEnd:
+        """Ask about a call before it is proposed; the decision on it takes the answer over.
+
+        `ask` asks at the terminal, and `None` of it withdraws the question. Others may answer too.
+        """
+        ruling = await self._ruling(proposal)
+
+        def answered() -> str | None:
+            return None if opened.end is None else self._mask(opened.end.said)
+
+        async def end() -> QuestionEnd:
+            answer = await ask(question)
+            if answer is None:
+                return WITHDRAWN
+            return QuestionEnd(_ANSWERS[answer], THE_USER, "terminal")
+
+        tool, arguments, place = proposal.tool, proposal.arguments, proposal.place
+        question = Question(tool, arguments, ruling.reason, place, answered=answered)
+        seconds = asking.seconds if asking.waits else None
+        opened = self.questions.open(question, self._digest(proposal), seconds)
+        try:
+            await self._first_of(opened, end)
+        except BaseException:
+            self.questions.withdraw(lambda one: one == place)
+            raise
+        finally:
+            opened.caller_waits = False
+        self.questions.hand_over(opened)
+        assert opened.end is not None, "it was waited for"
+        return opened.end
+
     @staticmethod
     def _session_rule(entry: RuleEntry, tool: Tool) -> Rule:
         rule = rule_of("auto_approve", replace(entry, path=THIS_SESSION))
@@ -368,13 +405,23 @@ class Gate:
         if not self._approver.attended:
             await self._until_answered(opened)
             return
+
+        async def end() -> QuestionEnd:
+            answer = await self._approver.ask(opened.question)
+            offered = answer != "always" or opened.question.always is not None
+            said = _ANSWERS.get(answer, "deny") if offered else "deny"
+            return QuestionEnd(said, THE_USER, "terminal")
+
+        await self._first_of(opened, end)
+
+    async def _first_of(
+        self, opened: OpenQuestion, ask: Callable[[], Awaitable[QuestionEnd]]
+    ) -> None:
+        """Wait for the first answer: that of the terminal, by `ask`, or one from elsewhere."""
         async with task_group() as tasks:
 
             async def at_the_terminal() -> None:
-                answer = await self._approver.ask(opened.question)
-                offered = answer != "always" or opened.question.always is not None
-                said = _ANSWERS.get(answer, "deny") if offered else "deny"
-                self._settle(opened, QuestionEnd(said, THE_USER, "terminal"))
+                self._settle(opened, await ask())
 
             tasks.start_soon(at_the_terminal)
             await self._until_answered(opened)

@@ -49,7 +49,7 @@ class QuestionEnd:
 
 
 EXPIRED = QuestionEnd("expired", "nobody", "time")
-_WITHDRAWN = QuestionEnd("withdrawn", "aish", "run")
+WITHDRAWN = QuestionEnd("withdrawn", "aish", "run")
 
 
 @frozen
@@ -224,6 +224,11 @@ class Questions:
             one.on_always()
         return None
 
+    def hand_over(self, one: OpenQuestion) -> None:
+        """Let the question about the same call that is opened next take over how this one ended."""
+        key = one.question.place, one.digest
+        self._past[key] = PastQuestion(one.id, *key, one.expires, one.end)
+
     def left(self, one: OpenQuestion | PastQuestion) -> float | None:
         """Seconds until it expires."""
         if one.expires is None or self._clock is None:
@@ -237,7 +242,7 @@ class Questions:
         """
         for one in self.still_open():
             if concerns(one.question.place):
-                self.settle(one.id, _WITHDRAWN)
+                self.settle(one.id, WITHDRAWN)
         if earlier:
             self._withdraw_past(concerns)
 
@@ -247,5 +252,5 @@ class Questions:
             if concerns(past.place):
                 del self._past[key]
                 if past.end is None:
-                    end = _WITHDRAWN
+                    end = WITHDRAWN
                     self._emit(ApprovalAnswered(past.place, past.id, end.answer, end.by, end.way))

@@ -341,7 +341,7 @@ class TerminalApprover:
                 # While others were asked, it may have been answered.
                 if not await question.is_open():
                     return "no"
-                with _told_of_others(terminal, question):
+                with _told_of_others(terminal, question.answered):
                     return await self._asked(terminal, question)
         except OSError:
             # A closed terminal is no approval.
@@ -369,12 +369,12 @@ class TerminalApprover:
 
 
 @contextmanager
-def _told_of_others(terminal: Terminal, question: Question) -> Generator[None]:
+def _told_of_others(terminal: Terminal, answered: Callable[[], str | None]) -> Generator[None]:
     """Show at the end who has answered the question first, if somebody else did."""
     try:
         yield
     finally:
-        if said := question.answered():
+        if said := answered():
             terminal.show_at_once(words(visible(said), terminal.width))
 
 
@@ -461,16 +461,24 @@ _SPELLED_OUT = "invisible characters are spelled out"
 
 
 async def ask_command(
-    command: str, terminal: Turns, *, secrets: Secrets | None = None
+    command: str,
+    terminal: Turns,
+    *,
+    secrets: Secrets | None = None,
+    answered: Callable[[], str | None] = lambda: None,
 ) -> CommandAnswer:
-    """The user's answer to one line; `no`, unasked, to several lines or none."""
+    """The user's answer to one line; `no`, unasked, to several lines or none.
+
+    `answered` says who else has given the answer first.
+    """
     if not terminal.attended or not command.strip() or not _LINE_ENDS.isdisjoint(command):
         return "no"
     shown = visible(Masks(secrets).text(command, "command"))
     note = _SPELLED_OUT if visible(command) != command else ""
     try:
         async with terminal.take() as screen:
-            said = await _said(screen, shown, note)
+            with _told_of_others(screen, answered):
+                said = await _said(screen, shown, note)
     except OSError:
         # A closed terminal is no approval.
         return "no"

@@ -37,7 +37,7 @@ class ScriptedPerson:
     edited: list[str] = field(default_factory=list)
     before: Callable[[str], None] = lambda _: None
 
-    async def ask(self, command: str) -> Reaction:
+    async def ask(self, command: str, _: Callable[[], str | None]) -> Reaction:
         await anyio.lowlevel.checkpoint()
         self.before(command)
         self.asked.append(command)

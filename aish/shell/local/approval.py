@@ -1,15 +1,18 @@
 """Approval of a local command: by the rules, by typing it, or by an answer (P10)."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Literal, Protocol
 
 from aish.core.events import Place
 from aish.core.frozen import frozen
 from aish.core.protocols import Answer, Approver, Question
+from aish.core.protocols import Asking as AskingHow
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.policy.decide import decide
+from aish.policy.gate import Gate, Proposal
 from aish.policy.rules import Policy
 from aish.shell.input.lines import Lines
 from aish.system.secrets.secrets import Secrets
@@ -25,8 +28,8 @@ Reaction = Literal["no", "yes", "edit"]
 class AskingCommands(Protocol):
     """Asks the person about a command (S2)."""
 
-    async def ask(self, command: str) -> Reaction:
-        """The answer to `run '<command>'? [y/N/e]`."""
+    async def ask(self, command: str, answered: Callable[[], str | None]) -> Reaction:
+        """The answer to `run '<command>'? [y/N/e]`; `answered` says who else has given one."""
         ...
 
     async def edit(self, command: str) -> str | None:
@@ -70,17 +73,36 @@ class Settled:
     answer: Answer | None
 
 
-async def settle(command: str, policy: Policy, asking: AskingCommands | None) -> Settled:
-    """Ask about a proposal if the rules require it; an edited command is decided again."""
-    while asking is not None and _is_asked(policy, command):
-        reaction = await asking.ask(command)
-        if reaction != "edit":
-            return Settled(command, reaction)
+async def settle(
+    command: str, place: Place, gate: Gate, asking: AskingCommands | None, waiting: AskingHow
+) -> Settled:
+    """Ask about a proposal if the rules require it; an edited command is decided again.
+
+    Somebody else may answer before the person does. `place` is where it would be run.
+    """
+    while asking is not None and _is_asked(gate.policy, command):
+        reactions: list[Reaction] = []
+        end = await gate.ask_ahead(
+            Proposal(PROPOSED, command_arguments(command), place),
+            partial(_react, asking, command, reactions),
+            waiting,
+        )
+        if "edit" not in reactions:
+            return Settled(command, "yes" if end.approves else "no")
         edited = (await asking.edit(command) or "").strip()
         if not edited:
             return Settled(command, "no")
         command = edited
     return Settled(command, None)
+
+
+async def _react(
+    asking: AskingCommands, command: str, reactions: list[Reaction], question: Question
+) -> Answer | None:
+    """The answer to a question; `None` if the command is to be changed, and so another one."""
+    reaction = await asking.ask(command, question.answered)
+    reactions.append(reaction)
+    return None if reaction == "edit" else reaction
 
 
 def _is_asked(policy: Policy, command: str) -> bool:
@@ -95,9 +117,9 @@ class CommandAsking:
         self._turns = turns
         self._secrets = secrets
 
-    async def ask(self, command: str) -> Reaction:
+    async def ask(self, command: str, answered: Callable[[], str | None]) -> Reaction:
         """The answer; anything except `y` and `e` means no."""
-        return await ask_command(command, self._turns, secrets=self._secrets)
+        return await ask_command(command, self._turns, secrets=self._secrets, answered=answered)
 
     async def edit(self, command: str) -> str | None:
         """The command as edited by the person."""

@@ -298,7 +298,9 @@ class LocalShell:
                 left.popleft()
                 self._refuse(command, why)
                 continue
-            settled = await settle(command, self._runtime.gate.policy, self._asking)
+            place = Place(_step(self.ran + 1), call=_call(self.ran + 1))
+            runtime = self._runtime
+            settled = await settle(command, place, runtime.gate, self._asking, runtime.asking)
             # Ctrl-C during the question is not a yes, whatever was typed before.
             await anyio.lowlevel.checkpoint_if_cancelled()
             left.popleft()
@@ -318,7 +320,7 @@ class LocalShell:
     ) -> Ran:
         """Run a command as a step, with the events of a `run` step, and report its output."""
         self.ran += 1
-        step = Place(f"run-{self.ran}")
+        step = Place(_step(self.ran))
         self._runtime.emit(StepStarted(step, "run"))
         began = self._runtime.clock.monotonic()
         record, handed = await self._outcome(command, tool, answer, step, hand_over=hand_over)
@@ -331,7 +333,7 @@ class LocalShell:
     async def _outcome(
         self, command: str, tool: Tool, answer: Answer | None, step: Place, *, hand_over: bool
     ) -> tuple[StepRecord, str | None]:
-        id, place = str(step.step), replace(step, call=f"{step.step}-1")
+        id, place = str(step.step), replace(step, call=_call(self.ran))
         timed = _TimedEmit(self._runtime.emit, self._runtime.clock)
         output = Output(place, timed)
         arguments = command_arguments(command)
@@ -369,6 +371,14 @@ class LocalShell:
     def _cut(self, text: str, full: str | None) -> str:
         given = self._runtime
         return cut(text, given.limits.result_limit, lambda _: full, given.mask, given.spans).text
+
+
+def _step(number: int) -> str:
+    return f"run-{number}"
+
+
+def _call(number: int) -> str:
+    return f"{_step(number)}-1"
 
 
 def _text(command: str, used: UsedCall) -> str:

@@ -125,6 +125,45 @@ print("probe:", connection.getresponse().status)
 """
 
 
+@pytest.mark.requirement("A6", "S2")
+def test_a_proposed_command_can_be_answered_elsewhere_too(session: Project) -> None:
+    path = socket_of(session)
+    with sitting(session, "--control", f"unix:{path}", columns=160, rows=40) as window:
+        window.wait_for("listening on")
+        with client_at(path) as client:
+            window.type("SAY CMD: echo one > one\r")
+            window.wait_for("[y/N/e]")
+            (question,) = pending(client)
+            assert question["arguments"] == {"command": "echo one > one"}
+            assert code_of(answer(client, question, "always")) == (422, "not_offered")
+            assert answer(client, question).status_code == 200
+            window.wait_for("answered meanwhile: approved by ")
+            window.wait_for(at_prompt(window))
+
+            # One that is changed is another command.
+            window.type("SAY CMD: echo two > two\r")
+            window.wait_for("run 'echo two > two'? [y/N/e]")
+            (question,) = pending(client)
+            window.type("e\r")
+            window.wait_for("run: echo two > two")
+            assert code_of(answer(client, question)) == (410, "withdrawn")
+            window.type("\x7f\x7f\x7fthree\r")
+            window.wait_for("run 'echo two > three'? [y/N/e]")
+            (question,) = pending(client)
+            assert answer(client, question, "deny", note="no").status_code == 200
+            window.wait_for("answered meanwhile: denied by ")
+        assert leave(window) == 0
+
+    assert (session.folder / "one").read_text() == "one\n"
+    assert not any((session.folder / name).exists() for name in ("two", "three"))
+    journal = session_journal(session)
+    asked = [one["id"] for one in of_type(journal, "approval.asked")]
+    assert len(asked) == 3
+    decided = of_type(journal, "tool.decided")
+    assert [one["approval"] for one in decided] == [asked[0], asked[2]]
+    assert [one["verdict"] for one in decided] == ["ask-yes", "ask-no"]
+
+
 @pytest.mark.requirement("A2", "A7", "A9", "S1")
 def test_without_a_terminal_a_session_waits_for_somebody_who_is_not_below_it(
     session: Project, endpoint: Any
