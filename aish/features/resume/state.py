@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from aish.agent.assemble import Assembled
@@ -22,6 +23,7 @@ from aish.engine.resume_state import ResumeRefusedError, ResumeState, Unfinished
 from aish.engine.steps.prompt import continued
 from aish.features.resume.scan import Open, Rules, Scan, Talk, within
 from aish.features.resume.unknown_calls import RepeatableTools, check_calls, tags
+from aish.system.secrets.secrets import Secrets
 
 _MASKED_TEXT = (
     "the conversation of this step contained a secret; the journal has only its name, and so has "
@@ -49,7 +51,7 @@ class Conversations:
         self._states = states
         self._before = dict(_links(plan))
         self._read_file = read_file
-        self._restore = plan.secrets.restore_json
+        self._restore = partial(_restored, plan.secrets, _unset_secrets(plan))
         self.notices: list[Notice] = []
 
     def put_into(self, done: Mapping[str, StepRecord]) -> dict[str, StepRecord]:
@@ -140,6 +142,27 @@ class Conversations:
         self.notices += [Notice(place, "warning", "media_lost", said) for said in lost]
         if tags([json_text(_unrestored(record)) for record in records]):
             self.notices.append(Notice(place, "warning", "resumed_masked", _MASKED_TEXT))
+
+
+def _unset_secrets(plan: Plan) -> frozenset[str]:
+    """The names under `secrets:` whose variables are not set."""
+    own = frozenset(name for name in plan.pipeline.secrets if not plan.secrets.has(name))
+    return own.union(*map(_unset_secrets, plan.inner.values()))
+
+
+def _restored(secrets: Secrets, unset: frozenset[str], told: JsonValue) -> JsonValue:
+    """A turn with its secrets; a reference in its place must not reach a model or a tool.
+
+    Raises:
+        ResumeRefusedError: the variable of one of them is not set any more.
+    """
+    found = secrets.restore_json(told)
+    text = json_text(found) if unset else ""
+    for name in sorted(unset):
+        if f"<secret:{name}>" in text:
+            said = f"the conversation so far has the secret `{name}` in it, which is not set now"
+            raise ResumeRefusedError(said, hint=f"set `{name}` and resume again; nothing is lost")
+    return found
 
 
 def _unrestored(record: Any) -> JsonValue:

@@ -186,6 +186,11 @@ class Secrets:
         assert isinstance(restored, str), "a text stays one"
         return restored
 
+    def has(self, name: str) -> bool:
+        """Whether there is a secret of that name."""
+        tag = f"<secret:{name}>"
+        return any(found == tag for found, _ in self._values)
+
     def is_restorable(self, value: JsonValue) -> bool:
         """Whether it has secrets, and comes back from its masked form unchanged."""
         masked = self.mask_json(value)
