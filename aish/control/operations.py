@@ -547,7 +547,9 @@ class EventReader:
             try:
                 opened: Opened = yield Open(Request("GET", path, None, headers, self._limit))
             except (NotListeningError, ConnectionLostError) as error:
-                ended = self._retries.ended_run(self.after or 0)
+                # A journal may be long: it is read at first, and before this is given up.
+                is_asked = self._failures in {0, self._retries.most}
+                ended = self._retries.ended_run(self.after or 0) if is_asked else None
                 if ended is not None:
                     self._events.extend(ended.events)
                     self.finished = ended.finished

@@ -427,7 +427,8 @@ class History:
                 return self._begin(event, stamped)
             case ItemFinished() | StepFinished():
                 return self._finish(event, stamped)
-            case Notice() if event.place.step is None:
+            case Notice() if not self._is_open(event.place):
+                # Of the run; or of a step that an earlier part has done, and that ends no more.
                 self.notices.append(event)
             case Notice() | Retry() | Fallback() | TextWithdrawn():
                 return self._aside(event, stamped)
@@ -537,6 +538,9 @@ class History:
         older = self._open.pop(key, None)
         self._open[key] = self._opened(key, stamped, event)
         return () if older is None else _cut_off(older, older.ended)
+
+    def _is_open(self, place: Place) -> bool:
+        return place.step is not None and (place.step, place.item) in self._open
 
     def _finish(self, event: Finished, stamped: Stamped) -> Sequence[Ended]:
         unit = self._unit(event.place, stamped)

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from copy import deepcopy
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -95,6 +96,50 @@ def test_a_run_continues_in_another_job_on_another_machine(
     assert SECRET.encode() not in stored.read_bytes()
     place = next((tmp_path / "approved").glob("_temp/*/runs"))
     assert {oct(one.stat().st_mode & 0o077) for one in place.rglob("*")} == {"0o0"}
+
+
+def test_a_run_that_pauses_again_continues_in_a_third_job(workflow: Workflow) -> None:
+    path = workflow.checkout / "release.yaml"
+    another = """
+      - id: again
+        needs: [write]
+        call: repo__file_write
+        with: {path: SECOND.md, content: a second file}
+    """
+    path.write_text(path.read_text("utf-8") + dedent(another).replace("\n", "\n  "), "utf-8")
+    first_job, second_job = workflow.jobs["release"], workflow.jobs["approved"]
+    third_job = deepcopy(second_job)
+    # What the guide says of a run that pauses again.
+    again = deepcopy(second_job)
+    again["steps"][-1] |= {"id": "aish", "with": again["steps"][-1]["with"] | {"allow-pause": True}}
+    again["steps"].append(deepcopy(first_job["steps"][-1]))
+    again["steps"][-1]["with"]["name"] = "paused-again"
+    again["outputs"] = first_job["outputs"]
+    third_job["needs"] = "again"
+    third_job["if"] = second_job["if"].replace("needs.release", "needs.again")
+    third_job["steps"][1]["with"]["name"] = "paused-again"
+    third_job["steps"][2]["with"]["approve"] = "${{ needs.again.outputs.pending }}"
+    workflow.jobs = {**workflow.jobs, "again": again, "third": third_job}
+
+    results = [workflow.run(name) for name in ("release", "approved", "again", "third")]
+
+    first, alone, second, third = results
+    assert first is not None
+    assert alone is not None
+    assert second is not None
+    assert third is not None
+    assert not alone.ok
+    assert "exit 8 (paused)" in alone.log
+    assert second.ok, second.log
+    assert second.outputs["pending"].split()[0] != first.outputs["pending"].split()[0]
+    assert third.ok, third.log
+    assert (second.workspace / "TITLE.md").exists()
+    assert not (third.workspace / "TITLE.md").exists(), "it was written by the second job"
+    assert (third.workspace / "SECOND.md").exists()
+    # What another job has done is no error of this one.
+    assert "resumed_masked" in third.log
+    assert "::error" not in third.log
+    assert "cut off" not in third.log + third.summary
 
 
 def test_the_second_job_is_skipped_where_nothing_waits(workflow: Workflow) -> None:

@@ -1,5 +1,6 @@
 """Clients of the control API before a server whose every answer is given by the test (A5)."""
 
+import gc
 import inspect
 import socket
 from collections.abc import Callable
@@ -189,6 +190,22 @@ def test_nobody_at_the_address_is_said_for_ports_sockets_and_folders(tmp_path: P
                     call()
             with pytest.raises(WaitTimeoutError, match=r"nobody listened within 0\.01 s"):
                 client.wait_for_server(timeout=0.01)
+
+
+@pytest.mark.anyio
+async def test_nobody_at_the_address_is_said_to_async_programs_too(tmp_path: Path) -> None:
+    places = [
+        AsyncClient(free_address(), "t" * 40, 1, 0),
+        AsyncClient(f"unix:{tmp_path}/s", None, 1, 0),
+    ]
+    for client in (*places, AsyncClient.of_run(tmp_path, None, 1, 0)):
+        async with client:
+            with pytest.raises(NotListeningError):
+                await client.status()
+            with pytest.raises(WaitTimeoutError):
+                await client.wait_for_server(timeout=0.01)
+        # A connection that failed leaves no open socket behind, of which Python would warn.
+        gc.collect()
 
 
 class Stream:

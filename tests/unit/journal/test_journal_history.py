@@ -279,6 +279,17 @@ def test_what_has_no_end_is_cut_off_where_the_run_begins_again() -> None:
 
 
 @pytest.mark.requirement("F13")
+def test_a_notice_about_a_step_that_an_earlier_part_has_done_opens_no_unit() -> None:
+    history = History()
+    told = Notice(Place("read"), "warning", "resumed_masked", "its journal has only a name")
+    found = [
+        one for each in stamped(run_started(), told, run_finished()) for one in history.take(each)
+    ]
+
+    assert [type(one) for one in found] == [Segment]
+    assert history.notices == [told]
+
+
 def test_another_attempt_cuts_off_what_the_last_one_began() -> None:
     met = ExpectChecked(ASK, "contains", ok=False, message="no")
     again = Retry(ASK, "step ask", 2, 0.1, "why")
