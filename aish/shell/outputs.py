@@ -300,7 +300,9 @@ class Outlets:
         self.log.emit(event)
 
     @contextmanager
-    def of_run(self, plan: Plan, folder: RunFolder, clock: Clock) -> Generator[Emit]:
+    def of_run(
+        self, plan: Plan, folder: RunFolder, clock: Clock, watching: Sequence[Sink] = ()
+    ) -> Generator[Emit]:
         """The outputs for events of a pipeline that is run in the session (`:run`)."""
         sinks: list[Sink] = []
         journal: Sink | None = None
@@ -319,6 +321,7 @@ class Outlets:
             out = sys.stdout.buffer
             text = FinalText(out, last.id, manner, outputs=outputs, structured=structured)
             sinks.append(text)
+        sinks += watching
         log = EventLog(
             sinks, clock=clock, secrets=plan.secrets, on_failure=self.lost, journal=journal
         )

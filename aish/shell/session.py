@@ -48,6 +48,7 @@ from aish.engine.resources.resources import Toolbox, open_models
 from aish.engine.resources.servers import LiveServers
 from aish.engine.run_folder import RunFolder, RunsPlace
 from aish.models.throttle import Throttles
+from aish.output.event_log import Sink
 from aish.shell.autonomous import AutonomousMode
 from aish.shell.cancellation import Interrupts
 from aish.shell.input.lines import Lines
@@ -229,8 +230,8 @@ if TYPE_CHECKING:
     from aish.mcp.client.registry import Registry
     from aish.shell.session_files import SessionFiles
 
-OutletsFor = Callable[[Plan, RunFolder, Clock], AbstractContextManager[Emit]]
-"""Shows another run here, with a journal of its own."""
+OutletsFor = Callable[[Plan, RunFolder, Clock, Sequence[Sink]], AbstractContextManager[Emit]]
+"""Shows another run here, with a journal of its own, and to the given sinks."""
 
 
 class Out(Protocol):

@@ -3,8 +3,11 @@
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aish.config.inputs import collect_inputs
 from aish.config.model import Pipeline
@@ -13,16 +16,19 @@ from aish.core.events import NOWHERE, Event, Failure, PipelineSpent, ToolStarted
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.messages import Usage
-from aish.core.protocols import Emit
+from aish.core.protocols import Clock, Emit
 from aish.engine.environment import RunEnvironment
 from aish.engine.execution.run import execute
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import require_stdin
-from aish.engine.plan.plan import load_checked, make_plan
+from aish.engine.plan.plan import Plan, load_checked, make_plan, most_patient
 from aish.engine.plan.validation.validate import require_steps
-from aish.engine.run_folder import RunsPlace, open_folder
+from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.shell.command import Command
 from aish.shell.session import Session
+
+if TYPE_CHECKING:
+    from aish.features.control.run_services import RunServices
 
 _FORM = "`:run FILE [k=v …]` is the form"
 
@@ -61,24 +67,50 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
     )
     plan = make_plan(pipeline, options, secrets=opened.plan.secrets)
     clock = opened.environment.clock
-    place = RunsPlace(pipeline.file.parent)
-    mask = plan.secrets.mask
+    place, mask = RunsPlace(pipeline.file.parent), plan.secrets.mask
     ephemeral = opened.environment.folder.path is None
     folder = open_folder(pipeline.name, place, clock.now(), ephemeral=ephemeral, mask=mask)
     with folder.beginning():
         folder.write_plan(pipeline.data)
-    with opened.outlets_for(plan, folder, clock) as emit, opened.interrupts.lent():
+    with ExitStack() as stack:
+        services = _services(plan, options, folder, clock, stack)
+        emit = stack.enter_context(
+            opened.outlets_for(plan, folder, clock, () if services is None else services.sinks)
+        )
+        stack.enter_context(opened.interrupts.lent())
         environment = RunEnvironment(
             emit=_Counting(emit, session.emit, folder.shown),
             approver=opened.environment.approver,
             clock=clock,
             folder=folder,
             environ=options.environ,
+            notices=() if services is None else services.notices,
+            attach=None if services is None else services.attach,
+            before_pause=None if services is None else services.before_pause,
         )
-        end = await execute(plan, options, environment, above=opened.meter)
+        run = partial(execute, plan, options, environment, above=opened.meter)
+        end = await (run() if services is None else services.during(run))
     if end.code:
         failure = Failure(end.name, end.reason, end.hint)
         session.note_failure("failed", failure, ExitCode(end.code))
+
+
+def _services(
+    plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock, stack: ExitStack
+) -> "RunServices | None":
+    """The socket of a run that waits for answers (A7), and what tells of them (A12).
+
+    It does not listen where its file says: the session may do so.
+    """
+    control, waits = plan.pipeline.control, most_patient(plan) != "deny"
+    if not waits and control.notify is None:
+        return None
+    from aish.features.control.run_services import ControlRequest, open_services
+
+    own = replace(plan, pipeline=replace(plan.pipeline, control=replace(control, listen=())))
+    return open_services(
+        ControlRequest() if waits else None, own, options, folder, clock, None, stack
+    )
 
 
 @frozen

@@ -10,7 +10,7 @@ from unittest.mock import ANY
 import httpx
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio
-from live_runs import WAITS, answer, code_of, pending, runtime_folder
+from live_runs import WAITS, answer, client_of, code_of, pending, runtime_folder
 from shell_sessions import FS, READ, obedient, records, session_folders
 from shell_terminal import (
     CTRL_C,
@@ -337,6 +337,26 @@ def test_a_session_is_driven_over_its_socket(session: Project, endpoint: Any) ->
     (started,) = of_type(journal, "approval.answered")
     assert (started["answer"], started["way"]) == ("approve", "api")
     assert KEY not in told + session.everything_written() + window.text
+
+
+@pytest.mark.requirement("A7", "S5")
+def test_a_pipeline_of_a_session_waits_for_an_answer_over_a_socket_of_its_own(
+    session: Project,
+) -> None:
+    session.pipeline(
+        FS + "on_ask: wait\nsteps: [{id: read, call: repo__file_read, with: {path: note.txt}}]\n",
+        "w.yaml",
+    )
+    session.pipeline("")
+    with session.aish.start("shell", "p.yaml", stdin=":run w.yaml\n") as running:
+        running.wait_for_line(WAITS)
+        with client_of(session) as client:
+            (question,) = pending(client)
+            assert answer(client, question).status_code == 200
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    assert done.stdout == "hello\n"
 
 
 @pytest.mark.requirement("A6", "S6")
