@@ -29,6 +29,7 @@ ALLOWED = {
     "features/": {"anyio"},
     "features/cluster/": {"anyio", "dask", "distributed"},
     "features/control/page/page_routes.py": {"starlette"},
+    "features/control/older_paths.py": {"starlette"},
     "features/control/routes.py": {"starlette"},
     "agent/": {"anyio"},
     "models/": {"anyio"},
@@ -112,7 +113,8 @@ ALONE = {
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
         engine/plan/validation/exfiltration.py
-        features/control/routes.py features/control/commands.py features/control/notify.py
+        features/control/commands.py features/control/notify.py
+        features/control/older_paths.py features/control/past_events.py
         features/recording/approvals.py
         features/recording/context_files.py
         engine/steps/context_files/code_parts.py shell/session_files.py
@@ -128,6 +130,9 @@ ALONE = {
         config/decode.py features/cluster/worker_session.py
         mcp/client/negotiate.py mcp/client/session.py reports/otel/spans.py
         shell/export/rehearsal.py shell/loop.py shell/status_line.py
+    """,
+    "a fold of its own: a part of a state that is made of several": """
+        features/control/conversation.py features/control/statistics.py
     """,
     "runs in the child that parses untrusted input, and imports what that needs": """
         packs/py/code_edits.py packs/workspace/regex_lines.py packs/workspace/python_syntax.py

@@ -315,7 +315,7 @@ def ask(
 ) -> Program[JsonValue]:
     """Ask a question of one's own, which another program responds to; returns the response.
 
-    It is the event `ask.received`, whose `id` is what `respond` takes.
+    It is the event `ask_received`, whose `request_id` is what `respond` takes.
 
     Raises:
         UnansweredError: nobody responded in that time.

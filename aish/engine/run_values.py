@@ -31,12 +31,14 @@ _LEAST: Mapping[Kind, int] = {"turns": 1, "tokens": 1, "tool_calls": 0}
 class RunValue:
     """A value of a run; `type` is a word of JSON Schema, and a limit may be `None`, for no limit.
 
-    `set` raises `ValueError` for what it cannot be.
+    `set` raises `ValueError` for what it cannot be. `check`, where there is one, does the same and
+    changes nothing.
     """
 
     type: ValueType
     get: Callable[[], JsonValue]
     set: Callable[[JsonValue], None]
+    check: Callable[[JsonValue], object] = lambda _: None
 
 
 class Concurrency:
@@ -132,9 +134,10 @@ def run_values(
             "integer",
             lambda: int(concurrency.slots.total_tokens),
             lambda value: concurrency.bound(_whole(value, 1)),
+            partial(_whole, least=1),
         ),
         "limits.time": RunValue(
-            "number", lambda: time.seconds, lambda value: time.bound(seconds_of(value))
+            "number", lambda: time.seconds, lambda value: time.bound(seconds_of(value)), seconds_of
         ),
         **limit_values(plan, meter),
     }
@@ -147,20 +150,20 @@ def limit_values(plan: "Plan", meter: RunMeter) -> Mapping[str, RunValue]:
         f"limits.{kind}": RunValue(
             "number" if kind == "cost_usd" else "integer",
             partial(meter.limit, kind),
-            partial(_bound, plan, meter, kind),
+            lambda value, kind=kind: meter.bound(kind, _limit(plan, kind, value)),  # type: ignore[misc]  # `kind` is of this round
+            partial(_limit, plan, kind),
         )
         for kind in kinds
     }
 
 
-def _bound(plan: "Plan", meter: RunMeter, kind: Kind, value: JsonValue) -> None:
+def _limit(plan: "Plan", kind: Kind, value: JsonValue) -> float | None:
     if value is None:
-        limit: float | None = None
-    else:
-        limit = _money(value) if kind == "cost_usd" else _whole(value, _LEAST[kind])
-    if limit is not None and kind in {"cost_usd", "tokens"}:
+        return None
+    limit = _money(value) if kind == "cost_usd" else _whole(value, _LEAST[kind])
+    if kind in {"cost_usd", "tokens"}:
         _require_worst_case(plan, kind)
-    meter.bound(kind, limit)
+    return limit
 
 
 def _require_worst_case(plan: "Plan", kind: Kind) -> None:

@@ -6,6 +6,7 @@ values only; what can be done is to answer a question, and to end the run.
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Final, Literal, cast, get_args
 
 from starlette.requests import Request
@@ -14,38 +15,33 @@ from starlette.responses import Response
 from aish.core.errors import JournalLostError
 from aish.core.events import (
     ApprovalAnswer,
-    Stamped,
     ValueSet,
     plain,
     rfc3339,
-    to_line,
-    to_object,
 )
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue, json_text
+from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import backticked
 from aish.core.text import for_line, safe_utf8
 from aish.engine.environment import RunHandle
 from aish.engine.run_values import RunValue
+from aish.features.control.asks import Asks, asked_question, given_response
 from aish.features.control.commands import obey
-from aish.features.control.run_state import EventsGoneError, RunState
+from aish.features.control.past_events import PastEvents
+from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Peer
 from aish.net.listen.routes import (
-    EventQueue,
     EventStream,
     HttpError,
     Route,
-    ServerEvent,
+    connection_of,
     json_body,
     json_response,
 )
 from aish.policy.questions import OpenQuestion, PastQuestion, QuestionEnd
-from aish.system.secrets.secrets import Secrets
 from aish.system.user import login_name
 
 _PREFIX = "/api/v1"
-_MOST_EVENTS = 1000
-_MOST_BEHIND = 1000
 _MOST_READERS = 48
 _LONGEST_NOTE = 2000
 _LEAST_DIGEST = 12
@@ -64,36 +60,57 @@ _DECIDED: Final[Mapping[ApprovalAnswer, str]] = {
 }
 
 
-def routes_of(state: RunState, handle: RunHandle, secrets: Secrets) -> Sequence[Route]:
-    """All paths of a run's API."""
-    api = _Api(state, handle, secrets)
-    return [
-        Route(f"{_PREFIX}/status", ("GET",), "read", api.status),
-        Route(f"{_PREFIX}/events", ("GET",), "read", api.events),
-        Route(f"{_PREFIX}/approvals", ("GET",), "read", api.approvals),
-        Route(f"{_PREFIX}/approvals/{{id}}", ("GET",), "read", api.approval),
-        Route(f"{_PREFIX}/approvals/{{id}}", ("POST",), "answer", api.answer),
-        Route(f"{_PREFIX}/values", ("GET",), "read", api.values),
-        Route(f"{_PREFIX}/values/{{path}}", ("GET",), "read", api.value),
-        Route(f"{_PREFIX}/values/{{path}}", ("PUT",), "write", api.set_value),
-        Route(f"{_PREFIX}/commands", ("POST",), "write", api.command),
-    ]
-
-
-class _Api:
+class Api:
     """What answers the requests of a run."""
 
-    def __init__(self, state: RunState, handle: RunHandle, secrets: Secrets) -> None:
-        self._state = state
-        self._handle = handle
+    def __init__(self, run: ControlledRun, handle: RunHandle) -> None:
+        self.run = run
+        self.state = run.state
+        self.handle = handle
+        self.secrets = run.secrets
+        self.past = PastEvents(run.state, run.journal)
+        self.asks = Asks(handle.emit, run.state, run.clock)
+        self.changed: set[str] = set()
+        """The paths of values that were changed over this API."""
         self._questions = handle.questions
         self._values = handle.values
-        self._secrets = secrets
+
+    def routes(self) -> Sequence[Route]:
+        """All paths of a run's API."""
+        return [
+            Route(f"{_PREFIX}/status", ("GET",), "read", self.status),
+            Route(f"{_PREFIX}/session", ("GET",), "read", self.session),
+            Route(f"{_PREFIX}/performance", ("GET",), "read", self.performance),
+            Route(f"{_PREFIX}/events", ("GET",), "read", self.events),
+            Route(f"{_PREFIX}/approvals", ("GET",), "read", self.approvals),
+            Route(f"{_PREFIX}/approvals/{{id}}", ("GET",), "read", self.approval),
+            Route(f"{_PREFIX}/approvals/{{id}}", ("POST",), "answer", self.answer),
+            Route(f"{_PREFIX}/values", ("GET",), "read", self.values),
+            Route(f"{_PREFIX}/values/{{path}}", ("GET",), "read", self.value),
+            Route(f"{_PREFIX}/values/{{path}}", ("PUT",), "write", self.put_value),
+            Route(f"{_PREFIX}/commands", ("POST",), "write", self.command),
+            Route(f"{_PREFIX}/ask", ("POST",), "write", self.ask),
+            Route(f"{_PREFIX}/ask/respond", ("POST",), "answer", self.respond),
+        ]
 
     async def status(self, request: Request, peer: Peer) -> Response:
         """`GET /status`: the whole run in short."""
         del request, peer
-        return json_response(self._state.status())
+        return json_response(self.state.status())
+
+    async def session(self, request: Request, peer: Peer) -> Response:
+        """`GET /session`: the conversation."""
+        del request, peer
+        return json_response(self.state.conversation.plain())
+
+    async def performance(self, request: Request, peer: Peer) -> Response:
+        """`GET /performance`: figures of the run and its process."""
+        del request, peer
+        return json_response(await self.figures())
+
+    async def figures(self) -> JsonObject:
+        """The figures of the run and its process."""
+        return await self.state.statistics.figures(self.state.seconds)
 
     async def events(self, request: Request, peer: Peer) -> Response:
         """`GET /events`: events after a number, once as JSON or for good as a stream."""
@@ -106,12 +123,20 @@ class _Api:
             message = "`after` is the number of an event"
             raise HttpError(422, "invalid_value", message)
         after = None if since is None else int(since)
-        return self._stream(after) if is_stream else self._listed(after)
+        if is_stream:
+            if self.past.streams >= _MOST_READERS:
+                # Or else they would take all connections, and nobody could answer.
+                message = f"{_MOST_READERS} readers follow the events already"
+                raise HttpError(503, "busy", message, headers={"retry-after": "5"})
+            stream = await self.past.stream(after)
+            return EventStream(stream, stream.stop)
+        found = await self.past.page(after)
+        return json_response({"events": found.events, "next": found.next})
 
     async def approvals(self, request: Request, peer: Peer) -> Response:
         """`GET /approvals`: open questions and those that have ended."""
         del request, peer
-        return json_response(self._state.questions())
+        return json_response(self.state.questions())
 
     async def approval(self, request: Request, peer: Peer) -> Response:
         """`GET /approvals/ID`: one question, with all of its arguments."""
@@ -152,7 +177,7 @@ class _Api:
         del peer
         return json_response(self._shown(request.path_params["path"]))
 
-    async def set_value(self, request: Request, peer: Peer) -> Response:
+    async def put_value(self, request: Request, peer: Peer) -> Response:
         """`PUT /values/PATH`: change one, if it is what the sender takes it for."""
         path = request.path_params["path"]
         value = self._listed_value(path)
@@ -160,22 +185,36 @@ class _Api:
         if not isinstance(body, Mapping) or set(body) != {"value", "was"}:
             raise _invalid("the body is not an object with `value` and `was`")
         # Nothing waits from here on: `was` is compared with what is changed.
-        self._require_live()
         was = value.get()
-        if not _is_same(was, body["was"]):
+        if not is_same(was, body["was"]):
             message = f"the value is {json_text(was)} now"
-            raise HttpError(409, "changed", self._secrets.mask(message))
-        self._set(path, value, body["value"], name_of(peer))
+            raise HttpError(409, "changed", self.secrets.mask(message))
+        self.set_values({path: body["value"]}, name_of(peer))
         return json_response(self._shown(path))
 
-    def _set(self, path: str, value: RunValue, wanted: JsonValue, by: str) -> None:
-        was = value.get()
+    def set_values(self, wanted: Mapping[str, JsonValue], by: str) -> None:
+        """Change these values: all of them, or none.
+
+        Raises:
+            HttpError: one of them cannot be that, or there is no such value.
+        """
+        self.require_live()
+        found = {path: self._listed_value(path) for path in wanted}
+        was = {path: value.get() for path, value in found.items()}
+        path = ""
         try:
-            value.set(wanted)
+            for path, value in wanted.items():
+                found[path].check(value)
+            for path, value in wanted.items():
+                found[path].set(value)
         except ValueError as error:
+            for other in takewhile(lambda one: one != path, wanted):
+                found[other].set(was[other])
             message = f"`{path}` cannot be set: {error}"
-            raise HttpError(422, "invalid_value", self._secrets.mask(message)) from error
-        self._handle.emit(ValueSet(path, value.get(), was, by))
+            raise HttpError(422, "invalid_value", self.secrets.mask(message)) from error
+        self.changed.update(found)
+        for changed, now in found.items():
+            self.handle.emit(ValueSet(changed, now.get(), was[changed], by))
 
     def _listed_value(self, path: str) -> RunValue:
         found = self._values.get(path)
@@ -190,23 +229,49 @@ class _Api:
 
     async def command(self, request: Request, peer: Peer) -> Response:
         """`POST /commands`: one of the table of commands."""
-        body = await json_body(request)
-        self._require_live()
-        return json_response(await obey(body, self._handle, name_of(peer)))
+        done = await self.obey(await json_body(request), name_of(peer))
+        return json_response(self.secrets.mask_json(done))
 
-    def _require_live(self) -> None:
-        if self._state.is_finished:
+    async def obey(self, body: JsonValue, by: str) -> JsonObject:
+        """Do what a body of `POST /commands` asks for, and return the answer.
+
+        Raises:
+            HttpError: it is no command, it does not fit, or it cannot be done.
+        """
+        self.require_live()
+        return await obey(body, self.handle, by)
+
+    async def ask(self, request: Request, peer: Peer) -> Response:
+        """`POST /ask`: ask a question, and wait for the response."""
+        asked = asked_question(await json_body(request))
+        by, connection = name_of(peer), connection_of(request.scope)
+        id, response = await self.asks.ask(asked, by, connection)
+        return json_response({"request_id": id, "response": self.secrets.mask_json(response)})
+
+    async def respond(self, request: Request, peer: Peer) -> Response:
+        """`POST /ask/respond`: respond to a question."""
+        id, response = given_response(await json_body(request))
+        self.asks.respond(id, response, name_of(peer))
+        return json_response({"request_id": id})
+
+    def require_live(self) -> None:
+        """Check that the run can still be changed.
+
+        Raises:
+            HttpError: it has ended.
+        """
+        if self.state.is_finished:
             raise HttpError(409, "finished", "the run has ended")
 
     def _question(self, id: str) -> JsonValue:
-        found = self._state.question(id)
+        found = self.state.question(id)
         if found is None:
             raise _unknown()
         return plain(found)
 
     def _not_asked(self, id: str) -> HttpError:
         """Why a question that nobody waits for takes no answer; the run may have seen it end."""
-        found = self._state.question(id)
+        found = self.state.question(id)
         if found is None:
             return _unknown()
         given = found.answer
@@ -219,7 +284,7 @@ class _Api:
     def _decided(self, done: str, by: str, way: str, note: str) -> HttpError:
         said = f": {for_line(note)}" if note else ""
         message = f"the question is already {done}, by {for_line(by)} ({for_line(way)}){said}"
-        return HttpError(409, "decided", self._secrets.mask(message))
+        return HttpError(409, "decided", self.secrets.mask(message))
 
     def _require_open(self, asked: OpenQuestion | PastQuestion, end: QuestionEnd | None) -> None:
         left = self._questions.left(asked)
@@ -231,32 +296,6 @@ class _Api:
             raise _withdrawn()
         until = "" if asked.expires is None else f" it was open until {rfc3339(asked.expires)}, and"
         raise HttpError(410, "expired", f"the question has expired:{until} nobody answered")
-
-    def _listed(self, after: int | None) -> Response:
-        try:
-            found = self._state.after(after, _MOST_EVENTS)
-        except EventsGoneError as error:
-            raise _gone(error) from error
-        events: list[JsonValue] = [to_object(one) for one in found.events]
-        return json_response({"events": events, "next": found.next})
-
-    def _stream(self, after: int | None) -> Response:
-        try:
-            # Nothing comes between what is there and what follows: nobody else runs here.
-            found = self._state.after(after, 1 << 30)
-        except EventsGoneError as error:
-            raise _gone(error) from error
-        queue = EventQueue(len(found.events) + _MOST_BEHIND)
-        for one in found.events:
-            queue.put(_server_event(one))
-        if self._state.readers >= _MOST_READERS:
-            # Or else they would take all connections, and nobody could answer.
-            message = f"{_MOST_READERS} readers follow the events already"
-            raise HttpError(503, "busy", message, headers={"retry-after": "5"})
-        if self._state.is_finished:
-            queue.close()
-            return EventStream(queue)
-        return EventStream(queue, self._state.follow(lambda one: queue.put(_server_event(one))))
 
 
 @frozen
@@ -302,7 +341,7 @@ def name_of(peer: Peer) -> str:
     return peer.name if peer.uid is None else login_name(peer.uid) or f"uid {peer.uid}"
 
 
-def _is_same(value: JsonValue, other: JsonValue) -> bool:
+def is_same(value: JsonValue, other: JsonValue) -> bool:
     """Whether two plain values are equal: 1 and 1.0 are, 1 and `true` are not."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
@@ -312,10 +351,6 @@ def _require_digest(asked: OpenQuestion | PastQuestion, given: PersonsAnswer) ->
         message = f"the call has another digest than `{given.digest}`"
         hint = "read the call again before it is answered"
         raise HttpError(422, "other_digest", message, hint=hint)
-
-
-def _server_event(stamped: Stamped) -> ServerEvent:
-    return ServerEvent(to_line(stamped).decode().rstrip("\n"), id=str(stamped.seq))
 
 
 def _invalid(message: str) -> HttpError:
@@ -329,9 +364,3 @@ def _unknown() -> HttpError:
 def _withdrawn() -> HttpError:
     message = "the question was withdrawn: its call was cancelled, or its run has finished"
     return HttpError(410, "withdrawn", message)
-
-
-def _gone(error: EventsGoneError) -> HttpError:
-    message = f"events up to number {error.first} are kept in the journal only"
-    hint = f"`after={error.first}` gives all that follow them"
-    return HttpError(410, "events_gone", message, hint=hint)

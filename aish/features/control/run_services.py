@@ -126,7 +126,7 @@ def _control(
     spent: Spent | None,
     stack: ExitStack,
 ) -> "ControlServer":
-    from aish.features.control.run_state import RunState
+    from aish.features.control.run_state import ControlledRun, RunState
     from aish.features.control.server import OWN_SOCKET, ListenRequest, open_control
 
     steps = {step.id: None if step.flow.foreach is not None else 1 for step in plan.steps}
@@ -143,7 +143,8 @@ def _control(
         frozenset(settings.origins),
         next(iter(settings.origins), None),
     )
-    return stack.enter_context(open_control(listen, folder, state, plan.secrets, clock))
+    run = ControlledRun(state, folder, plan.secrets, clock, plan.pipeline.data)
+    return stack.enter_context(open_control(listen, run))
 
 
 def _notifier(

@@ -6,6 +6,7 @@ figures, the steps, the questions, and the most recent events.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from aish.core.events import (
@@ -29,11 +30,16 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Spent
 from aish.core.protocols import Clock
+from aish.engine.run_folder import RunFolder
 from aish.features.approvals.questions import ApprovalQuestion, approval_question
+from aish.features.control.conversation import Conversation, UnderWay
+from aish.features.control.statistics import Statistics
 from aish.journal.questions import Question, Questions
+from aish.system.secrets.secrets import Secrets
 
 RunPhase = Literal["running", "waiting", "paused", "finished"]
 
+JOURNAL = "events.jsonl"
 MOST_EVENTS = 5000
 """How many of the latest events are kept."""
 MOST_TEXT = 16 << 20
@@ -48,11 +54,15 @@ BEFORE = frozenset({"step.started", "step.finished", "approval.asked", "approval
 
 @slotted
 class StepState:
-    """How far a step is; `total` is `None` while the number of its items is not known."""
+    """How far a step is; `total` is `None` while the number of its items is not known.
+
+    `kind` is empty until it has begun.
+    """
 
     id: str
     total: int | None
     status: str = "pending"
+    kind: str = ""
     done: int = 0
 
 
@@ -109,6 +119,9 @@ class RunState:
         self._dropped = 0
         self._readers: dict[int, Reader] = {}
         self._number = 0
+        self.conversation = Conversation()
+        self.under_way = UnderWay()
+        self.statistics = Statistics()
 
     def begin_after(self, events: Iterable[Stamped], last: int) -> None:
         """Fold in the events of earlier parts of the run, which end with the number `last`."""
@@ -119,9 +132,12 @@ class RunState:
     def __call__(self, stamped: Stamped) -> None:
         """Take an event."""
         self._last = stamped.seq
+        self.under_way.take(stamped.event)
         if not isinstance(stamped.event, _PIECES):
             self._fold(stamped)
             self._keep(stamped)
+            self.conversation.take(stamped)
+            self.statistics.take(stamped.event)
         for reader in tuple(self._readers.values()):
             reader(stamped)
 
@@ -140,23 +156,45 @@ class RunState:
             return "paused" if self._finished.status == "paused" else "finished"
         return "waiting" if self._open() else "running"
 
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken, with its earlier parts."""
+        seconds = self._spent.seconds
+        if self._finished is not None:
+            return seconds + self._finished.seconds
+        return seconds + (0.0 if self._begun is None else max(0.0, self._clock.now() - self._begun))
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the pipeline."""
+        return self._pipeline
+
+    @property
+    def steps(self) -> Sequence[StepState]:
+        """How far each step is."""
+        return tuple(self._steps.values())
+
+    @property
+    def end(self) -> Exit | None:
+        """How the run has ended; `None` while it goes on."""
+        return None if self._finished is None else self._finished.exit
+
+    @property
+    def first(self) -> int:
+        """The number before that of the oldest event that is kept."""
+        return self._dropped
+
     def status(self) -> JsonObject:
         """The whole run in short."""
-        spent, ended = self._spent, self._finished
-        seconds = spent.seconds
-        if ended is not None:
-            seconds += ended.seconds
-        elif self._begun is not None:
-            seconds += max(0.0, self._clock.now() - self._begun)
+        spent = self._spent
         usage = spent.usage
-        end: Exit | None = None if ended is None else ended.exit
         return {
             "v": VERSION,
             "run": self._run,
             "pipeline": self._pipeline,
             "state": self.phase,
-            "exit": None if end is None else plain(end),
-            "seconds": round(seconds, 3),
+            "exit": None if self.end is None else plain(self.end),
+            "seconds": round(self.seconds, 3),
             "tokens": None if usage is None else plain(usage),
             "cost_usd": spent.cost_usd,
             "steps": [
@@ -199,11 +237,6 @@ class RunState:
         found = found[::-1][:most]
         return KeptEvents(found, found[-1].seq if found else since)
 
-    @property
-    def readers(self) -> int:
-        """How many are told every event."""
-        return len(self._readers)
-
     def follow(self, reader: Reader) -> Callable[[], None]:
         """Tell a reader every event from now on; call the result to end that."""
         self._number += 1
@@ -240,7 +273,7 @@ class RunState:
                 self._take_question(stamped)
             case StepStarted() if event.place.item is None:
                 step = self._step(event.place.step)
-                step.status, step.done = "running", event.done
+                step.status, step.done, step.kind = "running", event.done, event.kind
                 step.total = step.total if event.count is None else event.count
             case StepFinished() if event.place.item is None:
                 step = self._step(event.place.step)
@@ -265,6 +298,25 @@ class RunState:
     def _step(self, id: str | None) -> StepState:
         name = id or ""
         return self._steps.setdefault(name, StepState(name, None))
+
+
+@frozen
+class ControlledRun:
+    """A run that listens: its state, and what else its answers are made of.
+
+    `project` is the resolved pipeline.
+    """
+
+    state: RunState
+    folder: RunFolder
+    secrets: Secrets
+    clock: Clock
+    project: JsonObject
+
+    @property
+    def journal(self) -> Path | None:
+        """The file with its events, if it has one."""
+        return None if self.folder.path is None else self.folder.path / JOURNAL
 
 
 def question_json(question: ApprovalQuestion) -> JsonValue:

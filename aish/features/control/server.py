@@ -15,10 +15,9 @@ from aish.core.errors import AishError, UsageError
 from aish.core.events import NOWHERE, ControlCalled, Event, Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, json_text
-from aish.core.protocols import Clock
 from aish.engine.environment import RunHandle
 from aish.engine.run_folder import RunFolder
-from aish.features.control.run_state import RunState
+from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Access, Call
 from aish.net.listen.addresses import Address, Exposure, check_exposure, parse_address
 from aish.net.listen.server import require_serve, serve, tls_context
@@ -26,7 +25,6 @@ from aish.net.listen.sockets import Listener, default_address, listening
 from aish.net.listen.tokens import Token, Tokens, made_token
 from aish.system.files import atomic_write, private_folder, runtime_folder
 from aish.system.process.ancestry import adopt_orphans, descends_from
-from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
     import ssl
@@ -71,22 +69,21 @@ class ControlServer:
 
     def __init__(
         self,
-        state: RunState,
-        secrets: Secrets,
+        run: ControlledRun,
         listeners: Sequence[Listener],
         access: Access,
         tls: "ssl.SSLContext | None",
         notices: Sequence[Notice],
         page: str | None = None,
     ) -> None:
-        self.state = state
+        self.state = run.state
         self.page = page
         """The address of the page for browsers; none where they cannot connect."""
         self.notices = tuple(notices)
         """What is to be told at the start of the run."""
         self.addresses = [listener.address for listener in listeners]
         """Where it listens; nothing if no socket could be opened."""
-        self._secrets = secrets
+        self._run = run
         self._listeners = listeners
         self._access = access
         self._tls = tls
@@ -96,6 +93,7 @@ class ControlServer:
     def attach(self, handle: RunHandle) -> None:
         """The run has begun."""
         self._handle = handle
+        self.state.conversation.is_one = handle.subject == "shell"
         handle.questions.answered_elsewhere = bool(self._listeners)
 
     @asynccontextmanager
@@ -116,13 +114,16 @@ class ControlServer:
             yield
 
     def _routes(self) -> "Sequence[Route]":
+        from aish.features.control.older_paths import older_routes
         from aish.features.control.page.page_routes import PageLinks, page_routes
-        from aish.features.control.routes import routes_of
+        from aish.features.control.routes import Api
 
         assert self._handle is not None, "the run has begun before anybody is heard"
         links = PageLinks(self._access.tokens, self.page, _OWN_TOKEN)
+        api = Api(self._run, self._handle)
         return [
-            *routes_of(self.state, self._handle, self._secrets),
+            *api.routes(),
+            *older_routes(api),
             *page_routes(self.state, self._handle, links),
         ]
 
@@ -150,9 +151,7 @@ class ControlServer:
 
 
 @contextmanager
-def open_control(
-    asked: ListenRequest, folder: RunFolder, state: RunState, secrets: Secrets, clock: Clock
-) -> Generator[ControlServer]:
+def open_control(asked: ListenRequest, run: ControlledRun) -> Generator[ControlServer]:
     """Open the sockets of a run, and write the file that names them.
 
     Raises:
@@ -160,31 +159,25 @@ def open_control(
     """
     with ExitStack() as stack:
         try:
-            control = _opened(asked, folder, state, secrets, clock, stack)
+            control = _opened(asked, run, stack)
         except AishError as error:
             if asked.addresses:
                 raise
             hint = "" if error.hint is None else f" ({error.hint})"
             text = f"no answers are taken while the run waits: {error.message}{hint}"
             notice = Notice(NOWHERE, "warning", _FAILED, text)
-            nobody = Access(Tokens((), clock), SCOPES, _is_of_this_run)
-            control = ControlServer(state, secrets, (), nobody, None, [notice])
+            nobody = Access(Tokens((), run.clock), SCOPES, _is_of_this_run)
+            control = ControlServer(run, (), nobody, None, [notice])
         yield control
 
 
-def _opened(
-    asked: ListenRequest,
-    folder: RunFolder,
-    state: RunState,
-    secrets: Secrets,
-    clock: Clock,
-    stack: ExitStack,
-) -> ControlServer:
+def _opened(asked: ListenRequest, run: ControlledRun, stack: ExitStack) -> ControlServer:
     require_serve()
+    folder = run.folder
     addresses, is_asked_for = _addresses(asked, folder), bool(asked.addresses)
     check_exposure(addresses, asked.exposure)
     tls = tls_context(asked.exposure)
-    tokens = Tokens(asked.tokens, clock)
+    tokens = Tokens(asked.tokens, run.clock)
     with ExitStack() as opened:
         listeners = opened.enter_context(listening(addresses))
         at = [listener.address for listener in listeners]
@@ -207,7 +200,7 @@ def _opened(
     tokens.configure((*named, *made))
     access = Access(tokens, _OWN_SCOPES, _is_of_this_run, asked.hosts, asked.origins)
     page = _page_address(asked, at, is_tls=tls is not None)
-    return ControlServer(state, secrets, listeners, access, tls, notices, page)
+    return ControlServer(run, listeners, access, tls, notices, page)
 
 
 def _page_address(asked: ListenRequest, at: Sequence[Address], *, is_tls: bool) -> str | None:

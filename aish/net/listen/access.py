@@ -14,7 +14,8 @@ from aish.net.listen.tokens import Tokens
 class Peer:
     """Who sent a request: the name and scopes of its token, or the user of a socket file.
 
-    Without a credential, on a public route, the name is empty and there are no scopes.
+    `key` tells two tokens of one name apart, and is not a secret. Without a credential, on a public
+    route, the name is empty and there are no scopes.
     """
 
     transport: Literal["tcp", "unix"]
@@ -23,6 +24,7 @@ class Peer:
     scopes: frozenset[str] = frozenset()
     uid: int | None = None
     pid: int | None = None
+    key: str = ""
 
 
 @frozen

@@ -140,7 +140,7 @@ class Guards:
 
     def _identify(self, request: "_Guarded", *, is_public: bool) -> None:
         """Note who sent it: by the user of a socket file, or by its token."""
-        peer = request.peer
+        peer, key = request.peer, ""
         if peer.transport == "unix":
             name = f"uid:{peer.uid}"
             scopes = self._access.socket_scopes
@@ -155,8 +155,8 @@ class Guards:
                 hint = "send it as `Authorization: Bearer TOKEN`"
                 headers = {"www-authenticate": "Bearer"}
                 raise HttpError(401, "unauthorized", said, hint=hint, headers=headers)
-            name, scopes = token.name, token.scopes
-        request.peer = Peer(peer.transport, peer.address, name, scopes, peer.uid, peer.pid)
+            name, scopes, key = token.name, token.scopes, token.key
+        request.peer = Peer(peer.transport, peer.address, name, scopes, peer.uid, peer.pid, key)
         request.connection.trusted = True
 
 
