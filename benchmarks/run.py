@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import batches
+import browser
 import c_code
 import cassettes
 import clusters
@@ -74,6 +75,8 @@ MEASURES = (
     prompts.key_echo,
     talk.talk_deltas,
     talk.shell_deltas,
+    browser.event_to_page,
+    browser.first_paint,
 )
 
 
@@ -85,7 +88,7 @@ def install() -> None:
     if not VENV.exists():
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     pip = [PYTHON, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, f"{ROOT}[web,py,c,git]"], check=True)
+    subprocess.run([*pip, f"{ROOT}[web,py,c,git,serve]"], check=True)
     subprocess.run([*pip, "--force-reinstall", "--no-deps", str(ROOT)], check=True)
     subprocess.run([PYTHON, "-m", "compileall", "-q", str(VENV / "lib")], check=False)
 
