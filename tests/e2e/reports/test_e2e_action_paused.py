@@ -1,8 +1,10 @@
 """A run that pauses in one job and continues in another one, by the workflow of the guide."""
 
 import re
+import shutil
 import subprocess
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -37,13 +39,12 @@ PIPELINE = f"""
     """
 
 
-@pytest.fixture
-def workflow(tmp_path: Path) -> Workflow:
+def workflow_in(folder: Path) -> Workflow:
     """The workflow of the guide, over a repository with the pipeline that it names."""
     yaml = YAML(typ="safe", pure=True)
     guide = ROOT / "docs" / "guides" / "continuous-integration.md"
     (text,) = (one.text for one in blocks(guide) if "allow-pause:" in one.text)
-    repository = tmp_path / "origin"
+    repository = folder / "origin"
     repository.mkdir()
     (repository / "release.yaml").write_text(dedent(PIPELINE), "utf-8")
     (repository / "README.md").write_text("# a title\n", "utf-8")
@@ -51,8 +52,38 @@ def workflow(tmp_path: Path) -> Workflow:
         yaml.load(text)["jobs"],
         yaml.load(ROOT / "action.yml"),
         repository,
-        tmp_path,
+        folder,
         {"NOTE_KEY": SECRET},
+    )
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Workflow:
+    return workflow_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    """The same after its first job, which paused; nothing of its machine is left."""
+    workflow = workflow_in(tmp_path_factory.mktemp("released"))
+    first = workflow.run("release")
+    assert first is not None
+    assert first.ok, first.log
+    (workflow.folder / "release").rename(workflow.folder / "gone")
+    return workflow
+
+
+@pytest.fixture
+def paused(released: Workflow, tmp_path: Path) -> Workflow:
+    """A copy of it, of which each test may change what it likes."""
+    shutil.copytree(released.folder / "artifacts", tmp_path / "artifacts")
+    return replace(
+        released,
+        folder=tmp_path,
+        artifacts={name: tmp_path / "artifacts" / name for name in released.artifacts},
+        results={
+            name: replace(one, outputs=dict(one.outputs)) for name, one in released.results.items()
+        },
     )
 
 
@@ -63,21 +94,18 @@ def journal(place: Path) -> list[Any]:
 
 
 def test_a_run_continues_in_another_job_on_another_machine(
-    workflow: Workflow, tmp_path: Path
+    paused: Workflow, released: Workflow, tmp_path: Path
 ) -> None:
-    first = workflow.run("release")
-    assert first is not None
-    assert first.ok, first.log
-    # Nothing of the first machine is left but the artifact.
-    (tmp_path / "release").rename(tmp_path / "gone")
-    second = workflow.run("approved")
+    first = paused.results["release"]
+
+    second = paused.run("approved")
 
     assert second is not None
     assert second.ok, second.log
     assert first.outputs["paused"] == "true"
-    (stored,) = workflow.artifacts["paused-run"].iterdir()
+    (stored,) = paused.artifacts["paused-run"].iterdir()
     assert stored.name == "aish-run.tar"
-    assert not (tmp_path / "gone" / "work-of-release" / "repository" / "TITLE.md").exists()
+    assert not list((released.folder / "gone").rglob("TITLE.md"))
     assert (second.workspace / "TITLE.md").read_text("utf-8") == f"# a title\n1.2 {SECRET}"
     events = journal(tmp_path / "approved")
     (asked,) = of_type(events, "approval.asked")
@@ -98,6 +126,7 @@ def test_a_run_continues_in_another_job_on_another_machine(
     assert {oct(one.stat().st_mode & 0o077) for one in place.rglob("*")} == {"0o0"}
 
 
+@pytest.mark.slow(reason="four jobs, each with commands of their own: 5 s")
 def test_a_run_that_pauses_again_continues_in_a_third_job(workflow: Workflow) -> None:
     path = workflow.checkout / "release.yaml"
     another = """
@@ -167,13 +196,12 @@ def test_a_run_that_fails_is_no_pause(workflow: Workflow) -> None:
     assert workflow.artifacts == {}
 
 
-def test_what_was_not_reviewed_is_not_approved(workflow: Workflow) -> None:
-    first = workflow.run("release")
-    assert first is not None
-    id, digest, tool = first.outputs["pending"].split()
-    first.outputs["pending"] = f"{id} {'0' * len(digest)} {tool}"
+def test_what_was_not_reviewed_is_not_approved(paused: Workflow) -> None:
+    outputs = paused.results["release"].outputs
+    id, digest, tool = outputs["pending"].split()
+    outputs["pending"] = f"{id} {'0' * len(digest)} {tool}"
 
-    second = workflow.run("approved")
+    second = paused.run("approved")
 
     assert second is not None
     assert not second.ok
@@ -181,11 +209,10 @@ def test_what_was_not_reviewed_is_not_approved(workflow: Workflow) -> None:
     assert not (second.workspace / "TITLE.md").exists()
 
 
-def test_a_job_without_the_secret_does_not_continue(workflow: Workflow) -> None:
-    workflow.run("release")
-    workflow.secrets = {"NOTE_KEY": ""}
+def test_a_job_without_the_secret_does_not_continue(paused: Workflow) -> None:
+    paused.secrets = {"NOTE_KEY": ""}
 
-    second = workflow.run("approved")
+    second = paused.run("approved")
 
     assert second is not None
     assert not second.ok
@@ -195,10 +222,9 @@ def test_a_job_without_the_secret_does_not_continue(workflow: Workflow) -> None:
 @pytest.mark.requirement("X12")
 @pytest.mark.parametrize("name", ["../../evil", "-rf", "notes", "/etc/passwd"])
 def test_an_archive_of_something_else_is_refused(
-    workflow: Workflow, tmp_path: Path, name: str
+    paused: Workflow, tmp_path: Path, name: str
 ) -> None:
-    workflow.run("release")
-    (stored,) = workflow.artifacts["paused-run"].iterdir()
+    (stored,) = paused.artifacts["paused-run"].iterdir()
     content = tmp_path / "content"
     content.write_text("x")
     subprocess.run(
@@ -207,7 +233,7 @@ def test_an_archive_of_something_else_is_refused(
         check=True,
     )
 
-    second = workflow.run("approved")
+    second = paused.run("approved")
 
     assert second is not None
     assert not second.ok
