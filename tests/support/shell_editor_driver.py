@@ -20,7 +20,7 @@ from aish.engine.cancellation import Interrupt, interruptible
 from aish.output.screen import Screen
 from aish.output.style import Look
 from aish.shell.input.editor import Settings
-from aish.shell.input.lines import Lines
+from aish.shell.input.lines import INTERRUPTED, Lines
 from aish.shell.input.open_editor import open_editor
 from aish.terminal.tty import controlling_terminal
 
@@ -69,6 +69,9 @@ class Driver:
             word, _, rest = text.partition(" ")
             if word == ":quit":
                 break
+            if text == INTERRUPTED:
+                self.screen.line("put aside")
+                continue
             if word in {":busy", ":halt", ":ask", ":crash", ":typed"}:
                 await self.be_busy(word)
             elif word == ":edit":
@@ -118,6 +121,13 @@ class Driver:
             await anyio.to_thread.run_sync(self.screen.line, rest)
         elif word == "ask":
             await self.ask()
+        elif word == "interrupt":
+            self.lines.interrupt()
+        elif word == "ask-interrupted":
+            with self.lines.question():
+                self.lines.interrupt()
+                with controlling_terminal() as terminal:
+                    self.tell("answered", await terminal.ask("sure?"))
         elif word in {"toolbar", "prompt"}:
             setattr(self, word, rest)
             self.lines.refresh()

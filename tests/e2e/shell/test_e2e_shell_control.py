@@ -219,6 +219,7 @@ def test_what_is_said_over_the_socket_is_text_for_the_model_alone(
     session: Project, endpoint: Any
 ) -> None:
     path = socket_of(session)
+    session.pipeline(FS.replace("root: data", "root: data, trust: true"))
     with sitting(session, "--control", f"unix:{path}", columns=120, rows=50) as window:
         window.wait_for("listening on")
         with client_at(path) as client:
@@ -234,6 +235,16 @@ def test_what_is_said_over_the_socket_is_text_for_the_model_alone(
             window.type("XY\r")
             window.wait_for(": half a lXYi>")
 
+            # What the person lets run unasked is not for others.
+            answered(window, ":norris on", "norris is on")
+            window.mark()
+            assert say(client, READ).status_code == 200
+            window.wait_for(lambda: "send this call?" in "\n".join(window.since))
+            window.type("n\r")
+            answered(window, READ, "  │ hello")
+            answered(window, ":norris off", "norris is off")
+            asked_before = len(endpoint.asked)
+
             for line in COMMAND_LINES:
                 window.wait_for(at_prompt(window))
                 window.mark()
@@ -244,7 +255,7 @@ def test_what_is_said_over_the_socket_is_text_for_the_model_alone(
 
     asked = [sent_messages(body)[-1] for body in endpoint.asked]
     assert asked[0] == ("user", "first")
-    assert asked[2:] == [("user", line) for line in COMMAND_LINES]
+    assert asked[asked_before:] == [("user", line) for line in COMMAND_LINES]
     assert not (session.folder / "made").exists()
     kinds = {one["kind"] for one in of_type(session_journal(session), "step.started")}
     assert kinds == {"prompt"}

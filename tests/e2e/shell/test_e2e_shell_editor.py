@@ -119,6 +119,30 @@ def test_a_question_takes_the_line_away_and_gives_it_back(editor_scene: EditorSc
     window.wait_for('got: "half a line"')
 
 
+def test_a_line_that_is_put_aside_comes_back_with_its_cursor(editor_scene: EditorScene) -> None:
+    window = editor_scene.open()
+    window.type("one two\x1b\rlast")
+    window.wait_for("       last")
+    window.type("\x1b[A")
+    window.wait_for(lambda: window.lines[window.cursor[0]] == "local> one two")
+    column = window.cursor[1]
+    editor_scene.command("interrupt")
+    window.wait_for("put aside\nlocal> one two\n       last")
+    window.wait_for(lambda: window.lines[window.cursor[0]] == "local> one two")
+    assert window.cursor[1] == column
+    assert window.text.count("one two") == 1
+
+    # Not while a question is on the screen: after it.
+    window.mark()
+    editor_scene.command("ask-interrupted")
+    window.wait_for("sure?")
+    window.type("y\r")
+    window.wait_for(lambda: "put aside" in "\n".join(window.since))
+    window.wait_for(lambda: window.lines[-2:] == ["local> one two", "       last"])
+    window.type("!\r")
+    window.wait_for('got: "one !two\\nlast"')
+
+
 def test_several_lines_are_one_message(editor_scene: EditorScene) -> None:
     window = editor_scene.open()
     window.type(f"one{ESC_ENTER}two\\\rthree\\\\\r")
