@@ -14,6 +14,7 @@ def main() -> None:
     # Nothing that importing makes is garbage; looking for some costs a twentieth of a short run.
     # Commands that live long switch it on again (`cli.commands.run`).
     gc.disable()
+    _leave_out_command_lines()
     _fill_streams()
     if sys.argv[1:] in (["--version"], ["-V"]):
         # Asked by scripts all the time, so it does not pay for the parser's import.
@@ -27,6 +28,16 @@ def main() -> None:
         # Ctrl-C while the program was still being loaded, or was already leaving.
         code = 130
     sys.exit(code)
+
+
+def _leave_out_command_lines() -> None:
+    """Let httpx do without a command line of its own, as where click is not installed.
+
+    For that it imports click, pygments and a part of rich, which doubles what its import costs, and
+    the extra `serve` installs click. Only this program does so: who imports `aish.api` has all of
+    httpx.
+    """
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # so Python writes "absent"
 
 
 def _fill_streams() -> None:

@@ -1,8 +1,8 @@
 """`make bench`: speed and size of whole processes, each beside the smallest program that does it.
 
-Runs in a virtual environment of its own that holds the runtime dependencies and nothing else, as
-a user's does (with `click` installed, importing httpx costs twice as much). Prints a table; never
-fails for being slow. `--rounds N` (5), `--only WORD`, `--json FILE`.
+Runs in a virtual environment of its own that holds the runtime dependencies, and those of packs and
+the extra `serve`, as a user's does. Prints a table; never fails for being slow. `--rounds N` (5),
+`--only WORD`, `--json FILE`.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import cassettes
 import clusters
 import commands
 import context
+import control
 import files
 import journal
 import pages
@@ -77,6 +78,9 @@ MEASURES = (
     talk.shell_deltas,
     browser.event_to_page,
     browser.first_paint,
+    control.start,
+    control.answer_to_dispatch,
+    control.idle,
 )
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 from e2e_project import ModelEndpoints, Project, stdio
@@ -58,6 +59,17 @@ sys.exit(run_command_line({arguments!r}))
 """
 
 
+_WHOLE_PROGRAM = """
+import sys
+from aish.__main__ import main
+sys.argv = ["aish", *{arguments!r}]
+try:
+    main()
+finally:
+    print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+
+
 def imported(project: Project, *arguments: str, script: str = _AT_END, code: int = 0) -> set[str]:
     """The modules that `aish ARGUMENTS` had imported when it ended, or when `script` says."""
     script = script.format(arguments=list(arguments))
@@ -72,6 +84,20 @@ def imported(project: Project, *arguments: str, script: str = _AT_END, code: int
     )
     assert done.returncode == code, done.stderr
     return set(done.stderr.splitlines())
+
+
+def test_what_other_packages_install_makes_no_run_slower(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    """With click, which uvicorn needs, httpx would import a command line of its own."""
+    project.uses(model_endpoint([text_reply("Hello.")]))
+    project.pipeline("prompt: Hello")
+
+    found = imported(project, "run", "p.yaml", script=_WHOLE_PROGRAM)
+
+    assert find_spec("click") is not None
+    assert "httpx" in found
+    assert found.isdisjoint({"click", "pygments", "rich"})
 
 
 def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
