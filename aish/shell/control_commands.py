@@ -103,8 +103,7 @@ class ControlCommands:
                 session.tell_failure(error)
             return {}
 
-        self._requests.put(partial(self._within, say))
-        return {"queued": len(self._requests)}
+        return self._queued(say)
 
     async def _connect(self, arguments: JsonObject, by: str) -> JsonObject:
         url, argv, alias = (arguments.get(key) for key in ("url", "argv", "alias"))
@@ -125,7 +124,12 @@ class ControlCommands:
             _tell(session, f"{by} has reset the conversation")
             return {}
 
-        return await self._done(reset)
+        return self._queued(reset)
+
+    def _queued(self, work: Callable[[Session], Awaitable[JsonObject]]) -> JsonObject:
+        """Its place in the queue; nobody waits for it."""
+        self._requests.put(partial(self._within, work))
+        return {"queued": len(self._requests)}
 
     async def _done(self, work: Callable[[Session], Awaitable[JsonObject]]) -> JsonObject:
         """What came of something, once it is its turn; secrets in it are masked."""

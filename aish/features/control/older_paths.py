@@ -11,6 +11,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aish.core.errors import AishError
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import backticked
 from aish.features.control.asks import (
@@ -93,7 +94,10 @@ class _OlderPaths:
         if replace is None:
             message = "the conversation of a run cannot be replaced, only that of a shell"
             raise HttpError(409, "wrong_subject", message)
-        await replace(entries, name_of(peer))
+        try:
+            await replace(entries, name_of(peer))
+        except AishError as error:
+            raise HttpError(422, "refused", error.message, hint=error.hint) from error
         return json_response(_UPDATED)
 
     async def performance(self, request: Request, peer: Peer) -> Response:

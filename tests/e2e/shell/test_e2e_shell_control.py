@@ -269,15 +269,41 @@ models:
 model: m
 """
 KEY = "sk-1234567890abcdef"
+READ_CALL = {"id": "c1", "name": "repo__file_read", "arguments": '{"path": "note.txt"}'}
+HELD: list[Any] = [
+    {"role": "user", "text": "what is in it?"},
+    {"role": "assistant", "text": "I look.", "calls": [READ_CALL]},
+    {"role": "tool", "text": "hello", "tool": "repo__file_read"},
+    {"role": "assistant", "text": "It says hello."},
+]
+SAID = ("role", "text", "calls", "tool")
+BROKEN: list[tuple[list[Any], str]] = [
+    ([{"role": "user", "text": "and now?"}], "does not end with an answer"),
+    ([{"role": "user", "text": "a"}, {"role": "user", "text": "b"}], "before the answer"),
+    ([{"role": "assistant", "text": "more"}], "not a conversation"),
+    (
+        [{"role": "tool", "text": "x", "tool": "t"}, {"role": "assistant", "text": "more"}],
+        "not a conversation",
+    ),
+    ([{"role": "nobody", "text": "x"}], "is not one of"),
+    ([{"role": "user", "text": "x", "characters": 7}], "only the first part"),
+    (
+        [
+            {"role": "user", "text": "x"},
+            {"role": "assistant", "text": "", "calls": [{**READ_CALL, "arguments": "{"}]},
+        ],
+        "is not the text of an object",
+    ),
+]
 
 
-@pytest.mark.requirement("A2", "A3", "M9", "P10", "X4")
+@pytest.mark.requirement("A2", "A3", "A4", "M9", "P10", "X4")
 def test_a_session_is_driven_over_its_socket(session: Project, endpoint: Any) -> None:
     path = socket_of(session)
     session.aish.env["FIRST_KEY"] = KEY
     session.pipeline(MODELS + FS)
     argv = json.loads(stdio())
-    with sitting(session, "--control", f"unix:{path}", columns=120, rows=50) as window:
+    with sitting(session, "--control", f"unix:{path}", columns=120, rows=90) as window:
         window.wait_for("listening on")
         with client_at(path) as client:
             # Servers, as by `:mcp connect`: rules and names of the file hold.
@@ -315,21 +341,46 @@ def test_a_session_is_driven_over_its_socket(session: Project, endpoint: Any) ->
 
             # A new conversation, after what was said before.
             assert say(client, "second").status_code == 200
-            assert command(client, "reset").json() == {"command": "reset"}
+            assert command(client, "reset").status_code == 200
             assert say(client, "third").status_code == 200
             window.wait_for(": third>")
             told = client.get("events").text
 
+            # Another conversation, in the form in which one is told.
+            older = "http://aish/api/session"
+            put = client.post(older, json={"session": {"entries": HELD}})
+            assert put.status_code == 200, put.text
+            entries = client.get("session").json()["entries"]
+            assert [(one["role"], one["text"]) for one in entries[1:]] == [
+                (one["role"], one["text"]) for one in HELD
+            ]
+            assert say(client, "next").status_code == 200
+            window.wait_for(": next>")
+            for changed, why in BROKEN:
+                refused = client.post(older, json={"session": {"entries": [*HELD, *changed]}})
+                assert (refused.status_code, why in refused.text) == (422, True), refused.text
+            whole = client.get("session").json()
+            assert client.post(older, json={"session": whole}).status_code == 200
+            again = client.get("session").json()["entries"]
+            assert [[one[key] for key in SAID] for one in again] == [
+                [one[key] for key in SAID] for one in whole["entries"]
+            ]
+
+            click = {"action": "click", "item": "btn_reset_session"}
+            assert client.post("http://aish/api/gui", json=click).json() == {"status": "queued"}
+            window.wait_for(lambda: window.text.count("has reset the conversation") == 2)
+            assert client.get("session").json()["entries"] == []
+
             # Limits hold from the next question on; their worst case must be known.
-            for value, kind, status in ((9, "tokens", 422), ("0s", "time", 422), (3, "turns", 200)):
+            for value, kind, status in ((9, "tokens", 422), ("0s", "time", 422), (4, "turns", 200)):
                 put = client.put(f"values/limits.{kind}", json={"value": value, "was": None})
                 assert put.status_code == status, put.text
             assert say(client, "fourth").status_code == 200
-            window.wait_for("the limit of 3 turns")
-            limits = {"limits.turns": 3, "limits.time": None, "limits.tool_calls": None}
+            window.wait_for("the limit of 4 turns")
+            limits = {"limits.turns": 4, "limits.time": None, "limits.tool_calls": None}
             shown = client.get("values").json()["values"]
             assert {name: shown[name]["value"] for name in limits} == limits
-            put = client.put("values/limits.turns", json={"value": None, "was": 3})
+            put = client.put("values/limits.turns", json={"value": None, "was": 4})
             assert put.status_code == 200, put.text
         # A lost socket ends no session.
         path.unlink()
@@ -340,10 +391,12 @@ def test_a_session_is_driven_over_its_socket(session: Project, endpoint: Any) ->
         assert window.finish() == 0
 
     bodies = endpoint.asked
-    assert [body["model"] for body in bodies] == ["second"] * 4
+    assert [body["model"] for body in bodies] == ["second"] * 5
     assert KEY in str(bodies[0])
     assert sent_messages(bodies[1])[-1] == ("user", "second")
     assert sent_messages(bodies[2]) == [("user", "third")]
+    assert sent_messages(bodies[3])[:4] == [(one["role"], one["text"]) for one in HELD]
+    assert sent_messages(bodies[3])[4:] == [("user", "next")]
     journal = session_journal(session)
     (started,) = of_type(journal, "approval.answered")
     assert (started["answer"], started["way"]) == ("approve", "api")
