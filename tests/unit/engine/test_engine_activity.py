@@ -5,10 +5,12 @@ from math import inf
 
 import anyio
 import pytest
+from waits import waits_of
 
 from aish.agent.runtime import PausedError
 from aish.core.protocols import OnAsk
 from aish.engine.activity import Activity
+from aish.engine.run_values import TimeLimit
 
 
 def run(scene: Callable[[], Awaitable[None]]) -> None:
@@ -116,3 +118,33 @@ def test_what_is_made_of_parts_waits_while_all_of_them_do(on_ask: OnAsk) -> None
         busy.end()
 
     run(scene)
+
+
+@pytest.mark.requirement("A3", "B8")
+def test_a_time_limit_that_is_set_while_all_waits_runs_from_the_answer_on() -> None:
+    async def scene() -> None:
+        root, answer = Activity(), anyio.Event()
+        limit = TimeLimit(0.1, root, spent=0.01)
+        assert limit.left == pytest.approx(0.09)
+        with limit.running() as scope:
+            part = root.begin()
+            async with anyio.create_task_group() as tasks:
+                await anyio.sleep(0.02)
+                tasks.start_soon(part.wait, answer, "wait")
+                await anyio.sleep(0.1)
+                limit.bound(0.05)
+                assert limit.left == pytest.approx(0.02)
+                assert scope.deadline == inf
+                answer.set()
+                await anyio.sleep(0.005)
+                assert limit.left == pytest.approx(0.015)
+                limit.bound(None)
+                assert (limit.left, scope.deadline) == (inf, inf)
+                limit.bound(0.06)
+                await anyio.sleep(0.1)
+        assert scope.cancelled_caught
+        assert limit.seconds == pytest.approx(0.06)
+
+    _, waited = waits_of(scene)
+
+    assert sum(waited) == pytest.approx(0.02 + 0.1 + 0.005 + 0.025)
