@@ -93,21 +93,26 @@ def test_the_first_answer_counts_at_the_terminal_or_elsewhere(
             assert code_of(late) == (409, "decided")
             assert "already denied, by the user (terminal)" in late.json()["error"]["message"]
 
-            asked(window, READ)
-            (left,) = pending(client)
-            window.type(CTRL_C)
+            # What is stopped, here or there, is withdrawn; the session goes on.
+            for stop in (lambda: window.type(CTRL_C), lambda: command(client, "stop")):
+                asked(window, READ)
+                (left,) = pending(client)
+                stop()
+                window.wait_for(at_prompt(window))
+                assert code_of(answer(client, left)) == (410, "withdrawn")
+            # The calls have their replies: the conversation can be continued.
+            answered(window, "well", ": well>")
+            assert sent_messages(endpoint.asked[-1])[-1] == ("user", "well")
             window.wait_for(at_prompt(window))
-            assert code_of(answer(client, left)) == (410, "withdrawn")
-        # The call that was stopped has its reply: the conversation can be continued.
-        answered(window, "well", ": well>")
-        assert sent_messages(endpoint.asked[-1])[-1] == ("user", "well")
-        assert leave(window) == 0
+            assert command(client, "cancel").json() == {"command": "cancel"}
+        assert window.finish() == 143
 
     assert not path.exists()
     ends = of_type(session_journal(session), "approval.answered")
     assert [(one["answer"], one["way"]) for one in ends] == [
         ("approve", "api"),
         ("deny", "terminal"),
+        ("withdrawn", "run"),
         ("withdrawn", "run"),
     ]
 
