@@ -48,6 +48,11 @@ COMMANDS: tuple[Command, ...] = (
         "List the tools a pipeline sees, and what its rules say of each.",
     ),
     Command("call", "aish.cli.commands.call", "Call one tool directly, under the file's rules."),
+    Command(
+        "serve",
+        "aish.cli.commands.serve",
+        "Serve tools to MCP clients, under the file's rules.",
+    ),
     Command("approve", "aish.cli.commands.approve", "Answer a tool call that waits for approval."),
     Command("apply", "aish.cli.commands.apply", "Execute staged calls after review, each once."),
     Command(

@@ -19,6 +19,7 @@ from aish.config.model import (
     PLATFORM_SHELL,
     Annotation,
     Attachment,
+    AuditSettings,
     CallStep,
     Case,
     CaseRows,
@@ -52,9 +53,11 @@ from aish.config.model import (
     RetryOn,
     RetryPolicy,
     RunStep,
+    ServeLimits,
     ServerEntry,
     ServerPrompt,
     ServerTimeout,
+    ServeSettings,
     Shell,
     Step,
     StepRetry,
@@ -336,6 +339,34 @@ def decode_control(table: Table) -> ControlSettings:
         table.texts("origins"),
         tuple(tokens),
         None if notify is None else NotifySettings(notify.texts("command"), notify.text("url_env")),
+    )
+
+
+def decode_serve(table: Table) -> ServeSettings:
+    """What `aish serve` offers of the file, and how."""
+    limits, audit, usual = table.part("limits"), table.part("audit"), ServeLimits()
+    for glob in table.texts("tools"):
+        if "__" not in glob:
+            table.problem("tools", f"`{glob}` matches no tool", "write `alias__tool`")
+    return ServeSettings(
+        table.text("name"),
+        table.text("instructions"),
+        "plain" if table.text("names") == "plain" else "prefixed",
+        table.texts("tools"),
+        table.absolute("state"),
+        ServeLimits(
+            limits.size("message", usual.message),
+            limits.whole("session_calls", usual.session_calls),
+            limits.whole("calls", usual.calls),
+            limits.whole("waiting", usual.waiting),
+            limits.whole("queued", usual.queued),
+            limits.seconds("drain", usual.drain),
+        ),
+        AuditSettings(
+            audit.absolute("path"),
+            audit.size("rotate", AuditSettings().rotate),
+            audit.whole("keep", AuditSettings().keep),
+        ),
     )
 
 
@@ -1139,6 +1170,7 @@ def decode(
         policy_tests=decode_policy_tests(top),
         cassette=decode_cassette(top),
         control=decode_control(top.part("control")),
+        serve=decode_serve(top.part("serve")),
         tests=tests,
         lock=top.part("lock").absolute("path") or top.absolute("lock"),
         lock_ignore=cast("tuple[LockIgnored, ...]", top.part("lock").texts("ignore")),

@@ -111,6 +111,47 @@ class ControlSettings:
     notify: NotifySettings | None = None
 
 
+ServedNames = Literal["prefixed", "plain"]
+
+
+@frozen
+class ServeLimits:
+    """`serve.limits`: bounds of the MCP server (H16); sizes in bytes, `drain` in seconds."""
+
+    message: int = 10 * 1024 * 1024
+    session_calls: int = 16
+    calls: int = 256
+    waiting: int = 256
+    queued: int = 256
+    drain: float = 30.0
+
+
+@frozen
+class AuditSettings:
+    """`serve.audit`: the folder of the audit log (absolute), and how it is rotated (H21)."""
+
+    path: Path | None = None
+    rotate: int = 64 * 1024 * 1024
+    keep: int = 10
+
+
+@frozen
+class ServeSettings:
+    """`serve`: what `aish serve` offers of this file, and how; `state` is absolute.
+
+    `names` says whether tools are called `alias__tool` or `tool`. `tools` are globs over
+    `alias__tool`; an empty `tools` means all.
+    """
+
+    name: str | None = None
+    instructions: str | None = None
+    names: ServedNames = "prefixed"
+    tools: tuple[str, ...] = ()
+    state: Path | None = None
+    limits: ServeLimits = ServeLimits()
+    audit: AuditSettings = AuditSettings()
+
+
 @frozen
 class CaseRows:
     """`foreach` of a test: a file with one case per row, relative to `folder`.
@@ -552,6 +593,7 @@ class Pipeline:
     policy_tests: tuple[PolicyTest, ...] = ()
     cassette: CassetteSettings | None = None
     control: ControlSettings = ControlSettings()
+    serve: ServeSettings = ServeSettings()
     tests: tuple[Case, ...] = ()
     lock: Path | None = None
     lock_ignore: tuple[LockIgnored, ...] = ()

@@ -253,6 +253,19 @@ class AllTools:
             return ToolResult("denied", denied)
         return await self.servers.call(tool, arguments, on_progress, sample)
 
+    async def forward(
+        self,
+        tool: Tool,
+        arguments: JsonObject,
+        on_progress: Callable[[Progress], None],
+    ) -> JsonObject | ToolResult:
+        """What a server answers to a call, unread; every failure is a result."""
+        assert self.servers is not None, "a tool of a server comes from a server"
+        denied = self.withdrawn(tool)
+        if denied is not None:
+            return ToolResult("denied", denied)
+        return await self.servers.forward(tool, arguments, on_progress)
+
     async def declaring(self, capability: Capability) -> tuple[str, ...]:
         """The servers that declare `resources`, or `prompts`."""
         return await self.servers.declaring(capability) if self.servers else ()

@@ -30,16 +30,13 @@ from aish.mcp.protocol.messages import (
     TransportError,
 )
 from aish.mcp.protocol.mirrored_headers import standard_headers
+from aish.mcp.protocol.revisions import CAPABILITIES_KEY, CLIENT_KEY, HANDSHAKE, VERSION_KEY
 from aish.mcp.transports.transport import Headers, Outgoing, Transport
 
 if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
 
-MODERN = "2026-07-28"
-HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""The revisions of the handshake era, newest first."""
 CLIENT_INFO: JsonObject = {"name": "aish", "version": __version__}
-META = "io.modelcontextprotocol/"
 MAX_ASKED = 16
 """Requests of a server that are answered at the same time; more are left unanswered (X6)."""
 MAX_PROGRESS = 1000
@@ -119,9 +116,9 @@ class Channel:
         number = self._number
         meta: dict[str, Any] = {} if call.on_progress is None else {"progressToken": number}
         if modern:
-            meta[META + "protocolVersion"] = dialect.version
-            meta[META + "clientInfo"] = CLIENT_INFO
-            meta[META + "clientCapabilities"] = self._capabilities
+            meta[VERSION_KEY] = dialect.version
+            meta[CLIENT_KEY] = CLIENT_INFO
+            meta[CAPABILITIES_KEY] = self._capabilities
         headers = _headers(method, params, dialect) if self.over_http else ()
         outgoing = Outgoing(
             number, method, {**params, "_meta": meta} if meta else params, (*headers, *call.headers)

@@ -5,6 +5,7 @@ The tools of a server are listed again each time it says that they changed (M6).
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import anyio
 from anyio.abc import TaskGroup
@@ -17,7 +18,15 @@ from aish.core.protocols import Progress, Sampler
 from aish.core.tools import CALL_DEADLINE, ToolResult
 from aish.mcp.client.server_requests import Answers, Call, Elicit
 from aish.mcp.client.session import ENDED_AGAIN, Session, Terms
-from aish.mcp.protocol.convert import Definition, denied, differences, lost, read_result, tool_list
+from aish.mcp.protocol.convert import (
+    Definition,
+    ToolList,
+    denied,
+    differences,
+    lost,
+    read_result,
+    tool_list,
+)
 from aish.mcp.protocol.messages import (
     HEADER_MISMATCH,
     HttpStatusError,
@@ -32,6 +41,8 @@ from aish.mcp.transports.factory import TransportFactory
 from aish.mcp.transports.settings import ServerConnection, in_time
 
 MAX_REFRESHES = 50
+"""How often the tools are listed again in a minute; a server may last for months."""
+_REFRESH_SECONDS = 60.0
 
 
 class Refresh:
@@ -44,6 +55,7 @@ class Refresh:
         self._tasks = tasks
         self._again = again
         self._times = 0
+        self._counted_from = -inf
         self._stale = False
         self._over = anyio.Event()
         self.under_way = False
@@ -51,6 +63,9 @@ class Refresh:
     def changed(self) -> None:
         """Note that the tools changed."""
         self._stale = True
+        now = anyio.current_time()
+        if now - self._counted_from > _REFRESH_SECONDS:
+            self._times, self._counted_from = 0, now
         if not self.under_way and self._times < MAX_REFRESHES:
             self.under_way = True
             self._over = anyio.Event()
@@ -93,6 +108,8 @@ class Server:
     ) -> None:
         self.entry: ServerEntry = connection.entry
         self.definitions: Mapping[str, Definition] = {}
+        self.rows: Mapping[str, JsonObject] = {}
+        """The tools as the server lists them, by its names for them."""
         self.failure: str | None = None
         self.on_gone: Callable[[Server], None] | None = None
         """Hears that it is lost for good. Without it, in a run, it stays what it was: that each
@@ -151,7 +168,8 @@ class Server:
         try:
             with anyio.fail_after(seconds):
                 self._session = await self._begin()
-                self.definitions = await self._list()
+                found = await self._list()
+                self.definitions, self.rows = found.definitions, found.rows
                 await self._session.listening()
         except (TimeoutError, LeftError):
             await self.fail(f"no answer within {seconds:g} s")
@@ -174,17 +192,30 @@ class Server:
         sample: Sampler | None,
     ) -> ToolResult:
         """Call a tool. Only cancellation propagates as an exception."""
+        result = await self.forward(name, arguments, on_progress, sample)
+        return result if isinstance(result, ToolResult) else read_result(result)
+
+    async def forward(
+        self,
+        name: str,
+        arguments: JsonObject,
+        on_progress: Callable[[Progress], None],
+        sample: Sampler | None,
+    ) -> JsonObject | ToolResult:
+        """Call a tool: what the server answers, unread; a failure is a `ToolResult`."""
         result = await self._result_of(name, arguments, Call(on_progress, sample))
         if self._opening.adapter is not None:
             # The same in every replay: what follows knows the tools that this call changed.
             await self._refresh.over()
         return result
 
-    async def _result_of(self, name: str, arguments: JsonObject, call: Call) -> ToolResult:
+    async def _result_of(
+        self, name: str, arguments: JsonObject, call: Call
+    ) -> JsonObject | ToolResult:
         seconds = self.entry.timeout.tools.get(name, self.entry.timeout.call)
         CALL_DEADLINE.set(anyio.current_time() + seconds)
         try:
-            return read_result(await in_time(seconds, self._call(name, arguments, call)))
+            return await in_time(seconds, self._call(name, arguments, call))
         except ToolChangedError as error:
             return denied(error.message)
         except RpcError as error:
@@ -276,7 +307,7 @@ class Server:
             origin=self._opening.origin,
         )
 
-    async def _list(self) -> Mapping[str, Definition]:
+    async def _list(self) -> ToolList:
         """The tools that the server offers and the entry selects."""
         session = self._live()
         pages = await session.pages("tools/list")
@@ -286,7 +317,7 @@ class Server:
             text = f"it lists two different tools as `{name}`: neither is offered"
             self._opening.notice("ambiguous_tool", text)
         self.ambiguous = found.ambiguous
-        return found.definitions
+        return found
 
     async def _settled(self, name: str) -> None:
         """Wait until all changes announced by the server are known (P8)."""
@@ -308,11 +339,14 @@ class Server:
         if found is not None and known is not None and found != known:
             raise ToolChangedError(self.alias, name)
 
-    def _take(self, found: Mapping[str, Definition]) -> None:
+    def _take(self, found: ToolList) -> None:
         """Offer these tools from now on."""
-        if found != self.definitions:
-            self._opening.notice("tools_changed", differences(self.definitions, found))
-            self.definitions = found
+        is_same, rows = found.definitions == self.definitions, self.rows
+        if not is_same:
+            self._opening.notice("tools_changed", differences(self.definitions, found.definitions))
+            self.definitions = found.definitions
+        self.rows = found.rows
+        if not is_same or rows != found.rows:
             self._on_change(self)
 
     async def _list_again(self) -> bool:
@@ -330,7 +364,7 @@ class Server:
         """Disconnect from a server that failed to start, and keep the reason."""
         with anyio.CancelScope(shield=True):
             await self.close()
-        self.definitions = {}
+        self.definitions, self.rows = {}, {}
         self.failure = self._opening.explain(reason)
 
     def _gone(self, reason: str) -> None:
@@ -343,5 +377,5 @@ class Server:
 
     def refuse(self, reason: str) -> None:
         """Offer none of its tools, although it is connected."""
-        self.definitions = {}
+        self.definitions, self.rows = {}, {}
         self.failure = reason

@@ -17,8 +17,6 @@ from aish.core.json import JsonObject, JsonValue
 from aish.mcp.client.channel import (
     BEFORE_AGREEMENT,
     CLIENT_INFO,
-    HANDSHAKE,
-    MODERN,
     Channel,
     Dialect,
 )
@@ -32,6 +30,7 @@ from aish.mcp.protocol.messages import (
     ServerEndedError,
 )
 from aish.mcp.protocol.mirrored_headers import is_header_value
+from aish.mcp.protocol.revisions import HANDSHAKE, MODERN
 
 CREDENTIALS_REFUSED = frozenset({401, 403, 407})
 

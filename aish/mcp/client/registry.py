@@ -63,6 +63,8 @@ class Registry:
         self._by_name: dict[ToolName, Tool] = {}
         self._by_wire: dict[str, Tool] = {}
         self._hear: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
+        """Hears of each change of tools, after `hold_to` has."""
         self._offers: Callable[[Tool], bool] = lambda _tool: True
 
     @property
@@ -108,6 +110,26 @@ class Registry:
         sample: Sampler | None = None,
     ) -> ToolResult:
         """Call a tool; every failure is a result (M8). Only cancellation propagates."""
+        server = self._callable(tool)
+        if isinstance(server, ToolResult):
+            return server
+        return await server.call(tool.name.name, arguments, on_progress, sample)
+
+    async def forward(
+        self,
+        tool: Tool,
+        arguments: JsonObject,
+        on_progress: Callable[[Progress], None],
+        sample: Sampler | None = None,
+    ) -> JsonObject | ToolResult:
+        """The same for who passes the answer on: as the server gave it; a failure is a result."""
+        server = self._callable(tool)
+        if isinstance(server, ToolResult):
+            return server
+        return await server.forward(tool.name.name, arguments, on_progress, sample)
+
+    def _callable(self, tool: Tool) -> Server | ToolResult:
+        """The server that a call of a tool goes to, or why there is none."""
         alias = tool.name.server
         server = self._servers.get(alias)
         if server is None:
@@ -115,7 +137,16 @@ class Registry:
         if server.failure is None and self._by_name.get(tool.name) != tool:
             # A call is for the tool that was approved, however long that took (P6).
             return denied(f"{tool.name} has changed")
-        return await server.call(tool.name.name, arguments, on_progress, sample)
+        return server
+
+    def row(self, tool: Tool) -> JsonObject:
+        """What a tool's server says of it in its list, with schemas that are usable."""
+        server = self._servers[tool.name.server]
+        row = dict(server.rows[tool.name.name])
+        row["inputSchema"] = tool.input_schema
+        if tool.output_schema is not None:
+            row["outputSchema"] = tool.output_schema
+        return row
 
     async def declaring(self, capability: Capability) -> tuple[str, ...]:
         """The servers that declare `resources` or `prompts`."""
@@ -191,6 +222,7 @@ class Registry:
         self._name(servers, refuse)
         self._servers = servers
         self._hear()
+        self.on_change()
 
     def remove(self, alias: str) -> None:
         """Remove a server and its tools."""
@@ -202,6 +234,7 @@ class Registry:
         # What a change had to leave out has been reported.
         self._name(self._servers, lambda _tool, _taken: None)
         self._hear()
+        self.on_change()
 
     def rename_tools(self, server: Server) -> None:
         """Apply the changed tools of a server; one whose name is in use is left out."""
@@ -212,6 +245,7 @@ class Registry:
 
         self._name(self._servers, leave_out)
         self._hear()
+        self.on_change()
 
     def hold_to(self, hear: Callable[[], None], offers: Callable[[Tool], bool]) -> None:
         """Call `hear` when a server has changed its tools, and only tools it `offers` (P8)."""

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from typing import Any
 
 from aish.config.model import ServerEntry
@@ -122,6 +123,11 @@ class Reading:
 
 def read_tools(page: Any, reading: Reading, warn: Warn) -> list[Definition]:
     """The tools of one page of `tools/list`; each malformed one is reported and left out."""
+    return [definition for definition, _ in _rows(page, reading, warn)]
+
+
+def _rows(page: Any, reading: Reading, warn: Warn) -> list[tuple[Definition, JsonObject]]:
+    """The same, each with what the server says of it."""
     listed = page.get("tools")
     if not isinstance(listed, list):
         if listed not in ({}, None):
@@ -131,7 +137,7 @@ def read_tools(page: Any, reading: Reading, warn: Warn) -> list[Definition]:
     for number, value in enumerate(listed):
         try:
             if not (reading.ours and _is_unlisted(value)):
-                found.append(_definition(value, reading))
+                found.append((_definition(value, reading), value))
         except ValueError as error:
             name = value.get("name") if isinstance(value, dict) else None
             which = f"`{name}`" if isinstance(name, str) and name else f"number {number + 1}"
@@ -290,11 +296,13 @@ def link_line(block: Mapping[str, Any]) -> str:
 class ToolList:
     """Tools by name; `ambiguous` names belong to two different tools, and are not offered.
 
-    Only the server knows which of them a call would reach.
+    Only the server knows which of them a call would reach. `rows` are the tools as the server lists
+    them, for those who pass them on.
     """
 
     definitions: Mapping[str, Definition]
     ambiguous: frozenset[str] = frozenset()
+    rows: Mapping[str, JsonObject] = field(default_factory=dict)
 
 
 def tool_list(
@@ -302,13 +310,15 @@ def tool_list(
 ) -> ToolList:
     """The tools on all pages of `tools/list`."""
     found: dict[str, Definition] = {}
+    rows: dict[str, JsonObject] = {}
     repeated: set[str] = set()
     ambiguous: set[str] = set()
     for page in pages:
-        for one in read_tools(page, reading, warn):
+        for one, row in _rows(page, reading, warn):
             if not _is_wanted(one, entry):
                 continue
             earlier = found.setdefault(one.name, one)
+            rows.setdefault(one.name, row)
             if earlier != one:
                 ambiguous.add(one.name)
             elif earlier is not one:
@@ -316,8 +326,8 @@ def tool_list(
     for name in sorted(repeated - ambiguous):
         warn("duplicate_tool", f"it lists `{name}` more than once; the first is used")
     for name in ambiguous:
-        del found[name]
-    return ToolList(found, frozenset(ambiguous))
+        del found[name], rows[name]
+    return ToolList(found, frozenset(ambiguous), rows)
 
 
 def _is_wanted(one: Definition, entry: ServerEntry) -> bool:

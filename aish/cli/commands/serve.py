@@ -1,0 +1,150 @@
+"""`aish serve [FILE]`: the tools of a file, or of packs, for MCP clients."""
+
+import gc
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+
+from aish.cli.boundary import say
+from aish.cli.options import (
+    AllowOption,
+    Argument,
+    BroadRootOption,
+    DenyOption,
+    LockOption,
+    LockUse,
+    Option,
+    SetOption,
+    VerboseOption,
+)
+from aish.cli.pipeline_options import load, look_options
+from aish.cli.printer import register_masks
+from aish.cli.tool_preview import notices
+from aish.config.model import Pipeline, ServerEntry
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.core.rules import RuleEntry, RuleLists
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan, make_plan
+from aish.packs.catalogue import PACKS, tools_of
+from aish.serve.listeners.stdio import own_streams
+from aish.serve.server import ServeRequest, run_server
+
+
+@frozen
+class PackOptions:
+    """Packs that are served without a file."""
+
+    pack: Annotated[
+        list[str] | None,
+        Option("--pack", metavar="NAME", help="Without FILE: serve this tool pack; repeatable."),
+    ] = None
+    root: Annotated[
+        Path | None,
+        Option("--root", metavar="DIR", help="With `--pack`: the folder that its tools work in."),
+    ] = None
+
+
+@frozen
+class ListenOptions:
+    """Where clients connect, and how tools are called there."""
+
+    stdio: Annotated[
+        bool, Option("--stdio", help="Serve the program that started this one; the default.")
+    ] = False
+    plain: Annotated[
+        bool, Option("--plain", help="Call tools by their own names, without the alias.")
+    ] = False
+
+
+@frozen
+class ServePolicyOptions:
+    """What clients may call."""
+
+    allow: AllowOption = None
+    deny: DenyOption = None
+    broad_root: BroadRootOption = False
+    lock: LockOption = LockUse.ENFORCE
+
+
+def command(
+    file: Annotated[
+        Path | None, Argument(metavar="[FILE]", help="The pipeline file whose tools are served.")
+    ] = None,
+    *,
+    packs: PackOptions,
+    listen: ListenOptions,
+    policy: ServePolicyOptions,
+    overrides: SetOption = None,
+    verbose: VerboseOption = False,
+) -> int:
+    """Serve tools to MCP clients, under the file's rules.
+
+    Clients get the tools of all servers under `mcp.servers`, or of packs. Each call passes the
+    rules, and nobody is asked: what no rule approves is denied.
+
+    Example: aish serve --pack fs --root .
+    """
+    del verbose
+    options = look_options(
+        policy.allow, policy.deny, allow_broad_root=policy.broad_root, lock=policy.lock
+    )
+    with own_streams() as streams:
+        pipeline = _pipeline(file, packs, overrides)
+        if listen.plain:
+            pipeline = replace(pipeline, serve=replace(pipeline.serve, names="plain"))
+        plan = _plan(pipeline, options, is_file=file is not None)
+        register_masks(plan.secrets)
+        emit = notices(plan.secrets)
+        if os.isatty(streams.input):
+            say("serving on standard input and output: an MCP client starts this command")
+        gc.freeze()
+        gc.enable()
+        return anyio.run(run_server, ServeRequest(plan, options.environ, emit, streams))
+
+
+def _pipeline(file: Path | None, packs: PackOptions, overrides: list[str] | None) -> Pipeline:
+    """The file, or what stands for one where packs are served without it."""
+    if file is not None:
+        if packs != PackOptions():
+            hint = "name the packs under `mcp.servers` of the file"
+            raise UsageError("`--pack` and `--root` go without a file", hint=hint)
+        return load(file, overrides)
+    if not packs.pack:
+        hint = "for example `aish serve pipeline.yaml` or `aish serve --pack fs --root .`"
+        raise UsageError("there is nothing to serve: name a file, or packs", hint=hint)
+    if overrides:
+        raise UsageError("`--set` goes with a file", hint="name a file to change a value of it")
+    names = tuple(dict.fromkeys(packs.pack))
+    unknown = [name for name in names if name not in PACKS]
+    if unknown:
+        hint = f"there are: {', '.join(PACKS)}"
+        raise UsageError(f"there is no tool pack `{unknown[0]}`", hint=hint)
+    root = None if packs.root is None else packs.root.absolute()
+    return Pipeline(
+        file=Path.cwd() / "aish.yaml",
+        name="aish",
+        servers={name: ServerEntry(alias=name, pack=(name,), root=root) for name in names},
+        rules=RuleLists(auto_approve=tuple(_read_only(names))),
+    )
+
+
+def _read_only(packs: tuple[str, ...]) -> Iterator[RuleEntry]:
+    """Rules that approve the tools that only read."""
+    for name, marks in tools_of(packs):
+        if marks.read_only:
+            yield RuleEntry(tool=f"{marks.pack}__{name}", path="--pack")
+
+
+def _plan(pipeline: Pipeline, options: RunOptions, *, is_file: bool) -> Plan:
+    """The servers and rules, without steps; a lock file applies to a file only."""
+    bare = replace(pipeline, steps=(), outputs=None)
+    if not is_file:
+        options = replace(options, lock="none")
+    plan = make_plan(bare, options, with_models=False)
+    # Without steps there are no prompts that a lock could pin.
+    return plan if plan.lock is None else replace(plan, lock=replace(plan.lock, prompts={}))

@@ -1,0 +1,1 @@
+"""The MCP server: tools of packs and servers, offered to clients behind one gate."""

@@ -1,0 +1,245 @@
+"""The audit log: who called what, and what was decided, as JSON lines (H21).
+
+A record is written with one system call before what it is about is done, and synced within a
+second. Without its record no call is made. Neither arguments nor results are in it: digests with a
+key, names, types and sizes.
+"""
+
+import errno
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import anyio
+from anyio import to_thread
+
+from aish.config.model import AuditSettings
+from aish.core.errors import UsageError
+from aish.core.events import DecisionLevel, Verdict
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import shorten
+from aish.core.protocols import Clock
+from aish.core.text import safe_utf8
+from aish.core.tools import Tool
+from aish.serve.state import ServeState
+from aish.system.files import open_append, private_folder
+
+_SYNC_SECONDS = 1.0
+_MOST_NAMES = 64
+_LONGEST_NAME = 64
+AuditEvent = Literal[
+    "listening", "session.opened", "session.closed", "decided", "finished", "refused"
+]
+_TYPES: Mapping[type, str] = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "string",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+
+
+class AuditError(Exception):
+    """A record could not be written."""
+
+
+@frozen
+class Caller:
+    """Who is at the other end: the client's name, its session, and how it is connected."""
+
+    client: str
+    session: str
+    peer: JsonObject
+
+
+class AuditLog:
+    """The log of one process, `audit-PID.jsonl`; a full file gets a number and is kept a while."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: AuditSettings,
+        state: ServeState,
+        clock: Clock,
+        mask: Callable[[str], str],
+    ) -> None:
+        self.path = folder / f"audit-{os.getpid()}.jsonl"
+        self.failures = 0
+        self._settings = settings
+        self._state = state
+        self._clock = clock
+        self._mask = mask
+        self._seq = 0
+        self._descriptor = open_append(self.path)
+        self._size = os.fstat(self._descriptor).st_size
+        self._is_synced = True
+
+    def decided(
+        self,
+        caller: Caller,
+        tool: Tool,
+        arguments: JsonObject,
+        verdict: Verdict,
+        rule: str,
+        level: DecisionLevel,
+    ) -> None:
+        """A call was decided about; it is not sent yet.
+
+        Raises:
+            AuditError: that could not be written.
+        """
+        self._write(
+            "decided",
+            level,
+            caller,
+            {
+                "tool": self._text(str(tool.name)),
+                "arguments": self._digested(arguments),
+                "decision": verdict,
+                "rule": self._text(rule),
+            },
+        )
+
+    def finished(
+        self,
+        caller: Caller,
+        tool: Tool,
+        kind: str,
+        result: bytes | None,
+        seconds: float,
+        level: DecisionLevel,
+    ) -> None:
+        """A call has ended; without a `result` it was cancelled.
+
+        Raises:
+            AuditError: that could not be written.
+        """
+        about: JsonObject | None = None
+        if result is not None:
+            about = {"sha256": self._state.digest(result), "bytes": len(result)}
+        self._write(
+            "finished",
+            level,
+            caller,
+            {
+                "tool": self._text(str(tool.name)),
+                "kind": kind,
+                "result": about,
+                "seconds": round(seconds, 6),
+            },
+        )
+
+    def note(self, event: AuditEvent, caller: Caller | None, **about: JsonValue) -> None:
+        """Something else happened: a session, a listener, a refused request.
+
+        Raises:
+            AuditError: that could not be written.
+        """
+        self._write(event, "security", caller, about)
+
+    async def sync(self) -> None:
+        """Bring to the disk what was written, each second, until this is cancelled."""
+        while True:
+            await anyio.sleep(_SYNC_SECONDS)
+            if not self._is_synced:
+                self._is_synced = True
+                try:
+                    await to_thread.run_sync(os.fsync, self._descriptor)
+                except OSError:
+                    self.failures += 1
+
+    def close(self) -> None:
+        """Sync and close the file."""
+        with suppress(OSError):  # of a pipe or a full disk: the records were written or counted
+            os.fsync(self._descriptor)
+        os.close(self._descriptor)
+
+    def _digested(self, arguments: JsonObject) -> JsonObject:
+        named = list(arguments.items())[:_MOST_NAMES]
+        types = {self._text(name): _TYPES.get(type(value), "object") for name, value in named}
+        found: dict[str, JsonValue] = {"sha256": self._state.digest_of(arguments), "types": types}
+        if len(arguments) > _MOST_NAMES:
+            found["more"] = len(arguments) - _MOST_NAMES
+        return found
+
+    def _text(self, text: str) -> str:
+        return shorten(safe_utf8(self._mask(text)), _LONGEST_NAME * 2)
+
+    def _write(
+        self, event: AuditEvent, level: DecisionLevel, caller: Caller | None, about: JsonObject
+    ) -> None:
+        record: dict[str, JsonValue] = {
+            "v": 1,
+            "seq": self._seq + 1,
+            "time": _timestamp(self._clock.now()),
+            "level": level,
+            "event": event,
+        }
+        if caller is not None:
+            record |= {"client": caller.client, "session": caller.session, "peer": caller.peer}
+        line = json.dumps({**record, **about}, separators=(",", ":")).encode("ascii") + b"\n"
+        try:
+            self._append(line)
+        except OSError as error:
+            self.failures += 1
+            why = error.strerror or str(error)
+            raise AuditError(f"the audit log cannot be written: {why}") from error
+        self._seq += 1
+        self._size += len(line)
+        self._is_synced = False
+
+    def _append(self, line: bytes) -> None:
+        if self._size and self._size + len(line) > self._settings.rotate:
+            self._rotate()
+        if os.write(self._descriptor, line) < len(line):
+            # A full disk: half a line would spoil the next one.
+            os.ftruncate(self._descriptor, self._size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _rotate(self) -> None:
+        """Give the full file the next number, and delete those that are too old."""
+        numbered = sorted(
+            (int(tail), path)
+            for path in self.path.parent.glob(f"{self.path.name}.*")
+            if (tail := path.name.rpartition(".")[2]).isdecimal()
+        )
+        last = numbered[-1][0] if numbered else 0
+        full = self.path.with_name(f"{self.path.name}.{last + 1}")
+        os.fsync(self._descriptor)
+        self.path.rename(full)
+        descriptor = open_append(self.path)
+        os.close(self._descriptor)
+        self._descriptor, self._size, self._seq = descriptor, 0, 0
+        paths = [*(path for _, path in numbered), full]
+        for path in paths[: max(0, len(paths) - self._settings.keep)]:
+            path.unlink(missing_ok=True)
+
+
+def open_audit(
+    settings: AuditSettings, state: ServeState, clock: Clock, mask: Callable[[str], str]
+) -> AuditLog:
+    """The audit log of this process.
+
+    Raises:
+        UsageError: it cannot be opened.
+    """
+    folder = settings.path or state.path / "audit"
+    try:
+        return AuditLog(private_folder(folder), settings, state, clock, mask)
+    except OSError as error:
+        said = f"the audit log cannot be opened: {error.strerror or error}"
+        hint = "`serve.audit.path` names another folder"
+        raise UsageError(said, where=str(folder), hint=hint) from error
+
+
+def _timestamp(seconds: float) -> str:
+    whole, part = divmod(seconds, 1)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+    return f"{stamp}.{int(part * 1e6):06d}Z"

@@ -1,0 +1,193 @@
+"""One tool call of a client, from its arguments to its result: every call passes the one gate (H9).
+
+Decided, written down, sent, written down. Nobody is asked here: what no rule decides is no at once
+(H10). A failure is a result with `isError`, never an empty success (H3).
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+
+import anyio
+
+from aish.config.model import ServeLimits
+from aish.core.events import DecisionLevel, Place
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Clock, Progress
+from aish.core.text import safe_utf8
+from aish.core.tools import Tool, ToolResult
+from aish.engine.resources.toolbox import AllTools
+from aish.mcp.protocol.requests import dump
+from aish.mcp.protocol.revisions import META
+from aish.policy.decide import decision_level
+from aish.policy.gate import Decision, Gate, Proposal
+from aish.serve.audit import AuditError, AuditLog, Caller
+
+Report = Callable[[Progress], None]
+_OURS = "aish/"
+RESULT_TYPE = "resultType"
+_PREFIX = "[aish] "
+
+
+Complete = Callable[[JsonObject], JsonObject]
+"""Adds to a result what belongs to the hop to the client."""
+
+
+class Calls:
+    """Makes the calls of all clients."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        tools: AllTools,
+        audit: AuditLog,
+        limits: ServeLimits,
+        clock: Clock,
+        mask: Callable[[str], str],
+        on_audit_failure: Callable[[str], None],
+    ) -> None:
+        self.open = 0
+        """Calls that were taken and have not ended."""
+        self._gate = gate
+        self._tools = tools
+        self._audit = audit
+        self._limits = limits
+        self._clock = clock
+        self._mask = mask
+        self._on_audit_failure = on_audit_failure
+        self._all = anyio.Semaphore(limits.calls, fast_acquire=True)
+        self._waiting = 0
+        self._numbers = count(1)
+
+    def places(self) -> anyio.Semaphore:
+        """The places for calls of a new session: so many at a time."""
+        return anyio.Semaphore(self._limits.session_calls, fast_acquire=True)
+
+    async def call(
+        self,
+        caller: Caller,
+        places: anyio.Semaphore,
+        tool: Tool,
+        arguments: JsonObject,
+        report: Report,
+        complete: Complete,
+    ) -> bytes:
+        """The JSON of the `CallToolResult` of a call. Only cancellation propagates."""
+        is_full = places.value == 0 or self._all.value == 0
+        if is_full and self._waiting >= self._limits.waiting:
+            said = f"busy: {self._waiting} calls wait already, call again later"
+            return dump(complete(self._failed(tool, said)))
+        async with self._place(places):
+            return await self._decided(caller, tool, arguments, report, complete)
+
+    @asynccontextmanager
+    async def _place(self, places: anyio.Semaphore) -> AsyncGenerator[None]:
+        self.open += 1
+        self._waiting += 1
+        is_waiting = True
+        try:
+            async with places, self._all:
+                self._waiting -= 1
+                is_waiting = False
+                yield
+        finally:
+            self._waiting -= is_waiting
+            self.open -= 1
+
+    async def _decided(
+        self,
+        caller: Caller,
+        tool: Tool,
+        arguments: JsonObject,
+        report: Report,
+        complete: Complete,
+    ) -> bytes:
+        place = Place(step=caller.client, call=f"{caller.session}/{next(self._numbers)}")
+        proposal = Proposal(tool, arguments, place)
+        decision = await self._gate.decide(proposal)
+        level = decision_level(self._gate.policy, tool, decision.verdict)
+        try:
+            self._audit.decided(caller, tool, arguments, decision.verdict, decision.rule, level)
+        except AuditError as error:
+            return dump(complete(self._failed(tool, f"the call was not made: {error}")))
+        began = self._clock.monotonic()
+        kind, encoded = "failed", None
+        try:
+            kind, found = await self._made(proposal, decision, report)
+            encoded = self._encoded(tool, found, complete)
+        except anyio.get_cancelled_exc_class():
+            kind = "cancelled"
+            raise
+        finally:
+            seconds = self._clock.monotonic() - began
+            self._finished(caller, tool, kind, encoded, seconds, level)
+        return encoded
+
+    async def _made(
+        self, proposal: Proposal, decision: Decision, report: Report
+    ) -> tuple[str, JsonObject]:
+        """The kind of result, and the result."""
+        tool = proposal.tool
+        if not decision.allowed:
+            assert decision.reply is not None, "a call that is not made has a reply"
+            hint = f" ({decision.hint})" if decision.hint else ""
+            return "denied", failed(f"{self._mask(decision.reply)}{self._mask(hint)}")
+        self._gate.redeem(decision, proposal)
+        found = await self._tools.forward(tool, proposal.arguments, report)
+        if isinstance(found, ToolResult):
+            return found.kind, self._failed(tool, found.content.removeprefix(_PREFIX))
+        if "content" not in found and "structuredContent" not in found:
+            return "transport_error", self._failed(tool, "the server sent no result")
+        return ("handler_error" if found.get("isError") is True else "ok"), own_part(found)
+
+    def _encoded(self, tool: Tool, result: JsonObject, complete: Complete) -> bytes:
+        """The JSON of a result, or of the reason why it cannot be sent."""
+        try:
+            encoded = dump(complete(result))
+        except (ValueError, RecursionError):
+            said = "the result is not JSON that can be passed on"
+        else:
+            if len(encoded) <= self._limits.message:
+                return encoded
+            said = f"the result has {len(encoded):,} bytes, more than {self._limits.message:,}"
+        return dump(complete(self._failed(tool, said)))
+
+    def _failed(self, tool: Tool, reason: str) -> JsonObject:
+        return failed(f"{_PREFIX}{tool.name.server}: {self._mask(reason)}")
+
+    def _finished(
+        self,
+        caller: Caller,
+        tool: Tool,
+        kind: str,
+        result: bytes | None,
+        seconds: float,
+        level: DecisionLevel,
+    ) -> None:
+        try:
+            self._audit.finished(caller, tool, kind, result, seconds, level)
+        except AuditError as error:
+            # The call was made, so its result is delivered; no other one is (H21).
+            self._on_audit_failure(str(error))
+
+
+def failed(text: str) -> JsonObject:
+    """A result that says what went wrong."""
+    return {"content": [{"type": "text", "text": safe_utf8(text)}], "isError": True}
+
+
+def own_part(result: JsonObject, *, is_pack: bool = False) -> JsonObject:
+    """What a server says, without what belongs to the hop between it and us."""
+    meta = result.get("_meta")
+    found = {key: value for key, value in result.items() if key != RESULT_TYPE}
+    if isinstance(meta, Mapping):
+        kept: dict[str, JsonValue] = {
+            key: value
+            for key, value in meta.items()
+            if not key.startswith(META) and (is_pack or not key.startswith(_OURS))
+        }
+        if kept:
+            found["_meta"] = kept
+        else:
+            del found["_meta"]
+    return found

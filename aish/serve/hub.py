@@ -1,0 +1,227 @@
+"""What is offered to clients: the tools of packs and servers, under the names that clients see.
+
+Lists are encoded once per change, in the order of the file, and are the same on every transport
+(H4). A change is told to each session, bursts joined (H5).
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+
+import anyio
+
+from aish.config.model import ServeSettings
+from aish.core.errors import UsageError
+from aish.core.events import NOWHERE, Level, Notice
+from aish.core.protocols import Emit
+from aish.core.tools import Tool, ToolName
+from aish.engine.resources.toolbox import AllTools
+from aish.mcp.client.registry import Registry
+from aish.mcp.protocol.messages import INVALID_PARAMS, RpcError
+from aish.mcp.protocol.requests import dump
+from aish.policy.gate import Gate
+from aish.policy.rules import matches_tool
+from aish.serve.audit import AuditError, AuditLog, Caller
+from aish.serve.calls import Calls, own_part
+
+PAGE = 1000
+"""Entries of a list above which it has pages."""
+_BURST_SECONDS = 0.2
+
+
+class Offer:
+    """The tools that some clients see: those of the hub, narrowed by `globs` if there are any."""
+
+    def __init__(self, globs: tuple[str, ...]) -> None:
+        self.watchers: set[Callable[[], None]] = set()
+        """Hear that the list is another one."""
+        self._globs = globs
+        self._names: Mapping[str, ToolName] = {}
+        self._pages: Sequence[bytes] = (b"[]",)
+        self._version = ""
+
+    def name(self, public: str) -> ToolName | None:
+        """The tool that clients call by this name."""
+        return self._names.get(public)
+
+    def page(self, cursor: str | None) -> tuple[bytes, str | None]:
+        """A page of the list as a JSON array, and the cursor of the next one.
+
+        Raises:
+            RpcError: the cursor is not of this list.
+        """
+        number = 0
+        if cursor is not None:
+            version, _, text = cursor.partition(".")
+            number = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0  # ruff: ignore[magic-value-comparison] - more pages than there can be
+            if version != self._version or not 0 < number < len(self._pages):
+                raise RpcError(INVALID_PARAMS, "unknown cursor: ask for the list anew")
+        more = number + 1 < len(self._pages)
+        return self._pages[number], f"{self._version}.{number + 1}" if more else None
+
+    def make(self, offered: Mapping[str, tuple[ToolName, bytes]]) -> bool:
+        """Take the tools that there are now; whether the list is another one."""
+        chosen = {
+            public: (name, row)
+            for public, (name, row) in offered.items()
+            if not self._globs or any(matches_tool(glob, name) for glob in self._globs)
+        }
+        self._names = {public: name for public, (name, _) in chosen.items()}
+        rows = [row for _, row in chosen.values()]
+        pages = [b"[%b]" % b",".join(rows[at : at + PAGE]) for at in range(0, len(rows), PAGE)]
+        if (pages or [b"[]"]) == list(self._pages):
+            return False
+        self._pages = pages or [b"[]"]
+        self._version = sha256(b"".join(self._pages)).hexdigest()[:16]
+        return True
+
+
+class Hub:
+    """All that sessions share: what is offered, the gate, and whether the server is ending."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: ServeSettings,
+        tools: AllTools,
+        registry: Registry,
+        gate: Gate,
+        calls: Calls,
+        audit: AuditLog,
+        emit: Emit,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.calls = calls
+        self.draining = anyio.Event()
+        """Nothing new is taken, and subscriptions end."""
+        self.flushes: set[Callable[[], Awaitable[None]]] = set()
+        """Wait until what was said to a client is written."""
+        self._tools = tools
+        self._registry = registry
+        self._gate = gate
+        self._audit = audit
+        self._emit = emit
+        self._offers: dict[tuple[str, ...], Offer] = {}
+        self._rows: Mapping[str, tuple[ToolName, bytes]] = {}
+        self._open = 0
+        self._idle = anyio.Event()
+        self._settled = anyio.Event()
+        self._changed = anyio.Event()
+        self._left_out: set[ToolName] = set()
+        registry.on_change = lambda: self._changed.set()  # ruff: ignore[unnecessary-lambda] - the event is another one after each change
+
+    def offer(self, globs: tuple[str, ...]) -> Offer:
+        """The offer for clients that may see only these tools; all see what it holds."""
+        found = self._offers.get(globs)
+        if found is None:
+            found = self._offers[globs] = Offer(globs)
+            found.make(self._rows)
+        return found
+
+    def tool(self, offer: Offer, public: str) -> Tool | None:
+        """The tool that a client calls by this name, as its server defines it now."""
+        name = offer.name(public)
+        return None if name is None else self._tools.by_name(name)
+
+    async def settled(self) -> None:
+        """Wait until each server has come up or failed: there is no list before that."""
+        await self._settled.wait()
+
+    def begin(self) -> None:
+        """All servers have come up or failed.
+
+        Raises:
+            UsageError: two tools have the same name.
+        """
+
+        def refuse(public: str, first: ToolName, second: ToolName) -> None:
+            said = f"`{first}` and `{second}` would both be called `{public}`"
+            hint = "`names: prefixed` tells them apart, `exclude` leaves one of them out"
+            raise UsageError(said, where="serve.names", hint=hint)
+
+        self._make(refuse)  # nobody has had a list yet, so nobody is told
+        self._settled.set()
+
+    async def watch(self) -> None:
+        """Follow changes of the tools until this is cancelled."""
+
+        def leave_out(public: str, first: ToolName, second: ToolName) -> None:
+            if second not in self._left_out:
+                self._left_out.add(second)
+                text = f"`{second}` is left out: `{first}` is called `{public}` already"
+                self.tell("warning", "tool_name_taken", text)
+
+        while True:
+            await self._changed.wait()
+            await anyio.sleep(_BURST_SECONDS)
+            self._changed = anyio.Event()
+            self._make(leave_out)
+
+    @contextmanager
+    def answering(self) -> Generator[None]:
+        """A request is being answered."""
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until no request is being answered."""
+        while self._open:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    def opened(self, caller: Caller) -> None:
+        """A session has begun.
+
+        Raises:
+            AuditError: that could not be written down.
+        """
+        self._audit.note("session.opened", caller)
+
+    def closed(self, caller: Caller) -> None:
+        """A session has ended."""
+        try:
+            self._audit.note("session.closed", caller)
+        except AuditError as error:
+            self.tell("error", "audit_lost", str(error))
+
+    def tell(self, level: Level, code: str, text: str) -> None:
+        """Tell the person who runs the server."""
+        self._emit(Notice(NOWHERE, level, code, text))
+
+    def report(self, error: Exception) -> None:
+        """A fault of ours has ended one request."""
+        text = f"a request failed: {type(error).__name__}: {error}"
+        self.tell("error", "request_failed", text)
+
+    def _make(self, on_clash: Callable[[str, ToolName, ToolName], None]) -> None:
+        """Encode the list anew, and tell those whose list is another one."""
+        rows: dict[str, tuple[ToolName, bytes]] = {}
+        for tool in self._listed():
+            public = tool.name.name if self.settings.names == "plain" else tool.wire
+            if public in rows:
+                on_clash(public, rows[public][0], tool.name)
+                continue
+            row = {**own_part(self._registry.row(tool), is_pack=tool.builtin), "name": public}
+            if tool.builtin:
+                row = {key: value for key, value in row.items() if value is not None}
+            rows[public] = (tool.name, dump(row))
+        self._rows = rows
+        changed = [offer for offer in self._offers.values() if offer.make(rows)]
+        for offer in changed if self._settled.is_set() else ():
+            for tell in tuple(offer.watchers):
+                tell()
+
+    def _listed(self) -> Iterator[Tool]:
+        """The tools that are offered: not those that a rule denies whatever the arguments."""
+        denying = [rule for rule in self._gate.policy.deny if rule.unconditional]
+        globs = self.settings.tools
+        for tool in self._tools.listed():
+            is_denied = any(rule.covers(tool.name) for rule in denying)
+            if not is_denied and (not globs or any(matches_tool(one, tool.name) for one in globs)):
+                yield tool
