@@ -58,6 +58,7 @@ ALLOWED = {
     "items/": set(),
     "reports/": set(),
     "reports/otel/export.py": {"opentelemetry", "requests"},
+    "serve/": {"anyio"},
     "shell/": {"anyio"},
     "shell/input/": {"anyio", "prompt_toolkit"},
     "journal/": set(),
@@ -88,7 +89,7 @@ SAME_NAME = {
     "decode": "`config/` makes a `Pipeline` of a file, `wire/chat/` deltas of a stream",
     "pack": "`packs/framework/` declares packs, `packs/py/` is one",
     "render": "`templates/` renders templates, `output/markdown/` Markdown",
-    "session": "a session of `features/recording/`, and one of `features/testing/`",
+    "session": "sessions of `features/recording/`, `features/testing/`, `shell/` and `serve/`",
     "transport": "`models/` sends requests to endpoints, `mcp/transports/` messages to servers",
 }
 # A package whose names a program imports from the package itself.

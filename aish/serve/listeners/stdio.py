@@ -206,7 +206,12 @@ async def serve_stdio(hub: Hub, streams: Streams) -> None:
     limits = hub.settings.limits
     writer = LineWriter(streams.output, limits.queued)
     user = login_name()
-    peer: JsonObject = {"transport": "stdio", "pid": os.getppid(), "uid": os.geteuid(), "user": user}
+    peer: JsonObject = {
+        "transport": "stdio",
+        "pid": os.getppid(),
+        "uid": os.geteuid(),
+        "user": user,
+    }
     session = Session(hub, CLIENT, peer, writer.send)
     hub.opened(session.caller)
     hub.flushes.add(writer.flush)

@@ -1,0 +1,182 @@
+"""`aish serve` as a process, and a client at its standard streams that speaks raw JSON lines.
+
+with ServedHub(project, "p.yaml") as hub:
+    hub.begin()
+    hub.call("s__echo", {"text": "hello"})
+"""
+
+import json
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, Self
+
+from cli_process import start_process
+from e2e_project import Project
+
+PATIENCE = 30.0
+META = "io.modelcontextprotocol/"
+MODERN_META: Mapping[str, Any] = {
+    f"{META}protocolVersion": "2026-07-28",
+    f"{META}clientInfo": {"name": "test", "version": "1"},
+    f"{META}clientCapabilities": {},
+}
+Message = dict[str, Any]
+
+
+class ServedHub:
+    """A running `aish serve`; every line of its output has to be a message."""
+
+    def __init__(self, project: Project, *arguments: str | Path, **env: str) -> None:
+        aish = project.aish
+        self.folder = project.folder
+        self.process = start_process(
+            [*aish.python, "-m", "aish", "serve", *map(str, arguments)],
+            cwd=project.folder,
+            env={**aish.env, **env},
+            piped=True,
+            warm=aish.warm,
+        )
+        self.seen: list[Message] = []
+        self.lines: list[bytes] = []
+        self._number = 0
+        self._lines: queue.Queue[bytes | None] = queue.Queue()
+        self._stderr = b""
+        self._threads = [
+            threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True),
+            threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(PATIENCE)
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None and not stream.closed:
+                stream.close()
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.decode("utf-8", "replace")
+
+    @property
+    def audit(self) -> list[Message]:
+        """The records of its audit log."""
+        (log,) = (self.folder / ".aish" / "serve" / "audit").glob("audit-*.jsonl")
+        return [json.loads(line) for line in log.read_text("ascii").splitlines()]
+
+    def write(self, data: bytes) -> None:
+        stream = self.process.stdin
+        assert stream is not None
+        stream.write(data)
+        stream.flush()
+
+    def send(self, *messages: Any) -> None:
+        """Messages, all in one write."""
+        self.write(b"".join(json.dumps(one).encode() + b"\n" for one in messages))
+
+    def request(self, method: str, params: Message | None = None, *, modern: bool = False) -> int:
+        """Send a request; its id."""
+        self._number += 1
+        message: Message = {"jsonrpc": "2.0", "id": self._number, "method": method}
+        if params is not None or modern:
+            message["params"] = dict(params or {})
+        if modern:
+            meta = {**MODERN_META, **message["params"].get("_meta", {})}
+            message["params"]["_meta"] = meta
+        self.send(message)
+        return self._number
+
+    def until(self, is_it: Callable[[Message], bool]) -> Message:
+        """The next message that is the one that is waited for; others are in `seen`."""
+        while True:
+            try:
+                line = self._lines.get(timeout=PATIENCE)
+            except queue.Empty:
+                raise AssertionError(f"nothing came\n{self.seen}\n{self.stderr}") from None
+            assert line is not None, f"the output ended\n{self.seen}\n{self.stderr}"
+            found = json.loads(line)
+            self.lines.append(line)
+            self.seen.append(found)
+            if is_it(found):
+                return found  # type: ignore[no-any-return]  # JSON
+
+    def answer(self, number: Any) -> Message:
+        """The answer to a request, result or error."""
+        return self.until(lambda one: one.get("id") == number and "method" not in one)
+
+    def notification(self, method: str) -> Message:
+        """The next notification of a method."""
+        return self.until(lambda one: one.get("method") == method)
+
+    def ask(self, method: str, params: Message | None = None, *, modern: bool = False) -> Message:
+        return self.answer(self.request(method, params, modern=modern))
+
+    def begin(self, version: str = "2025-11-25") -> Message:
+        """The handshake; what the server says of itself."""
+        params = {
+            "protocolVersion": version,
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
+        found = self.ask("initialize", params)
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return found["result"]  # type: ignore[no-any-return]  # JSON
+
+    def tools(self, *, modern: bool = False) -> list[Message]:
+        found = self.ask("tools/list", modern=modern)
+        assert "result" in found, found
+        return found["result"]["tools"]  # type: ignore[no-any-return]  # JSON
+
+    def call(self, name: str, arguments: Message | None = None, *, modern: bool = False) -> Message:
+        params = {"name": name, "arguments": arguments or {}}
+        found = self.ask("tools/call", params, modern=modern)
+        assert "result" in found, found
+        return found["result"]  # type: ignore[no-any-return]  # JSON
+
+    def end_input(self) -> None:
+        stream = self.process.stdin
+        assert stream is not None
+        stream.close()
+
+    def signal(self, kind: signal.Signals) -> None:
+        self.process.send_signal(kind)
+
+    def finish(self) -> int:
+        """The exit code, once it has ended; what was not read yet is in `seen`."""
+        code = self.process.wait(PATIENCE)
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        while (line := self._lines.get(timeout=PATIENCE)) is not None:
+            self.seen.append(json.loads(line))
+        return int(code)
+
+    def _read(self, stream: IO[bytes]) -> None:
+        held = b""
+        while piece := os.read(stream.fileno(), 65536):
+            held += piece
+            *whole, held = held.split(b"\n")
+            for line in whole:
+                self._lines.put(line)
+        if held:
+            self._lines.put(held)
+        self._lines.put(None)
+
+    def _drain(self, stream: IO[bytes]) -> None:
+        while piece := os.read(stream.fileno(), 65536):
+            self._stderr += piece
+
+
+def text_of(result: Message) -> str:
+    """The text of a tool's result."""
+    return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
