@@ -141,7 +141,12 @@ def test_a_proposed_command_can_be_answered_elsewhere_too(session: Project) -> N
             (question,) = pending(client)
             assert question["arguments"] == {"command": "echo one > one"}
             assert code_of(answer(client, question, "always")) == (422, "not_offered")
-            assert answer(client, question).status_code == 200
+            place = ("--run-dir", ".aish/sessions")
+            listed = session.aish("runs", "pending", *place).stdout
+            given = (question["id"][:8], "--yes", "--digest", question["digest"][:12])
+            assert given[0] in listed
+            told = session.aish("approve", session_folders(session)[-1].name, *given, *place)
+            assert told.code == 0, told.stderr
             window.wait_for("answered meanwhile: approved by ")
             window.wait_for(at_prompt(window))
 
@@ -456,3 +461,45 @@ def test_a_question_of_a_killed_session_is_withdrawn_when_it_is_resumed(session:
     turns = of_type(records(folder), "turn.finished")
     assert status["tokens"]["input"] == sum(one["usage"]["input"] for one in turns[:3])
     assert "denied by the user: not this one" in done.stderr
+
+
+READER, TALKER = "r" * 40, "t" * 40
+
+
+@pytest.mark.requirement("A1", "A2", "H18")
+def test_a_session_listens_where_its_file_says_and_a_token_has_its_scopes(
+    session: Project,
+) -> None:
+    session.aish.env |= {"READER": READER, "TALKER": TALKER}
+    session.pipeline(
+        FS
+        + """
+        on_ask: wait
+        control:
+          listen: ["127.0.0.1:0", auto]
+          tokens:
+            reader: {token_env: READER, scopes: [read]}
+            talker: {token_env: TALKER, scopes: [read, write]}
+        """.replace("\n        ", "\n")
+    )
+    with session.aish.start("shell", "p.yaml", stdin=f"{READ}\n") as running:
+        running.wait_for_line(WAITS)
+        (folder,) = session_folders(session)
+        port, own = json.loads((folder / "control.json").read_text())["addresses"]
+        url = f"http://{port}/api/v1"
+        for token, status in ((READER, 403), (TALKER, 200)):
+            headers = {"Authorization": f"Bearer {token}"}
+            with httpx.Client(base_url=url, headers=headers, timeout=30) as client:
+                (question,) = pending(client)
+                assert answer(client, question).status_code == 403
+                assert say(client, f"my token is {token}").status_code == status
+                put = client.put("values/model", json={"value": "m", "was": "m"})
+                assert put.status_code == status
+        with client_at(Path(own.removeprefix("unix:"))) as client:
+            assert answer(client, question).status_code == 200
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    assert "talker says: my token is <secret:TALKER>" in done.stderr
+    assert not {READER, TALKER} & set(done.stdout.split())
+    assert TALKER not in done.stderr + session.everything_written()
