@@ -383,6 +383,61 @@ def test_the_page_stays_open_over_a_killed_and_resumed_run(waiting: Project, bro
     assert (ended["by"], ended["way"]) == ("boss", "page")
 
 
+@pytest.mark.requirement("A8", "A10", "A17")
+def test_the_page_stays_open_over_a_pause(
+    waiting: Project, browser: Any, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    waiting.uses(model_endpoint([held_reply("On ", gate, "it goes.")]))
+    waiting.pipeline(
+        f"""
+        mcp: {{servers: {{box: {{command: {SERVER}}}}}}}
+        on_ask: pause
+        control:
+          listen: "127.0.0.1:0"
+          tokens: {{boss: {{token_env: BOSS, scopes: [read, answer]}}}}
+        steps:
+          - {{id: hold, needs: [], prompt: Write.}}
+          - {{id: first, needs: [], call: box__write, with: {{text: one}}}}
+          - {{id: second, needs: [first], on_ask: wait, call: box__write, with: {{text: two}}}}
+        """
+    )
+    waiting.aish.env["BOSS"] = "b" * 40
+    with open_tab(browser, narrow=True) as tab:
+        with waiting.aish.start("run", "p.yaml") as running:
+            running.wait_for_line(WAITS)
+            gate.wait_arrived()
+            address = control_file(waiting)["address"]
+            tab.open(f"http://{address}/")
+            tab.page.get_by_label("Code of a link, or a token").fill("b" * 40)
+            tab.page.keyboard.press("Enter")
+            tab.until_enabled("Approve")
+            gate.open()
+            paused = running.finish()
+        tab.has("paused", "#state")
+        tab.has("The run has ended, exit code 8 (paused)", "#exit")
+        tab.has("nobody waits now", "article.question")
+        assert not tab.is_enabled("Approve")
+        assert not tab.is_enabled("Deny")
+        tab.keep("paused")
+        (asked,) = of_type(waiting.journal, "approval.asked")
+        given = ("--yes", "--digest", asked["digest"])
+        assert waiting.aish("approve", "latest", asked["id"], *given).code == 0
+        resume = ("run", "p.yaml", "--resume", "--control", address)
+        with waiting.aish.start(*resume) as running:
+            running.wait_for_line(WAITS)
+            tab.has("from `aish approve`", "#past")
+            tab.has("box__write", "#calls")
+            tab.until_enabled("Approve", 0)
+            assert not tab.page.locator("#exit").is_visible()
+            tab.button("Approve").click()
+            tab.has("The run has ended, exit code 0")
+            done = running.finish()
+
+    assert (paused.code, done.code) == (8, 0), done.stderr
+    assert ledger(waiting) == ["one", "two"]
+
+
 HOSTILE = [
     "<script>window.pwned=1</script>",
     "<img src=x onerror=window.pwned=1>",

@@ -208,7 +208,7 @@
       $("steps").append(row.entry);
       row.line.append(row.name, row.done, row.chip);
     }
-    const has = step.total !== 1;
+    const has = step.total === null ? items.has(step.id) : step.total !== 1;
     setChip(row.chip, step.status);
     put(row.done, has ? `${counted(step.done)} of ${step.total === null ? "?" : counted(step.total)}` : "");
     if (has && row.bar === null) {
@@ -927,7 +927,7 @@
       const { events, next } = await json(path, { signal });
       for (const event of events) fold(event, false);
       last = next;
-      if (!events.length) break;
+      if (events.length < 500) break; // the stream brings the rest
     }
     await queue;
     updateCards();
