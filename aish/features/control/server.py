@@ -124,7 +124,7 @@ class ControlServer:
         return [
             *api.routes(),
             *older_routes(api),
-            *page_routes(self.state, self._handle, links),
+            *page_routes(self._run, self._handle, links),
         ]
 
     def _report(self, error: Exception) -> None:

@@ -233,3 +233,26 @@ def test_the_page_gets_the_call_as_a_terminal_shows_it(waiting: Project) -> None
     assert not re.search(r"[\u202e\u2066\u200b\u00a0\u2800\x1b\r\n]", "".join(usual["rows"]))
     assert [code_of(one) for one in wrong] == [(422, "invalid_value")] * 6
     assert code_of(unknown) == (404, "unknown_question")
+
+
+@pytest.mark.requirement("A15", "X4")
+def test_a_rule_with_a_secret_is_neither_shown_nor_offered_by_the_page(waiting: Project) -> None:
+    secret = "hunter2-hunter2-hunter2"
+    waiting.aish.env["API_KEY"] = secret
+    waiting.pipeline(
+        """
+        secrets: [API_KEY]
+        on_ask: wait
+        steps: [{id: tell, run: [echo, hunter2-hunter2-hunter2]}]
+        """
+    )
+    with live_run(waiting) as (_, client):
+        (question,) = pending(client)
+        found = client.get(f"approvals/{question['id']}/call")
+
+    assert found.status_code == 200, found.text
+    assert secret not in found.text
+    shown = found.json()
+    assert "<secret:API_KEY>" in "".join(shown["rows"])
+    assert dict(shown["facts"])["hidden"].startswith("1 secret, sent as what")
+    assert shown["always"] is None

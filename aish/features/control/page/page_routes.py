@@ -5,7 +5,6 @@ for a token that it keeps in memory; both are made here, and neither is written 
 """
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Final
@@ -18,7 +17,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.environment import RunHandle
 from aish.features.approvals.questions import ApprovalQuestion, as_asked, masked_tags
-from aish.features.control.run_state import RunState
+from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Peer
 from aish.net.listen.routes import HttpError, Route, json_body, json_response
 from aish.net.listen.tokens import CODE_SECONDS, Tokens
@@ -65,9 +64,9 @@ class PageLinks:
     own_token: str
 
 
-def page_routes(state: RunState, handle: RunHandle, links: PageLinks) -> Sequence[Route]:
+def page_routes(run: ControlledRun, handle: RunHandle, links: PageLinks) -> Sequence[Route]:
     """The paths of the page, beside those of the API."""
-    page = _Page(state, handle, links)
+    page = _Page(run, handle, links)
     files = [Route(path, ("GET",), "", _file, public=True) for path in _FILES]
     return [
         *files,
@@ -80,8 +79,8 @@ def page_routes(state: RunState, handle: RunHandle, links: PageLinks) -> Sequenc
 class _Page:
     """What answers the requests of the page."""
 
-    def __init__(self, state: RunState, handle: RunHandle, links: PageLinks) -> None:
-        self._state = state
+    def __init__(self, run: ControlledRun, handle: RunHandle, links: PageLinks) -> None:
+        self._run = run
         self._handle = handle
         self._links = links
 
@@ -90,11 +89,13 @@ class _Page:
         del peer
         id = request.path_params["id"]
         columns = _columns(request.query_params.get("columns"))
-        question = self._state.question(id)
+        question = self._run.state.question(id)
         if question is None:
             raise HttpError(404, "unknown_question", "this run has no question with this id")
         asked = self._handle.questions.get(id)
         always = None if asked is None else asked.question.always
+        if always is not None and self._run.secrets.mask(always) != always:
+            always = None  # it cannot be shown as it is, so it is not offered
         return json_response(_shown(question, always, columns))
 
     async def code(self, request: Request, peer: Peer) -> Response:
@@ -114,7 +115,7 @@ class _Page:
             "code": code,
             "link": f"{links.address}#code={code}",
             "scopes": sorted(scopes),
-            "expires": rfc3339(time.time() + CODE_SECONDS),
+            "expires": rfc3339(self._run.clock.now() + CODE_SECONDS),
         }
         return json_response(found)
 
@@ -137,7 +138,7 @@ class _Page:
         found: JsonObject = {
             "token": token.value,
             "scopes": sorted(token.scopes),
-            "expires": rfc3339(time.time() + TOKEN_SECONDS),
+            "expires": rfc3339(self._run.clock.now() + TOKEN_SECONDS),
         }
         return json_response(found)
 
