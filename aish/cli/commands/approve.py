@@ -1,5 +1,7 @@
 """`aish approve RUN CALL`: shows a call that waits for an answer, and records the answer (A9)."""
 
+import json
+import os
 import shlex
 import time
 from collections.abc import Iterator
@@ -27,6 +29,7 @@ from aish.features.approvals.answer import (
 from aish.features.approvals.pending import questions_of
 from aish.features.approvals.questions import ApprovalQuestion, as_asked, masked_tags
 from aish.features.history.run_store import RunStore, find_run, open_stores
+from aish.system.secrets.secrets import SHORTEST, Secrets, names_credential
 from aish.system.user import login_name
 from aish.terminal.approver import Decision, ask_decision
 from aish.terminal.tty import Turns
@@ -93,9 +96,27 @@ def command(
         if decision == "open":
             print_text(f"left open: {question.id}")
             return 0
-        given = GivenAnswer(decision, login_name() or "unknown", "command", note or "")
+        said = _masked(note, store, id) if note else ""
+        given = GivenAnswer(decision, login_name() or "unknown", "command", said)
         _record(store, question, given)
     return 0
+
+
+def _masked(note: str, store: RunStore, id: str) -> str:
+    """A note without the secrets that this environment has.
+
+    That is what the pipeline's file names under `secrets:`, and what is named as a credential.
+    """
+    try:
+        with os.fdopen(store.open_file(id, "plan.json"), "rb") as file:
+            declared = json.loads(file.read()).get("secrets") or ()
+    except (OSError, ValueError, AttributeError):
+        declared = ()  # without the file the names alone tell
+    secrets = Secrets()
+    for name, value in os.environ.items():
+        if (name in declared or names_credential(name)) and len(value) >= SHORTEST:
+            secrets.add(name, value)
+    return secrets.mask(note)
 
 
 def _questions(store: RunStore, id: str) -> list[ApprovalQuestion]:

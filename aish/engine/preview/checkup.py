@@ -11,10 +11,10 @@ from typing import Literal
 from aish.config.model import ModelEntry, Pipeline
 from aish.core.errors import AishError, LockDiffersError, PipelineError
 from aish.core.frozen import frozen
-from aish.core.phrases import counted
+from aish.core.phrases import backticked, counted
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.options import RunOptions
-from aish.engine.plan.plan import Plan, load_checked, make_plan
+from aish.engine.plan.plan import Plan, load_checked, make_plan, most_patient
 from aish.engine.preview.tool_listing import look
 from aish.engine.run_folder import RunFolder
 from aish.models import smollm2
@@ -81,7 +81,23 @@ async def check_pipeline(file: Path) -> list[Finding]:
     findings = [Finding(str(file), "ok", counted(len(pipeline.steps), "step"))]
     findings += [await _model(alias, plan) for alias in plan.models]
     findings += await _servers(pipeline, plan)
+    findings += _listening(plan)
     return findings
+
+
+def _listening(plan: Plan) -> Iterator[Finding]:
+    """The extra `serve`, if a run of the file listens."""
+    on_ask, listens = most_patient(plan), bool(plan.pipeline.control.listen)
+    if on_ask == "deny" and not listens:
+        return
+    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    why = "`control.listen`" if listens else f"`on_ask: {on_ask}`"
+    if missing:
+        state: State = "bad" if listens else "--"
+        text = f"{why} needs {backticked(missing, by=' and ')}, not installed here"
+        yield Finding("control API", state, text, "pip install 'aish-pipelines[serve]'")
+    else:
+        yield Finding("control API", "ok", f"{why} can open its socket")
 
 
 async def _model(alias: str, plan: Plan) -> Finding:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aish.core.errors import AishError
+from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen
 from aish.core.text import for_line
 from aish.features.approvals.answer import GivenAnswer, NotAnsweredError, RunIsLiveError
@@ -19,7 +19,7 @@ from aish.features.approvals.questions import ApprovalQuestion
 from aish.features.control.server import CONTROL_FILE
 from aish.features.history.run_store import RunStore
 from aish.net.listen.addresses import Address, parse_address
-from aish.net.listen.tokens import token_from_file
+from aish.net.listen.tokens import token_from_env, token_from_file
 from aish.system.file_lock import is_written, writer_pid
 
 _SECONDS = 20.0
@@ -32,11 +32,15 @@ _OPEN_ONE = "`--control` opens a socket to a run, and so do `on_ask: wait` and `
 
 @frozen
 class LiveAddress:
-    """Where a run listens, and the token that it takes; none for a socket file."""
+    """Where a run listens, and the token that it takes; none for a socket file.
+
+    `answer_token` says where a token that may answer is kept, if the file of the pipeline names it.
+    """
 
     address: Address
     token: str | None = None
     is_tls: bool = False
+    answer_token: Any = None
 
     @property
     def host(self) -> str:
@@ -67,13 +71,22 @@ def answer_live_run(
         "way": "command",
     }
     path = f"/api/v1/approvals/{shown.id}"
+    if where.address.path is None and where.token is None:
+        where = replace(where, token=_answer_token(where, shown.run, live.pid))
     try:
         _asked(where, "POST", path, shown.run, body)
-        rest = _asked(where, "GET", "/api/v1/status", shown.run)
     except (OSError, http.client.HTTPException, ValueError) as error:
         said = f"the run does not answer at {where.address}: {_reason(error)}"
         raise RunIsLiveError(said, where=shown.run, hint=live.hint) from error
-    return [str(id) for id in rest["pending"]]
+    return _still_open(where, shown.run)
+
+
+def _still_open(where: LiveAddress, run: str) -> Sequence[str]:
+    """The ids of the open questions, as far as the run tells: the answer was taken."""
+    try:
+        return [str(id) for id in _asked(where, "GET", "/api/v1/status", run)["pending"]]
+    except (OSError, http.client.HTTPException, ValueError, NotAnsweredError):
+        return ()  # it has ended meanwhile, or the token is good for answers alone
 
 
 def link_to_page(store: RunStore, run: str, token: str | None = None) -> str:
@@ -124,6 +137,25 @@ def _live_address(store: RunStore, run: str, pid: int | None, *, port: bool = Fa
     raise FileNotFoundError
 
 
+def _answer_token(where: LiveAddress, run: str, pid: int | None) -> str:
+    """The value of the token that the file of the pipeline names for answers.
+
+    Raises:
+        NotAnsweredError: there is none, or none of ours.
+    """
+    kept, said = where.answer_token, "the run takes only the tokens that its file names"
+    # A folder from elsewhere must not choose what is sent, and where to: a process of ours did.
+    if pid is None or not isinstance(kept, Mapping):
+        raise NotAnsweredError(said, where=run, hint="a socket file as well takes answers from you")
+    try:
+        if "env" in kept:
+            return token_from_env("control", str(kept["env"]), (), os.environ).value
+        return token_from_file("control", Path(str(kept["file"])), ()).value
+    except UsageError as error:
+        hint = f"`{kept['env']}` holds one that may answer" if "env" in kept else error.hint
+        raise NotAnsweredError(f"{said}: {error.message}", where=run, hint=hint) from error
+
+
 def live_address(content: Any, *, port: bool = False) -> LiveAddress:
     """Where a run listens, as `control.json` in its folder says.
 
@@ -139,7 +171,8 @@ def live_address(content: Any, *, port: bool = False) -> LiveAddress:
     if address.path is not None:
         return LiveAddress(address)
     if "token_file" not in content:
-        return LiveAddress(address, None, content["tls"] is True)
+        kept = content.get("answer_token")
+        return LiveAddress(address, None, content["tls"] is True, kept)
     token = token_from_file("control", Path(content["token_file"]), ())
     return LiveAddress(address, token.value, content["tls"] is True)
 

@@ -239,11 +239,20 @@ def _named(
         opened.callback(path.unlink, missing_ok=True)
         tokens.append(made_token(_OWN_TOKEN, path, _OWN_SCOPES))
         named["token_file"] = str(path.absolute())
+    elif has_port and (token := _answering(asked.tokens)) is not None:
+        in_file = {} if token.path is None else {"file": str(token.path.absolute())}
+        named["answer_token"] = in_file if token.env is None else {"env": token.env}
     if folder.path is not None:
         place = folder.path / CONTROL_FILE
         opened.callback(place.unlink, missing_ok=True)
         atomic_write(place, json_text(named).encode() + b"\n")
     return tokens
+
+
+def _answering(tokens: Sequence[Token]) -> Token | None:
+    """The token for answers, best one that reads too: `aish approve` looks where it is kept."""
+    able = [token for token in tokens if "answer" in token.scopes]
+    return next((token for token in able if "read" in token.scopes), able[0] if able else None)
 
 
 def _addresses(asked: ListenRequest, folder: RunFolder) -> Sequence[Address]:

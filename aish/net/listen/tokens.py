@@ -10,6 +10,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from aish.core.errors import UsageError
@@ -32,13 +33,16 @@ _MAKE = "`openssl rand -hex 32` makes one"
 class Token:
     """A secret that a client proves its `name` with, and what it may then do.
 
-    `expires` is a time of the monotonic clock; `None` for a token that somebody configured.
+    `expires` is a time of the monotonic clock; `None` for a token that somebody configured. That is
+    in the environment variable `env`, or in the file `path`.
     """
 
     name: str
     scopes: frozenset[str]
     value: str
     expires: float | None = None
+    env: str | None = None
+    path: Path | None = None
 
     @property
     def key(self) -> str:
@@ -60,7 +64,7 @@ def token_from_env(
     value = environ.get(variable)
     if not value:
         raise UsageError(f"the token of `{name}` is missing: `{variable}` is not set")
-    return _token(name, scopes, value, f"`{variable}`")
+    return replace(_token(name, scopes, value, f"`{variable}`"), env=variable)
 
 
 def token_from_file(name: str, path: Path, scopes: Iterable[str]) -> Token:
@@ -81,7 +85,7 @@ def token_from_file(name: str, path: Path, scopes: Iterable[str]) -> Token:
     finally:
         os.close(descriptor)
     value = content.decode("utf-8", errors="replace").strip("\r\n")
-    return _token(name, scopes, value, f"`{path}`")
+    return replace(_token(name, scopes, value, f"`{path}`"), path=path)
 
 
 def made_token(name: str, path: Path, scopes: Iterable[str]) -> Token:

@@ -421,3 +421,67 @@ def reader_of(path: str) -> socket.socket:
 def descriptors(pid: int) -> int:
     """How many descriptors a process has open."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+NAMED = f"""
+    mcp: {{servers: {{box: {{command: {SERVER}}}}}}}
+    on_ask: wait
+    steps: [{{id: note, call: box__write, with: {{text: one}}}}]
+    control:
+      listen: 127.0.0.1:0
+      tokens:
+        reader: {{token_env: READER_TOKEN, scopes: [read]}}
+        writer: {{SOURCE, scopes: [answer]}}
+    """
+
+
+@pytest.mark.requirement("A2", "A9", "X4")
+@pytest.mark.parametrize("source", ["token_env: WRITER_TOKEN", "token_file: writer.token"])
+def test_a_named_token_answers_from_the_same_machine_and_is_in_no_file(
+    waiting: Project, source: str
+) -> None:
+    reader, writer = "reader-" + "r" * 32, "writer-" + "w" * 32
+    waiting.aish.env |= {"READER_TOKEN": reader, "WRITER_TOKEN": writer}
+    waiting.write("writer.token", f"{writer}\n").chmod(0o600)
+    waiting.pipeline(NAMED.replace("SOURCE", source))
+    with waiting.aish.start("run", "p.yaml") as running:
+        running.wait_for_line(WAITS)
+        asked = json.loads(waiting.aish("runs", "pending", "--format", "json").stdout)
+        (question,) = asked["pending"]
+        given = ("latest", question["id"], "--yes", "--digest", question["digest"])
+        (waiting.folder / "writer.token").chmod(0o644)
+        refused = waiting.aish("approve", *given, env={"WRITER_TOKEN": ""})
+        (waiting.folder / "writer.token").chmod(0o600)
+        note = f"{writer} as {reader}"
+        told = waiting.aish("approve", *given, "--note", note)
+        done = running.finish()
+
+    assert refused.code == 1
+    assert "the run takes only the tokens that its file names: " in refused.stderr
+    assert told.code == 0, told.stderr
+    assert done.code == 0, done.stderr
+    assert ledger(waiting) == ["one"]
+    (ended,) = of_type(waiting.journal, "approval.answered")
+    assert (ended["by"], ended["note"]) == (
+        "writer",
+        "<secret:WRITER_TOKEN> as <secret:READER_TOKEN>",
+    )
+    everything = waiting.everything_written() + done.stderr + told.stderr + refused.stderr
+    assert reader not in everything
+    assert writer not in everything
+
+
+@pytest.mark.requirement("A9", "X4")
+def test_a_note_in_a_journal_has_no_secret(project: Project) -> None:
+    """Nobody executes the run; its file says which variables are secret."""
+    project.aish.env |= {"NOTE_KEY": "correct-horse-battery", "MY_WORD": "staple-of-a-horse"}
+    project.pipeline(WAITING.replace("on_ask: wait", "on_ask: pause\n    secrets: [MY_WORD]"))
+    assert project.run().code == 8
+    (asked,) = of_type(project.journal, "approval.asked")
+    note = "correct-horse-battery, staple-of-a-horse, and plain words"
+
+    told = project.aish("approve", "latest", asked["id"], "--deny", "--yes", "--note", note)
+
+    assert told.code == 0, told.stderr
+    (ended,) = of_type(project.journal, "approval.answered")
+    assert ended["note"] == "<secret:NOTE_KEY>, <secret:MY_WORD>, and plain words"

@@ -183,3 +183,28 @@ def test_a_pack_that_cannot_be_opened_is_a_finding_among_others(
     (found,) = [row for row in json.loads(done.stdout) if row["state"] == "bad"]
     assert found["subject"] == "tool servers"
     assert (project.tidy(found["text"]), found["hint"]) == (text, hint)
+
+
+@pytest.mark.requirement("A1", "A7")
+@pytest.mark.parametrize(
+    ("more", "missing", "state"),
+    [
+        ("on_ask: wait", [], "ok"),
+        ("on_ask: pause", ["uvicorn", "starlette"], "--"),
+        ("control: {listen: auto}", ["uvicorn"], "bad"),
+        ("", ["uvicorn"], None),
+    ],
+)
+def test_whether_a_run_of_the_file_can_be_answered_is_a_finding(
+    project: Project, more: str, missing: list[str], state: str | None
+) -> None:
+    project.pipeline(f"steps: [{{id: list, run: ['true']}}]\n{more}\n")
+
+    done = without(project, missing, "doctor", "p.yaml", "--format", "json")
+
+    found = {row["subject"]: row for row in json.loads(done.stdout)}.get("control API")
+    assert (found and found["state"]) == state
+    assert done.returncode == (5 if state == "bad" else 0), done.stdout
+    if found is not None and state != "ok":
+        assert found["text"].endswith(", not installed here")
+        assert found["hint"] == "pip install 'aish-pipelines[serve]'"
