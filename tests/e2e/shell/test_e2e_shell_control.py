@@ -9,6 +9,7 @@ from unittest.mock import ANY
 
 import httpx
 import pytest
+from control_shapes import READS, check
 from e2e_project import ModelEndpoints, Project, of_type, stdio
 from live_runs import WAITS, answer, client_of, code_of, pending, runtime_folder
 from shell_sessions import FS, READ, obedient, records, session_folders
@@ -375,6 +376,14 @@ def test_a_session_is_driven_over_its_socket(session: Project, endpoint: Any) ->
             assert [[one[key] for key in SAID] for one in again] == [
                 [one[key] for key in SAID] for one in whole["entries"]
             ]
+
+            for where, shape in READS.items():
+                found = client.get(f"http://aish{where}")
+                if where.endswith("/concurrency"):
+                    # A session does one thing at a time.
+                    assert code_of(found) == (404, "unknown_value")
+                else:
+                    check(found.json(), shape)
 
             click = {"action": "click", "item": "btn_reset_session"}
             assert client.post("http://aish/api/gui", json=click).json() == {"status": "queued"}
