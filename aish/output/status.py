@@ -81,6 +81,7 @@ ANSWERS: Mapping[ApprovalAnswer, str] = {
 _SHOWN_ID = 8
 _LONGEST_REASON = 120
 _REFUSED = 400
+_UNANSWERED = 504
 _MOST_QUESTIONS = 20
 
 
@@ -116,12 +117,7 @@ def control_text(event: OfControl) -> str | None:
 def _control_words(event: OfControl) -> str | None:
     match event:
         case ControlCalled():
-            refused = event.status >= _REFUSED
-            if not refused and (event.scope == "answer" or event.method == "PUT"):
-                return None
-            by = f" by {event.by}" if event.by else ""
-            how = "refused" if refused else "done"
-            return f"{event.method} {event.path}{by}: {how} ({event.status})"
+            return _call_words(event)
         case ValueSet():
             value, was = (json_text(one, spaced=True) for one in (event.value, event.was))
             return f"`{event.path}` set to {value} by {event.by}, was {was}"
@@ -135,6 +131,15 @@ def _control_words(event: OfControl) -> str | None:
             return f"question {short_id(event.request_id)} {event.end}{by}"
         case _:
             assert_never(event)
+
+
+def _call_words(event: ControlCalled) -> str | None:
+    done = event.status < _REFUSED
+    is_told = done and (event.scope == "answer" or event.method == "PUT")
+    if is_told or (event.path.endswith("/ask") and (done or event.status == _UNANSWERED)):
+        return None
+    by = f" by {event.by}" if event.by else ""
+    return f"{event.method} {event.path}{by}: {'done' if done else 'refused'} ({event.status})"
 
 
 def answered_text(event: ApprovalAnswered, tool: str) -> str:

@@ -43,6 +43,7 @@ _CHANGING = frozenset({"answer", "write", _LINK})
 _OWN_TOKEN = "control"  # ruff: ignore[hardcoded-password-string] - the name of a token
 _REFUSALS = frozenset({401, 403})
 _BAD_REQUEST = 400
+_UNANSWERED = 504
 _MOST_REFUSED = 100
 
 
@@ -136,8 +137,9 @@ class ControlServer:
         """Write down who changed something, and who was not allowed to."""
         if call.status not in _REFUSALS and call.scope not in _CHANGING:
             return
-        self._refused += call.status >= _BAD_REQUEST
-        if call.status >= _BAD_REQUEST and self._refused > _MOST_REFUSED:
+        is_refused = call.status >= _BAD_REQUEST and call.status != _UNANSWERED
+        self._refused += is_refused
+        if is_refused and self._refused > _MOST_REFUSED:
             return  # nobody fills the disk by asking for what is refused
         from aish.features.control.routes import name_of
 

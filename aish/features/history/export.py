@@ -21,6 +21,10 @@ from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    AskEnded,
+    AskReceived,
+    ControlCalled,
+    ControlEvent,
     Fallback,
     ModelChosen,
     Notice,
@@ -38,6 +42,7 @@ from aish.core.events import (
     ToolStarted,
     TurnFinished,
     TurnStarted,
+    ValueSet,
     plain,
     rfc3339,
 )
@@ -51,7 +56,7 @@ from aish.features.history.run_store import RunStore, open_subfolder
 from aish.features.history.summary import State, records, require_past
 from aish.journal.history import Call, Ended, History, Key, Request, Unit
 from aish.journal.writer import JournalError
-from aish.output.status import retry_text
+from aish.output.status import control_text, retry_text
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.files import open_new, private_folder
 
@@ -460,6 +465,9 @@ def _control_lines(stamped: Stamped, who: str) -> Iterator[str]:  # ruff: ignore
             said = f": {event.note}" if event.note else ""
             who_said = f"{event.answer} by {event.by} ({event.way})"
             yield f"approval {event.id} answered: {who_said}{said}"
+        case ControlCalled() | ValueSet() | ControlEvent() | AskReceived() | AskEnded():
+            if done := control_text(event):
+                yield done
         case RuleAdded():
             yield f"rule of {who}: {event.list}: {event.tool}"
         case ServerConnected():

@@ -26,6 +26,10 @@ from scripted_events import (
 from aish.cli.commands.runs_export import command
 from aish.cli.options import Report
 from aish.core.events import (
+    AskEnded,
+    AskReceived,
+    ControlCalled,
+    ControlEvent,
     Event,
     ItemFinished,
     ItemStarted,
@@ -40,6 +44,7 @@ from aish.core.events import (
     ToolStarted,
     TurnAdded,
     TurnStarted,
+    ValueSet,
     to_line,
 )
 from aish.core.json import JsonObject, json_text
@@ -89,6 +94,35 @@ def append(folder: Path, *records: JsonObject) -> None:
     with (folder / "events.jsonl").open("ab") as journal:
         for record in records:
             journal.write(sealed(f"{json_text(record)}\n".encode()))
+
+
+@pytest.mark.requirement("A3", "A13")
+def test_what_other_programs_did_over_the_control_api(tmp_path: Path) -> None:
+    id = "ab" * 16
+    events = stamped(
+        run_started(),
+        ValueSet("limits.turns", 9, None, "ada"),
+        ControlCalled("PUT", "/api/v1/values/limits.turns", "write", "ada", 200),
+        ControlCalled("POST", "/api/v1/commands", "write", "ada", 200),
+        ControlCalled("GET", "/api/v1/status", "read", "", 401),
+        ControlEvent("deployed", {"by": "ci"}, "ci"),
+        AskReceived(id, "Go\x1b[2J?", "now", None, "ci", "2026-11-01T12:07:41.000Z"),
+        AskEnded(id, "answered", "yes", "ada"),
+        ControlCalled("POST", "/api/v1/ask", "write", "ci", 200),
+    )
+    folder = kept(tmp_path / "runs", events)
+
+    exported(folder.parent, tmp_path / "out")
+
+    said = [line.partition(" control API: ")[2] for line in log_of(tmp_path / "out")[1:]]
+    assert said == [
+        "`limits.turns` set to 9 by ada, was null",
+        "POST /api/v1/commands by ada: done (200)",
+        "GET /api/v1/status: refused (401)",
+        "event `deployed` by ci",
+        "ci asks (abababab): Go\\x1b[2J?",
+        "question abababab answered by ada",
+    ]
 
 
 def test_questions_and_answers_about_calls(tmp_path: Path) -> None:
