@@ -29,6 +29,7 @@ import prompts
 import python_code
 import python_names
 import reports
+import serving
 import talk
 import turns
 from figures import PYTHON, ROOT, VENV, Bench, Row
@@ -76,6 +77,9 @@ MEASURES = (
     prompts.key_echo,
     talk.talk_deltas,
     talk.shell_deltas,
+    serving.proxied_call,
+    serving.served_list,
+    serving.served_packs,
     browser.event_to_page,
     browser.first_paint,
     control.start,

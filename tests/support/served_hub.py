@@ -28,15 +28,18 @@ Message = dict[str, Any]
 
 
 class ServedHub:
-    """A running `aish serve`; every line of its output has to be a message."""
+    """A running `aish serve`; every line of its output has to be a message.
 
-    def __init__(self, project: Project, *arguments: str | Path, **env: str) -> None:
+    A client that does not `read` leaves all of it in the pipe.
+    """
+
+    def __init__(self, project: Project, *arguments: str | Path, read: bool = True) -> None:
         aish = project.aish
         self.folder = project.folder
         self.process = start_process(
             [*aish.python, "-m", "aish", "serve", *map(str, arguments)],
             cwd=project.folder,
-            env={**aish.env, **env},
+            env=aish.env,
             piped=True,
             warm=aish.warm,
         )
@@ -49,7 +52,7 @@ class ServedHub:
             threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True),
             threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True),
         ]
-        for thread in self._threads:
+        for thread in self._threads if read else self._threads[1:]:
             thread.start()
 
     def __enter__(self) -> Self:
@@ -60,7 +63,8 @@ class ServedHub:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(PATIENCE)
         for thread in self._threads:
-            thread.join(PATIENCE)
+            if thread.ident is not None:
+                thread.join(PATIENCE)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None and not stream.closed:
                 stream.close()

@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import pytest
 from e2e_project import Project, stdio
+from mcp_processes import is_alive, read_pid, until_gone
 from served_hub import META, MODERN_META, ServedHub, text_of
 
 CANNED = Path(__file__).parents[2] / "support" / "mcp_canned_server.py"
-ECHO = {"name": "s__echo", "arguments": {"text": "hello"}}
 
 
 def serving(project: Project, *flags: str, rest: str = "", mcp: str = "") -> None:
@@ -467,6 +467,34 @@ def test_a_call_that_does_not_end_in_time_is_cut_off(project: Project) -> None:
         code = hub.finish()
 
     assert code == 143
+
+
+@pytest.mark.requirement("H16")
+def test_a_client_that_does_not_read_is_disconnected(project: Project) -> None:
+    serving(project, rest="serve: {limits: {queued: 4}}")
+    with ServedHub(project, "p.yaml", read=False) as hub:
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        hub.request("initialize", params)
+        for _ in range(16):
+            hub.request("tools/call", {"name": "s__big", "arguments": {"n": 100_000}})
+        code = hub.process.wait(30)
+
+    assert code == 1
+    assert "warning: the client does not read: it is disconnected" in hub.stderr
+
+
+@pytest.mark.requirement("H25")
+def test_a_killed_server_leaves_no_process(project: Project) -> None:
+    note = project.folder / "pid"
+    serving(project, "--grandchild-note", str(note))
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        grandchild = read_pid(note)
+        hub.signal(signal.SIGKILL)
+        anyio.run(until_gone, grandchild)
+
+    assert not is_alive(grandchild)
 
 
 @pytest.mark.requirement("H21")
