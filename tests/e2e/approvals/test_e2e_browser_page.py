@@ -206,6 +206,11 @@ def test_all_of_a_large_call_has_to_be_opened_before_it_is_approved(
         tab.has("Show all rows before you approve", "article.question")
         shown = tab.page.locator("article.question .row").count()
         assert shown == 60
+        # They are as wide as the window allows, so that none is broken again.
+        heights = tab.page.locator("article.question .row").evaluate_all(
+            "(rows) => rows.map((row) => row.getBoundingClientRect().height)"
+        )
+        assert len(set(heights)) == 1, heights
         tab.page.keyboard.press("a")
         tab.page.keyboard.press("Enter")
         tab.keep("large")

@@ -428,10 +428,10 @@
   // ---- Questions ------------------------------------------------------------------------------
 
   const columns = () => {
-    const probe = make("div", { class: "row mono" }, make("span", {}, "0".repeat(50)));
+    const probe = make("div", { class: "row mono" }, make("span", {}, "0".repeat(10)));
     const box = make("div", { class: "card question" }, make("div", { class: "arguments" }, probe));
     $("cards").append(box);
-    const one = probe.firstChild.getBoundingClientRect().width / 50;
+    const one = probe.firstChild.getBoundingClientRect().width / 10;
     const style = getComputedStyle(probe);
     const room = probe.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     box.remove();
