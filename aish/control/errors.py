@@ -34,7 +34,7 @@ class ConflictError(ApiError):
 
 
 class GoneError(ApiError):
-    """The question has expired or was withdrawn, or the events are in the journal only (410)."""
+    """The question has expired or was withdrawn, or the events are not kept (410)."""
 
 
 class RejectedError(ApiError):

@@ -33,7 +33,8 @@ from aish.control.errors import (
     UnexpectedAnswerError,
     WaitTimeoutError,
 )
-from aish.core.events import Exit
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.events import EVENT_TYPES, Exit
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text, strict_json
 from aish.core.phrases import shorten
@@ -194,7 +195,7 @@ def events(retries: Retries, /, after: int | None = None) -> Program[EventPage]:
     """At most 1,000 events after a number; without one, from the oldest that are kept.
 
     Raises:
-        GoneError: events after this number are in the journal only.
+        GoneError: events after this number are not kept.
     """
     return _as(EventPage, (yield from found(retries, _events_path(after))))
 
@@ -374,10 +375,14 @@ def wait_for_event(
     one that follows, give the number of an event as `after`: `after=event["seq"]`.
 
     Raises:
+        UsageError: there is no such type.
         WaitTimeoutError: it did not happen in that time.
         RunEndedError: the run ended without it.
-        GoneError: events after the number `after` are in the journal only.
+        GoneError: events after the number `after` are not kept.
     """
+    if kind not in EVENT_TYPES.values():
+        hint = did_you_mean(kind, EVENT_TYPES.values())
+        raise UsageError(f"no event has the type `{for_line(kind)}`", hint=hint)
     deadline = Deadline(timeout, f"no event `{kind}`")
     stream = EventReader(retries, after)
     try:
@@ -535,7 +540,7 @@ class EventReader:
 
         Raises:
             NotListeningError: nobody listens.
-            ApiError: the server refused it; a `GoneError` if events are in the journal only.
+            ApiError: the server refused it; a `GoneError` if events are not kept.
             WaitTimeoutError: the deadline has passed.
         """
         while self._handle is None and self.finished is None:

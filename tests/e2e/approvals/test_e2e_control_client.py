@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from textwrap import dedent
+from threading import Thread
 
 import anyio
 import pytest
-from e2e_project import REPO, Project, of_type
+from e2e_project import REPO, ModelEndpoints, Project, of_type
 from live_runs import ledger, runtime_folder
+from model_endpoint import text_reply
 
 from aish.control import (
     AsyncClient,
@@ -21,9 +24,11 @@ from aish.control import (
     NotListeningError,
     RejectedError,
     RunEndedError,
+    UnansweredError,
     UnauthorizedError,
     WaitTimeoutError,
 )
+from aish.core.json import JsonObject
 
 pytestmark = pytest.mark.requirement("A5")
 
@@ -179,6 +184,72 @@ def test_values_of_a_run_are_read_changed_and_waited_for(waiting: Project) -> No
     assert conflict.value.code == "changed"
     assert told == {"command": "event"}
     assert seen["data"] == {"to": "test"}
+
+
+def test_conversation_figures_and_questions_of_programs_and_older_names(
+    waiting: Project, model_endpoint: ModelEndpoints
+) -> None:
+    waiting.uses(model_endpoint([text_reply("a fine title")]))
+    waiting.pipeline(
+        WAITING.replace("steps:", "steps:\n      - {id: say, prompt: Write a title.}").replace(
+            "id: note,", "id: note, needs: [say],"
+        )
+    )
+    responses: list[object] = []
+
+    def respond(folder: Path) -> None:
+        with Client.of_run(folder) as client:
+            for response in ({"go": True}, "yes"):
+                asked = client.wait_for_event("ask_received", lambda one: one not in seen)
+                seen.append(asked)
+                responses.append(client.respond(str(asked["request_id"]), response))
+            with pytest.raises(ConflictError):
+                client.respond(str(asked["request_id"]), "late")
+
+    seen: list[JsonObject] = []
+    with waiting.aish.start("run", "p.yaml") as running:
+        running.wait_for_line("waits for an answer")
+        folder = waiting.run_folders[0]
+        with Client.of_run(folder) as client:
+            question = client.wait_for_approval()
+            spoken = client.session()
+            figures = client.performance()
+            responder = Thread(target=respond, args=(folder,))
+            responder.start()
+            answers = [
+                client.ask("Deploy?", "to the test system", data=[1]),
+                client.request_confirmation("deploy", {"to": "test"}),
+            ]
+            responder.join()
+            with pytest.raises(UnansweredError):
+                client.ask("Deploy?", timeout=0.01)
+            older = [
+                client.get_status()["status"],
+                client.get_project()["project"]["on_ask"],  # type: ignore[index,call-overload]  # JSON
+                client.get_node_status("say"),
+                client.get_mma_status()["pending_approval"],
+                client.get_indicator_state("thinking_indicator")["shown"],
+                client.set_value("limits.turns", 33)["status"],
+                client.get_value("limits.turns"),
+                client.get_text_value("limits.turns"),
+                client.push_event("deployed", {"to": "test"})["status"],
+            ]
+            events = client.get_events()
+            assert client.get_events() == []
+            for refused in (client.reset_session, lambda: client.select_tab("a", "b")):
+                with pytest.raises(RejectedError):
+                    refused()
+            client.deny(question)
+            client.deny(client.wait_for_approval())
+        running.finish()
+
+    assert spoken.entries[-1].text == "a fine title"
+    assert {entry.role for entry in spoken.entries} >= {"assistant"}
+    assert isinstance(figures["models"], dict)
+    assert answers == [{"go": True}, "yes"]
+    assert responses == [None, None]
+    assert older == ["ok", "wait", "ok", True, False, "queued", 33, "33", "queued"]
+    assert "control.event" in [event["type"] for event in events]
 
 
 def test_answers_that_do_not_count_are_refused_by_kind(waiting: Project) -> None:

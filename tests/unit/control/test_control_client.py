@@ -224,6 +224,13 @@ class Stream:
         self.parts.pop(0)(asked)
 
 
+def test_a_type_that_no_event_has_is_not_waited_for() -> None:
+    client = Client(free_address())
+    with pytest.raises(UsageError, match=r"no event has the type `ask\.received`") as caught:
+        client.wait_for_event("ask.received")
+    assert caught.value.hint == "did you mean `ask_received`"
+
+
 def test_a_lost_stream_is_continued_without_a_gap_and_without_repetition() -> None:
     def torn(asked: Asked) -> None:
         asked.write(":\n\n")
