@@ -10,7 +10,6 @@ from typing import Any
 from aish.agent.restore import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
 from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import ReadFile, structured_from_event
-from aish.core.events import PLACE, Place
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Spent, Usage
@@ -18,6 +17,9 @@ from aish.engine.limits import scopes
 from aish.engine.records import StepRecord
 from aish.engine.resume_state import DoneItem, DoneItems
 from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED
+from aish.journal.questions import Question, Questions
+from aish.journal.reader import event_of
+from aish.journal.writer import JournalError
 from aish.policy.questions import PastQuestion, QuestionEnd
 
 Repeatable = Callable[[str], bool]
@@ -397,7 +399,7 @@ class Scan:
         """The file with what the conversation of a step has of its files."""
         self.spending = Spending()
         self.denials: list[str] = []
-        self.questions: dict[str, PastQuestion] = {}
+        self._questions = Questions()
         self.started: JsonObject | None = None
         self.finished: JsonObject | None = None
         self.segments = 0
@@ -414,8 +416,8 @@ class Scan:
             "retry": self._retried,
             "turn.started": self._turn_started,
             "turn.finished": self._turn_finished,
-            "approval.asked": self._asked,
-            "approval.answered": self._answered,
+            "approval.asked": self._question,
+            "approval.answered": self._question,
             TURN_ADDED: self._turn_added,
             HISTORY_REPLACED: self._turn_added,
             CONTEXT_FILES: self._files_shown,
@@ -575,20 +577,19 @@ class Scan:
             before.ended = None
             self._open[step, item] = before
 
-    def _asked(self, record: Any) -> None:
-        expires = record.get("expires")
-        self.questions[record["id"]] = PastQuestion(
-            id=record["id"],
-            place=Place(*(record.get(key) for key in PLACE)),
-            digest=str(record.get("digest")),
-            expires=None if expires is None else seconds(expires),
-        )
+    @property
+    def questions(self) -> tuple[PastQuestion, ...]:
+        """The questions so far, each with the first answer that it got."""
+        return tuple(map(_past_question, self._questions.all(0.0)))
 
-    def _answered(self, record: Any) -> None:
-        question = self.questions.get(record["id"])
-        if question is not None and question.end is None:
-            end = QuestionEnd(record["answer"], record["by"], record["way"], record["note"])
-            self.questions[record["id"]] = replace(question, end=end)
+    def _question(self, record: JsonObject) -> None:
+        try:
+            stamped = event_of(record)
+        except ValueError as error:
+            said = f"a record of type {record.get('type')!r} is not a valid event: {error}"
+            raise JournalError(said, where=f"record {record.get('seq')}") from error
+        if stamped is not None:
+            self._questions.take(stamped)
 
     def unfinished(self) -> Iterator[Open]:
         """The units that go on, within their conversations or with their `parts`."""
@@ -704,6 +705,13 @@ class Scan:
 def within(outer: str | None, own: str | None) -> str | None:
     """The key of an item, or of no item, within an outer one."""
     return "/".join(key for key in (outer, own) if key is not None) or None
+
+
+def _past_question(question: Question) -> PastQuestion:
+    asked, given = question.asked, question.answered
+    expires = None if asked.expires is None else seconds(asked.expires)
+    end = None if given is None else QuestionEnd(given.answer, given.by, given.way, given.note)
+    return PastQuestion(asked.id, asked.place, asked.digest, expires, end)
 
 
 def _has_begun(unit: Open) -> bool:

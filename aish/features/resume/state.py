@@ -240,7 +240,7 @@ def read_resume_state(
         segments=scan.segments,
         notices=(*_notices(scan, run), *told, *notices),
         ended=_is_complete(scan),
-        questions=tuple(scan.questions.values()),
+        questions=scan.questions,
         context_tag=scan.context_tag,
     )
 
