@@ -222,7 +222,14 @@ def command(client: httpx.Client, name: str, **arguments: Any) -> httpx.Response
     return client.post("commands", json={"command": name, **arguments})
 
 
-COMMAND_LINES = ("!touch made", "$touch made", ":quit", "CMD: touch made", "  !touch made\n:quit")
+COMMAND_LINES = (
+    "!touch made",
+    "$touch made",
+    ":quit",
+    "CMD: touch made",
+    "  !touch made\n:quit",
+    "\x1b]0;title\x07 and \x1b[2J",
+)
 
 
 @pytest.mark.requirement("A3", "S1", "S2")
@@ -263,6 +270,7 @@ def test_what_is_said_over_the_socket_is_text_for_the_model_alone(
                 window.wait_for(lambda: "says: " in "\n".join(window.since))
                 window.wait_for(at_prompt(window))
         assert leave(window) == 0
+        assert b"\x1b]0;title" not in window.raw
 
     asked = [sent_messages(body)[-1] for body in endpoint.asked]
     assert asked[0] == ("user", "first")
@@ -355,7 +363,7 @@ def test_a_session_is_driven_over_its_socket(session: Project, endpoint: Any) ->
             assert command(client, "reset").status_code == 200
             assert say(client, "third").status_code == 200
             window.wait_for(": third>")
-            told = client.get("events").text
+            told = "".join(client.get(one).text for one in ("events", "session", "performance"))
 
             # Another conversation, in the form in which one is told.
             older = "http://aish/api/session"
