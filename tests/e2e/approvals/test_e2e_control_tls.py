@@ -146,6 +146,12 @@ def test_a_run_is_asked_and_answered_through_the_proxy_of_the_guide(
             )
         }
         link = waiting.aish("control", "open", "latest", "--token-env", "PHONE_TOKEN")
+        code = link.stdout.strip().partition("#code=")[2]
+        page = {"Origin": "https://localhost"}
+        exchanged = anybody.post("link", json={"code": code}, headers=page).json()
+        as_page = {**page, "Authorization": f"Bearer {exchanged['token']}"}
+        assert anybody.get("status", headers=as_page).json()["pending"] == [question.id]
+        assert anybody.post("link", json={"code": code}, headers=page).status_code == 401
         with client.follow() as events:
             # Nothing is held back: this one has to arrive before the run goes on.
             while next(events)["type"] != "approval.asked":
