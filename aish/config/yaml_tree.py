@@ -466,10 +466,14 @@ class _Builder:
     def _scalar(self, event: Any) -> None:
         self._count(event)
         broken = self._has_tag(event)
+        quoted = event.style is not None and not event.value.isascii()
+        lacks_half = quoted and not self._join_halves(event)
         if self.has_tabs:
             self.spans.append((event.start_mark.index, event.end_mark.index))
         if self._wants_key():
             self._key(event)
+            if lacks_half:
+                _unreadable(self.stack[-1])
             return
         plain = bool(event.implicit[0]) if event.style is None else False
         value: bool | int | float | str | None = event.value
@@ -481,11 +485,20 @@ class _Builder:
                 broken = True
         position = self._position(event)
         node = ScalarNode(position, value)
-        if broken or position in self.repaired:
+        if broken or lacks_half or position in self.repaired:
             node = BrokenNode(position, None)
         if event.anchor is not None:
             self.anchors[event.anchor] = (node, 1, 0)
         self._place(node, 0)
+
+    def _join_halves(self, event: Any) -> bool:
+        """Put together what JSON escapes as two surrogates; false if one has no other half."""
+        try:
+            event.value = event.value.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            self._problem(event, "half of a surrogate pair", "write both halves, or the character")
+            return False
+        return True
 
     def _wants_key(self) -> bool:
         return bool(

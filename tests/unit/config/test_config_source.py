@@ -69,6 +69,20 @@ def test_keys_are_text_as_written() -> None:
     }
 
 
+def test_characters_that_json_writes_as_two_halves_are_one() -> None:
+    value = {"a\U0001f600": ["\U0001f600 and \U000e0041", "plain"]}
+
+    assert data_of(json.dumps(value)) == value
+
+
+@pytest.mark.parametrize("half", [r"\ud83d", r"\ude00", r"\ude00\ud83d", r"\ud83d x \ude00"])
+def test_half_a_character_is_a_problem_with_its_place(half: str) -> None:
+    for text in (f'a: "b {half}"', f'"b {half}": a'):
+        problems = parse_yaml(text, "f").problems
+        assert [one.message for one in problems] == ["half of a surrogate pair"], text
+        assert problems[0].position.line == 1
+
+
 def test_an_alias_gives_the_same_value_again() -> None:
     assert data_of("a: &x {b: [1, 2]}\nc: *x\nd: *x") == {key: {"b": [1, 2]} for key in "acd"}
 
