@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -485,3 +486,69 @@ def test_a_note_in_a_journal_has_no_secret(project: Project) -> None:
     assert told.code == 0, told.stderr
     (ended,) = of_type(project.journal, "approval.answered")
     assert ended["note"] == "<secret:NOTE_KEY>, <secret:MY_WORD>, and plain words"
+
+
+READS = (
+    *("/api/v1/status", "/api/v1/session", "/api/v1/performance", "/api/v1/events"),
+    *("/api/v1/approvals", "/api/v1/values", "/api/project", "/api/session", "/api/events"),
+    *("/api/performance", "/api/gui/value", "/api/gui/mma_status", "/api/gui/diagnostics"),
+)
+
+
+@pytest.mark.requirement("A3", "X4")
+def test_no_answer_of_any_path_has_a_secret_of_the_run(
+    waiting: Project, model_endpoint: ModelEndpoints
+) -> None:
+    """It is in the prompt, the answer of the model, a call, its result, and what is sent."""
+    secret = "correct/horse+battery staple"
+
+    def tells(request: Any) -> Reply:
+        if request["messages"][-1]["role"] == "tool":
+            return text_reply(f"it is {secret}")
+        text = f"{secret} and {quote(secret)}"
+        return tool_reply([("c1", "box__write", json.dumps({"text": text}))])
+
+    waiting.aish.env["NOTE_KEY"] = secret
+    waiting.uses(model_endpoint(tells))
+    waiting.pipeline(
+        f"""
+        secrets: [NOTE_KEY]
+        mcp: {{servers: {{box: {{command: {SERVER}}}}}}}
+        on_ask: wait
+        steps:
+          - {{id: note, prompt: "Write {secret}"}}
+          - {{id: last, needs: [note], call: box__write, with: {{text: "{secret}"}}}}
+        """
+    )
+    said: list[str] = []
+    with live_run(waiting) as (running, client):
+        (question,) = pending(client)
+        bad = quote(secret, safe="")
+        said.append(answer(client, question, note=f"with {secret}").text)
+        (last,) = events_until(client, "approval.asked", 2)[1:]
+        (late,) = [answer(client, question, note=secret)]
+        assert code_of(late) == (409, "decided")
+        said.append(late.text)
+        said += [client.get(f"http://aish{path}").text for path in READS]
+        for path in (f"approvals/{bad}", f"values/{bad}", bad, f"events?after={bad}"):
+            said.append(client.get(path).text)
+        for path, body in (
+            (f"approvals/{last['id']}", {"answer": secret, "digest": last["digest"]}),
+            (f"approvals/{last['id']}", {"answer": "approve", "digest": secret}),
+            ("commands", {"command": secret}),
+            ("commands", {"command": "event", "name": secret, "data": {secret: [secret]}}),
+            ("ask/respond", {"id": secret, "response": secret}),
+        ):
+            said.append(client.post(path, json=body).text)
+        with client.stream("GET", "events", headers={"Accept": "text/event-stream"}) as stream:
+            with client_of(waiting) as another:
+                assert answer(another, last, "deny").status_code == 200
+            said += list(stream.iter_lines())
+        running.finish()
+
+    assert len(said) > 40
+    leaked = [one for one in said if secret in one or bad in one or quote(secret) in one]
+    assert leaked == []
+    assert ledger(waiting) == [f"{secret} and {quote(secret)}"]
+    assert secret not in waiting.everything_written()
+    assert bad not in waiting.everything_written()

@@ -180,3 +180,28 @@ def test_a_secret_that_is_gone_loses_nothing(
 
 def journal_of(project: Project) -> Path:
     return project.run_folders[0] / "events.jsonl"
+
+
+@pytest.mark.requirement("A10", "P6")
+def test_a_call_whose_arguments_changed_in_the_file_is_asked_about_again(project: Project) -> None:
+    text = f"""
+        mcp: {{servers: {{box: {{command: {SERVER}}}}}}}
+        on_ask: pause
+        steps: [{{id: note, call: box__write, with: {{text: "{{{{ 'o' + 'ne' }}}}"}}}}]
+        """
+    project.pipeline(text)
+    assert project.run().code == 8
+    (asked,) = of_type(project.journal, "approval.asked")
+    approve(project, asked)
+    project.pipeline(text.replace("'ne'", "'ther'"))
+
+    again = project.run("--resume", "--force")
+
+    assert again.code == 8, again.stderr
+    assert ledger(project) == []
+    newer = of_type(project.journal, "approval.asked")[-1]
+    assert newer["arguments"] == {"text": "other"}
+    assert newer["id"] != asked["id"]
+    approve(project, newer)
+    assert project.run("--resume", "--force").code == 0
+    assert ledger(project) == ["other"]
