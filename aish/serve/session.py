@@ -236,7 +236,9 @@ class Session:
     async def _call(
         self, request: Request, meta: JsonObject, notify: Notify, *, is_modern: bool
     ) -> bytes:
-        name, arguments = request.params.get("name"), request.params.get("arguments", {})
+        name, arguments = request.params.get("name"), request.params.get("arguments")
+        if arguments is None:
+            arguments = {}  # some clients write `null` for none
         if not isinstance(name, str):
             raise RpcError(INVALID_PARAMS, "`name` has to be a text")
         if not isinstance(arguments, Mapping):

@@ -74,7 +74,9 @@ def _message(value: Any) -> Received:  # ruff: ignore[too-many-return-statements
     id = number if isinstance(number, str | int) and not isinstance(number, bool) else None
     if value.get("jsonrpc") != "2.0":
         return _invalid("`jsonrpc` has to be `2.0`", id)
-    method, params = value.get("method"), value.get("params", {})
+    method, params = value.get("method"), value.get("params")
+    if params is None:
+        params = {}  # some clients write `null` for none
     if method is None and ("result" in value or "error" in value):
         return Response(id)
     if not isinstance(method, str):

@@ -417,7 +417,10 @@ def test_what_is_no_message_is_refused_with_its_code(project: Project) -> None:
             hub.write(b"\n" + line + b"\r\n")
             found = hub.answer(id)
             assert found["error"]["code"] == code, line[:80]
-        assert hub.ask("ping")["result"] == {}
+        hub.send({"jsonrpc": "2.0", "id": 13, "method": "ping", "params": None})
+        assert hub.answer(13)["result"] == {}
+        nothing = hub.ask("tools/call", {"name": "fs__dir_list", "arguments": None})
+        assert nothing["result"]["isError"] is False
 
 
 def test_nothing_but_messages_reaches_stdout_whatever_a_server_prints(project: Project) -> None:
