@@ -344,7 +344,7 @@ class ControlOptions:
         Option(
             "--control",
             metavar="[ADDRESS]",
-            help="Take questions and answers of other programs: unix:PATH or HOST:PORT.",
+            help="Answer other programs, at unix:PATH or HOST:PORT; may be repeated.",
         ),
     ] = None
     allow_remote: Annotated[
