@@ -14,3 +14,8 @@ def login_name(uid: int | None = None) -> str | None:
     except KeyError:
         # A container may run as a number that no user has.
         return None
+
+
+def name_of_user(uid: int) -> str:
+    """The login name of a user, or the number of one who has none."""
+    return login_name(uid) or f"uid {uid}"

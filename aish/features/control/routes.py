@@ -39,7 +39,7 @@ from aish.net.listen.routes import (
     json_response,
 )
 from aish.policy.questions import OpenQuestion, PastQuestion, QuestionEnd
-from aish.system.user import login_name
+from aish.system.user import name_of_user
 
 _PREFIX = "/api/v1"
 _MOST_READERS = 48
@@ -338,7 +338,7 @@ def given_answer(body: JsonValue) -> PersonsAnswer:
 
 def name_of(peer: Peer) -> str:
     """Who sent a request: the name of the token, or of the user of the socket."""
-    return peer.name if peer.uid is None else login_name(peer.uid) or f"uid {peer.uid}"
+    return peer.name if peer.uid is None else name_of_user(peer.uid)
 
 
 def is_same(value: JsonValue, other: JsonValue) -> bool:

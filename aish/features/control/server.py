@@ -25,6 +25,7 @@ from aish.net.listen.sockets import Listener, default_address, listening
 from aish.net.listen.tokens import Token, Tokens, made_token
 from aish.system.files import atomic_write, private_folder, runtime_folder
 from aish.system.process.ancestry import adopt_orphans, descends_from
+from aish.system.user import name_of_user
 
 if TYPE_CHECKING:
     import ssl
@@ -40,7 +41,6 @@ OWN_SOCKET = "auto"
 """Stands for a socket in the user's runtime folder."""
 _FAILED = "control_failed"
 _CHANGING = frozenset({"answer", "write", _LINK})
-_OWN_TOKEN = "control"  # ruff: ignore[hardcoded-password-string] - the name of a token
 _REFUSALS = frozenset({401, 403})
 _BAD_REQUEST = 400
 _UNANSWERED = 504
@@ -120,7 +120,7 @@ class ControlServer:
         from aish.features.control.routes import Api
 
         assert self._handle is not None, "the run has begun before anybody is heard"
-        links = PageLinks(self._access.tokens, self.page, _OWN_TOKEN)
+        links = PageLinks(self._access.tokens, self.page)
         api = Api(self._run, self._handle)
         return [
             *api.routes(),
@@ -199,6 +199,8 @@ def _opened(asked: ListenRequest, run: ControlledRun, stack: ExitStack) -> Contr
                 text += f", token in `{_token_path(folder)}`"
             notices.append(Notice(NOWHERE, "info", "control_listening", text))
     named = [replace(token, scopes=token.scopes | {_LINK}) for token in asked.tokens]
+    for token in made:
+        run.secrets.add(TOKEN_FILE, token.value)
     tokens.configure((*named, *made))
     access = Access(tokens, _OWN_SCOPES, _is_of_this_run, asked.hosts, asked.origins)
     page = _page_address(asked, at, is_tls=tls is not None)
@@ -239,7 +241,8 @@ def _named(
         path = _token_path(folder)
         path.unlink(missing_ok=True)  # of an earlier part of the run
         opened.callback(path.unlink, missing_ok=True)
-        tokens.append(made_token(_OWN_TOKEN, path, _OWN_SCOPES))
+        # Who has it is the user of the run, as over a socket file.
+        tokens.append(made_token(name_of_user(os.geteuid()), path, _OWN_SCOPES))
         named["token_file"] = str(path.absolute())
     elif has_port and (token := _answering(asked.tokens)) is not None:
         in_file = {} if token.path is None else {"file": str(token.path.absolute())}

@@ -29,6 +29,8 @@ from live_runs import (
     runtime_folder,
 )
 
+from aish.system.user import login_name
+
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
 WAITING = f"""
     mcp: {{servers: {{box: {{command: {SERVER}}}}}}}
@@ -376,8 +378,24 @@ def test_over_tcp_a_token_is_needed(waiting: Project) -> None:
     assert told.code == 0, told.stderr
     assert done.code == 0, done.stderr
     (ended,) = of_type(waiting.journal, "approval.answered")
-    assert (ended["by"], ended["way"]) == ("control", "command")
+    assert (ended["by"], ended["way"]) == (login_name(), "command")
     assert not Path(named["token_file"]).exists()
+
+
+@pytest.mark.requirement("A2", "X4")
+def test_the_token_of_a_run_is_masked_where_a_tool_has_read_it(project: Project) -> None:
+    project.pipeline(
+        """
+        mcp: {auto_approve: [shell__run]}
+        run: [find, .aish/runs, -name, control.token, -exec, cat, "{}", ";"]
+        """
+    )
+    done = project.aish("run", "p.yaml", "--control", "127.0.0.1:0")
+
+    assert done.code == 0, done.stderr
+    (finished,) = of_type(project.journal, "tool.finished")
+    assert finished["content"].strip() == "<secret:control.token>"
+    assert done.stdout.strip() == "<secret:control.token>"
 
 
 @pytest.mark.requirement("A3")
@@ -520,7 +538,7 @@ def test_what_was_refused_is_in_the_journal_and_does_not_fill_it(waiting: Projec
     assert done.code == 0, done.stderr
     called = of_type(waiting.journal, "control.called")
     assert [one["status"] for one in called] == [401] * 100 + [200]
-    assert (called[0]["by"], called[-1]["by"]) == ("", "control")
+    assert (called[0]["by"], called[-1]["by"]) == ("", login_name())
     assert "Bearer" not in waiting.everything_written()
 
 

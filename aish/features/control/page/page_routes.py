@@ -4,7 +4,6 @@ A link to the page has a code in its fragment, which no server gets to see. The 
 for a token that it keeps in memory; both are made here, and neither is written anywhere.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Final
@@ -17,11 +16,11 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.environment import RunHandle
 from aish.features.approvals.questions import ApprovalQuestion, as_asked, masked_tags
+from aish.features.control.routes import name_of
 from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Peer
 from aish.net.listen.routes import HttpError, Route, json_body, json_response
 from aish.net.listen.tokens import CODE_SECONDS, Tokens
-from aish.system.user import login_name
 from aish.terminal.approver import MOST_ROWS, UNSHOWN, visible_call
 from aish.terminal.visible_text import folded
 
@@ -55,13 +54,11 @@ _NEW_LINK = "`aish control open RUN` prints a new link"
 class PageLinks:
     """Where browsers find the page, and whose answers those are that come from it.
 
-    `address` is missing where no browser can connect. `own_token` is the name of the token that
-    was made for the run.
+    `address` is missing where no browser can connect.
     """
 
     tokens: Tokens
     address: str | None
-    own_token: str
 
 
 def page_routes(run: ControlledRun, handle: RunHandle, links: PageLinks) -> Sequence[Route]:
@@ -107,10 +104,7 @@ class _Page:
             message = "the run listens on a socket file only, and no browser can connect to that"
             raise HttpError(409, "no_port", message, hint=_NO_PORT)
         scopes = peer.scopes - {LINK_SCOPE}
-        # Whoever has the run's own token, or uses its socket file, is the user of the run.
-        is_user = peer.transport == "unix" or peer.name == links.own_token
-        name = (login_name(os.geteuid()) or f"uid {os.geteuid()}") if is_user else peer.name
-        code = links.tokens.issue_code(name, scopes)
+        code = links.tokens.issue_code(name_of(peer), scopes)
         found: JsonObject = {
             "code": code,
             "link": f"{links.address}#code={code}",
