@@ -39,7 +39,7 @@ _ALONE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "--control": ("auto", _ADDRESS),
         **dict.fromkeys(("--record", "--replay", "--cassette"), (FILES_OWN, _PATH)),
     },
-    "shell": {"--resume": ("latest", _RUN_ID)},
+    "shell": {"--resume": ("latest", _RUN_ID), "--control": ("auto", _ADDRESS)},
     "test": {"--record": ("changed", _NOTHING)},
 }
 

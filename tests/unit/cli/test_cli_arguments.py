@@ -132,7 +132,7 @@ def test_a_plain_line_means_what_typer_makes_of_it(line: tuple[Command, list[str
 # --- Options that stand alone or with a value -----------------------------------------------------
 
 
-@pytest.mark.requirement("B3", "C7", "C12")
+@pytest.mark.requirement("A1", "B3", "C7", "C12")
 @pytest.mark.parametrize(
     ("given", "read"),
     [
@@ -148,6 +148,11 @@ def test_a_plain_line_means_what_typer_makes_of_it(line: tuple[Command, list[str
         ("run p.yaml --resume=a1b2", "run p.yaml --resume=a1b2"),
         ("run -- p.yaml --resume", "run -- p.yaml --resume"),
         ("plan p.yaml --resume", "plan p.yaml --resume"),
+        ("run --control p.yaml", "run --control auto p.yaml"),
+        ("run p.yaml --control [::1]:0 --control", "run p.yaml --control [::1]:0 --control auto"),
+        ("shell --control p.yaml", "shell --control auto p.yaml"),
+        ("shell p.yaml --control unix:s", "shell p.yaml --control unix:s"),
+        ("shell p.yaml --resume --control", "shell p.yaml --resume latest --control auto"),
         ("run p.yaml --record", "run p.yaml --record cassette:"),
         ("run p.yaml --replay -q", "run p.yaml --replay cassette: -q"),
         ("run p.yaml --replay c.yaml -q", "run p.yaml --replay c.yaml -q"),
