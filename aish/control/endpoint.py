@@ -20,6 +20,7 @@ from aish.core.json import JsonObject
 from aish.features.control.live_run import live_address
 from aish.features.control.server import CONTROL_FILE
 from aish.journal.reader import read_journal
+from aish.net.listen.addresses import unix_address
 from aish.system.files import open_own
 
 HttpClient = TypeVar("HttpClient")
@@ -175,19 +176,27 @@ def _fixed(address: str, token: str | None) -> Locate:
         UsageError: it is not an address.
     """
     if address.startswith(_UNIX):
-        found = Endpoint(
-            "http://localhost", str(Path(address.removeprefix(_UNIX)).absolute()), token
-        )
-    elif _HOST_AND_PORT.fullmatch(address):
-        found = Endpoint(f"http://{address}", None, token)
+        path = unix_address(Path(address.removeprefix(_UNIX))).path
+        found = Endpoint("http://localhost", str(path), token)
     else:
-        parts = urlsplit(address)
-        plain = not (parts.username or parts.password or parts.query or parts.fragment)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or not plain:
+        url = f"http://{address}" if _HOST_AND_PORT.fullmatch(address) else address
+        if not _is_plain_url(url):
             # What was written may hold a token.
             raise UsageError("this is not the address of a control API", hint=_FORMS)
-        found = Endpoint(address.rstrip("/"), None, token)
+        found = Endpoint(url.rstrip("/"), None, token)
     return lambda: found
+
+
+def _is_plain_url(url: str) -> bool:
+    """Whether it is a URL of HTTP without credentials, query and fragment."""
+    try:
+        parts = urlsplit(url)
+        # A port above the last one would be another one to the system.
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    return has_host and plain and parts.scheme in {"http", "https"}
 
 
 def _of_folder(folder: Path, token: str | None) -> Locate:

@@ -173,7 +173,10 @@ def test_what_is_no_control_api_is_said(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "nowhere", "host:port", "ftp://host", "http://u:p@host", "https://h?token=x", "https://"],
+    [
+        *("", "nowhere", "host:port", "ftp://host", "http://u:p@host", "https://h?token=x"),
+        *("https://", "unix:", "127.0.0.1:65536", "http://h:99999", "http://[::1", "http://h:a"),
+    ],
 )
 def test_what_is_no_address_is_refused_and_not_repeated(address: str) -> None:
     with pytest.raises(UsageError) as caught:
