@@ -47,6 +47,7 @@ class PastEvents:
         self._journal = journal
         self.streams = 0
         """How many readers there are that get what follows."""
+        self._latest: tuple[Stamped, ServerEvent] | None = None
 
     async def page(self, after: int | None) -> EventPage:
         """The events after a number, or the oldest that memory keeps.
@@ -83,6 +84,13 @@ class PastEvents:
             raise
         return found
 
+    def encoded(self, stamped: Stamped) -> ServerEvent:
+        """An event for a stream; all readers that follow hold the same one."""
+        if self._latest is None or self._latest[0] is not stamped:
+            line = to_line(stamped).decode().rstrip("\n")
+            self._latest = stamped, ServerEvent(line, id=str(stamped.seq))
+        return self._latest[1]
+
     async def _written(self, after: int, gone: EventsGoneError) -> EventPage:
         """Events of the journal, up to those that memory keeps."""
         if self._journal is None:
@@ -114,7 +122,7 @@ class PastAndLive(EventQueue):
 
     async def take(self) -> list[ServerEvent]:
         """The events that are there, at least one; none at the end."""
-        while not self._events and not self._is_live and not self._closed:
+        while not self._events and not self._is_live and not self.overflowed.is_set():
             try:
                 await self._more()
             except HttpError:
@@ -129,10 +137,13 @@ class PastAndLive(EventQueue):
         self._stop()
 
     async def _more(self) -> None:
-        """Older events of the journal, or all that memory keeps and then what follows."""
+        """Some older events of the journal or of memory; behind the last of these, what follows.
+
+        Never all at once: a reader that is slow holds little.
+        """
         try:
             # Nothing comes between what is there and what follows: nobody else runs here.
-            found = self._state.after(self._after, 1 << 30)
+            found = self._state.after(self._after, MOST_EVENTS)
         except EventsGoneError:
             page = await self._past.page(self._after)
             self._after = page.next
@@ -140,17 +151,22 @@ class PastAndLive(EventQueue):
                 ServerEvent(json_text(one), id=str(one["seq"])) for one in page.events
             )
             return
-        self._events.extend(map(_server_event, found.events))
+        text = 0
+        for stamped in found.events:
+            event = self._past.encoded(stamped)
+            self._events.append(event)
+            self._after = stamped.seq
+            text += len(event.data)
+            if text > _MOST_BYTES:
+                return
+        if len(found.events) == MOST_EVENTS:
+            return
         self._most = len(self._events) + _MOST_BEHIND
         self._is_live = True
         if self._state.is_finished:
             self.close()
         else:
-            self._stop = self._state.follow(lambda one: self.put(_server_event(one)))
-
-
-def _server_event(stamped: Stamped) -> ServerEvent:
-    return ServerEvent(to_line(stamped).decode().rstrip("\n"), id=str(stamped.seq))
+            self._stop = self._state.follow(lambda one: self.put(self._past.encoded(one)))
 
 
 def _gone(error: EventsGoneError) -> HttpError:

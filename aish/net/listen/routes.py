@@ -4,7 +4,7 @@ Imported only where something listens: it needs the extra `serve`.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 import anyio
 from starlette.requests import Request
@@ -21,6 +21,8 @@ JSON_TYPE = "application/json"
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 """The methods whose requests have a body, which is JSON."""
 _PING_SECONDS = 15.0
+_MOST_TEXT = 16 << 20
+_MOST_WRITTEN = 256 << 10
 
 
 Handler = Callable[[Request, Peer], Awaitable[Response]]
@@ -130,10 +132,15 @@ class ServerEvent:
 
 
 class EventQueue:
-    """The events that one reader has not got yet; it is cut off where they become too many."""
+    """The events that one reader has not got yet; it is cut off where they become too many.
 
-    def __init__(self, most: int = 1000) -> None:
+    So it is where they have more than `most_text` characters together, however few they are.
+    """
+
+    def __init__(self, most: int = 1000, most_text: int = _MOST_TEXT) -> None:
         self._most = most
+        self._most_text = most_text
+        self._text = 0
         self._events: deque[ServerEvent] = deque()
         self._changed = anyio.Event()
         self._closed = False
@@ -143,7 +150,9 @@ class EventQueue:
         """Add an event; never waits."""
         if self._closed:
             return
-        if len(self._events) >= self._most:
+        self._text += len(event.data)
+        is_long = self._text > self._most_text and len(self._events) > 0
+        if is_long or len(self._events) >= self._most:
             self._closed = True
             self._events.clear()
             self.overflowed.set()
@@ -163,6 +172,7 @@ class EventQueue:
             await self._changed.wait()
         found = list(self._events)
         self._events.clear()
+        self._text = 0
         return found
 
 
@@ -215,8 +225,8 @@ class EventStream(Response):
                 events = await self._queue.take()
             if events is not None and not events:
                 break
-            body = b":\n\n" if events is None else b"".join(one.encode() for one in events)
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+            for body in (b":\n\n",) if events is None else _bodies(events):
+                await send({"type": "http.response.body", "body": body, "more_body": True})
         if not self._queue.overflowed.is_set():
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -227,6 +237,18 @@ class EventStream(Response):
     async def _cut_off(self, connection: ConnectionState) -> None:
         await self._queue.overflowed.wait()
         connection.abort()
+
+
+def _bodies(events: Iterable[ServerEvent]) -> Iterator[bytes]:
+    """The encoded events, several at a time while they are short."""
+    body = bytearray()
+    for event in events:
+        body += event.encode()
+        if len(body) >= _MOST_WRITTEN:
+            yield bytes(body)
+            body.clear()
+    if body:
+        yield bytes(body)
 
 
 async def _cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:

@@ -13,7 +13,10 @@ from work import work_of
 
 from aish.core.events import ControlEvent, Stamped, to_line
 from aish.features.control import past_events
+from aish.features.control.past_events import PastEvents
+from aish.features.control.run_state import RunState
 from aish.journal.writer import sealed
+from aish.system.clock import SystemClock
 
 pytestmark = pytest.mark.anyio
 
@@ -90,6 +93,31 @@ async def test_a_stream_begins_in_the_journal_and_goes_on_live(tmp_path: Path) -
                 seen.append(await anext(stream))
 
         assert seen == [one for one in written(run) if 3 < one["seq"] <= seen[-1]["seq"]]
+
+
+@pytest.mark.requirement("A3")
+async def test_readers_hold_a_part_of_what_is_kept_and_the_same_of_what_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(past_events, "_MOST_BYTES", 1000)
+    state = RunState("r", "p", {}, SystemClock())
+    past = PastEvents(state, None)
+
+    def tell(numbers: range) -> None:
+        for number in numbers:
+            state(Stamped(number, 0.0, ControlEvent("n", "x" * 300, "me")))
+
+    tell(range(1, 11))
+    streams = [await past.stream(None) for _ in range(2)]
+    taken = [[await stream.take() for _ in range(4)] for stream in streams]
+    tell(range(11, 13))
+    last = [await stream.take() for stream in streams]
+
+    for parts in taken:
+        assert [int(one.id) for part in parts for one in part] == list(range(1, 11))
+        assert max(map(len, parts)) < 5
+    assert [int(one.id) for one in last[0]] == [11, 12]
+    assert last[0][-1] is last[1][-1]
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ from listening_server import (
 from aish.core.errors import UsageError
 from aish.net.listen.access import Access, Limits
 from aish.net.listen.addresses import Exposure, parse_address, unix_address
-from aish.net.listen.routes import Route, ServerEvent
+from aish.net.listen.routes import EventQueue, Route, ServerEvent
 from aish.net.listen.server import serve, tls_context
 from aish.net.listen.sockets import listening
 from aish.net.listen.tokens import Tokens
@@ -400,6 +400,20 @@ async def test_a_reader_that_does_not_read_is_cut_off_and_others_are_not() -> No
 
     assert last
     assert server.faults == []
+
+
+@pytest.mark.requirement("H16")
+async def test_a_reader_is_cut_off_by_the_length_of_what_it_has_not_read() -> None:
+    queue = EventQueue(most_text=10)
+    queue.put(ServerEvent("x" * 100))
+    assert [len(one.data) for one in await queue.take()] == [100]
+    for _ in range(2):
+        queue.put(ServerEvent("x" * 5))
+    assert not queue.overflowed.is_set()
+    queue.put(ServerEvent("x"))
+
+    assert queue.overflowed.is_set()
+    assert await queue.take() == []
 
 
 @pytest.mark.requirement("H16")
