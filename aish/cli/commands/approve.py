@@ -27,7 +27,12 @@ from aish.features.approvals.answer import (
     require_open,
 )
 from aish.features.approvals.pending import questions_of
-from aish.features.approvals.questions import ApprovalQuestion, as_asked, masked_tags
+from aish.features.approvals.questions import (
+    LONGEST_NOTE,
+    ApprovalQuestion,
+    as_asked,
+    masked_tags,
+)
 from aish.features.history.run_store import RunStore, find_run, open_stores
 from aish.system.secrets.secrets import SHORTEST, Secrets, names_credential
 from aish.system.user import login_name
@@ -83,6 +88,8 @@ def command(
     if yes and digest is None and not deny:
         said = "`--yes` approves only the call of a digest"
         raise UsageError(said, hint="`aish runs pending --format json` has it: `--digest DIGEST`")
+    if note is not None and len(note) > LONGEST_NOTE:
+        raise UsageError(f"more than {LONGEST_NOTE:,} characters", where="--note")
     with ExitStack() as stack:
         store, id = find_run(open_stores(run_dir, stack), run)
         question = find_question(_questions(store, id), call, id)

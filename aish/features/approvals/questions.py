@@ -9,6 +9,8 @@ from aish.core.json import JsonValue, json_text
 from aish.core.tools import Tool, ToolName
 from aish.journal.questions import Question, QuestionState
 
+LONGEST_NOTE = 2000
+"""How many characters the note of an answer may have."""
 _TAG = re.compile(r"<secret:[^>]*>")
 
 

@@ -25,6 +25,7 @@ from aish.core.phrases import backticked
 from aish.core.text import for_line, safe_utf8
 from aish.engine.environment import RunHandle
 from aish.engine.run_values import RunValue
+from aish.features.approvals.questions import LONGEST_NOTE
 from aish.features.control.asks import Asks, asked_question, given_response
 from aish.features.control.commands import obey
 from aish.features.control.past_events import PastEvents
@@ -43,7 +44,6 @@ from aish.system.user import name_of_user
 
 _PREFIX = "/api/v1"
 _MOST_READERS = 48
-_LONGEST_NOTE = 2000
 _LEAST_DIGEST = 12
 _DIGEST = re.compile(r"[0-9a-f]{12,64}\Z")
 _STREAM = "text/event-stream"
@@ -326,8 +326,8 @@ def given_answer(body: JsonValue) -> PersonsAnswer:
         raise _invalid(f"`way` is one of {backticked(get_args(Way))}")
     if note is not None and not isinstance(note, str):
         raise _invalid("`note` is not a text")
-    if note is not None and len(note) > _LONGEST_NOTE:
-        raise _invalid(f"`note` has more than {_LONGEST_NOTE} characters")
+    if note is not None and len(note) > LONGEST_NOTE:
+        raise _invalid(f"`note` has more than {LONGEST_NOTE:,} characters")
     if digest is None and answer != "deny":
         raise _invalid("`digest` is missing: an approval is for the call of one digest")
     if digest is not None and not (isinstance(digest, str) and _DIGEST.match(digest.lower())):

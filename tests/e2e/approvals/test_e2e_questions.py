@@ -266,6 +266,7 @@ def test_a_part_of_an_id_has_to_name_one_question(project: Project) -> None:
         (("--yes", "--digest", "x" * 12), "is not 12 to 64 hex digits"),
         (("--yes", "--digest", "0" * 12), "does not begin with"),
         (("--deny", "--yes", "--digest", "0" * 64), "does not begin with"),
+        (("--deny", "--yes", "--note", "n" * 2001), "--note: more than 2,000 characters"),
         (("--digest", DIGEST), "there is no terminal to ask at"),
         ((), "there is no terminal to ask at"),
         (("--deny",), "there is no terminal to ask at"),
