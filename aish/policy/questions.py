@@ -3,6 +3,7 @@
 Events tell of both. An answer is written down before the call that waits for it goes on.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from secrets import token_hex
@@ -18,6 +19,8 @@ from aish.core.protocols import Clock, Emit, Question
 from aish.core.tools import Tool
 
 _ID_BYTES = 16
+MOST_ENDED = 1000
+"""How many questions that have ended are kept, beside the open ones."""
 
 
 @frozen
@@ -113,7 +116,7 @@ class OpenQuestion:
 
 
 class Questions:
-    """All questions of a run; `past` are those of its earlier parts.
+    """The open questions of a run, and the latest that ended; `past` are of its earlier parts.
 
     `recording` is that of the run, if it is recorded or replayed (A11). `answered_elsewhere` is set
     while somebody who is not at the terminal can answer.
@@ -130,6 +133,7 @@ class Questions:
         self._emit = emit
         self._clock = clock
         self._all: dict[str, OpenQuestion] = {}
+        self._ended: deque[str] = deque()
         self._past = {(one.place, one.digest): one for one in past}
         self.answered_elsewhere = False
 
@@ -156,6 +160,7 @@ class Questions:
         if past is not None and past.end is not None:
             opened.end = past.end
             opened.ended.set()
+            self._forget_old(opened.id)
             return opened
         try:
             self._emit(
@@ -180,7 +185,7 @@ class Questions:
         return opened
 
     def get(self, id: str) -> OpenQuestion | None:
-        """The question of this id, ended or not."""
+        """The question of this id: open, or one of the latest that ended."""
         return self._all.get(id)
 
     def past(self, id: str) -> PastQuestion | None:
@@ -218,11 +223,18 @@ class Questions:
         # The first to come is the only one, as nothing else runs until it is written.
         self._emit(ApprovalAnswered(one.question.place, id, end.answer, end.by, end.way, end.note))
         one.end = end
+        self._forget_old(id)
         one.on_end(end)
         one.ended.set()
         if end.answer == "always":
             one.on_always()
         return None
+
+    def _forget_old(self, ended: str) -> None:
+        """Keep no more than the latest ones that ended: each has all arguments of its call."""
+        self._ended.append(ended)
+        if len(self._ended) > MOST_ENDED:
+            self._all.pop(self._ended.popleft(), None)
 
     def hand_over(self, one: OpenQuestion) -> None:
         """Let the question about the same call that is opened next take over how this one ended."""
