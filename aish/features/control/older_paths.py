@@ -109,7 +109,13 @@ class _OlderPaths:
         """`GET /api/events`: what has happened since the last call with this token."""
         del request
         reader = (peer.transport, peer.key if peer.uid is None else str(peer.uid))
-        found = await self._api.past.page(self._cursors.get(reader))
+        try:
+            found = await self._api.past.page(self._cursors.get(reader))
+        except HttpError as error:
+            if error.code != "events_gone":
+                raise
+            # Its number is kept here, so it could never ask with another one.
+            found = await self._api.past.page(None)
         self._cursors[reader] = found.next
         self._cursors.move_to_end(reader)
         if len(self._cursors) > _MOST_READERS:

@@ -141,6 +141,15 @@ async def test_what_is_nowhere_kept_is_said(tmp_path: Path) -> None:
         first = int(hint.partition("after=")[2].partition("`")[0])
         assert len((await run.get(f"events?after={first}"))["events"]) == KEPT
 
+    async with served_run(tmp_path, SLEEPING, is_kept=False) as run:
+        first = (await run.get("/api/events"))["events"]
+        await tell(run, 40)
+        # A program with no number to ask with gets what is left.
+        later = (await run.get("/api/events"))["events"]
+        assert len(later) == KEPT
+        assert later[0]["seq"] > first[-1]["seq"] + 1
+        assert (await run.get("/api/events"))["events"] == []
+
     async with served_run(tmp_path, SLEEPING) as run:
         await tell(run, 40)
         journal = run.folder / "events.jsonl"
