@@ -4,6 +4,7 @@ import gc
 import ipaddress
 import os
 import re
+import signal
 import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -37,6 +38,10 @@ _SWITCHES = re.compile(
     r"|COLORTERM|TERM_PROGRAM.*|AISH_.*|XDG_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
     r"|PYTHONIOENCODING|PYTHONUTF8|LC_.*|LANGUAGE)"
 )
+# A shell that starts `make test` in the background has every program of it ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _REAL_CONNECT = socket.socket.connect
 _REAL_CONNECT_EX = socket.socket.connect_ex
 _REAL_GETADDRINFO = socket.getaddrinfo

@@ -1,7 +1,7 @@
 """The paths of the control API, below `/api/v1` (A3).
 
 Imported at the first connection. Every answer is read from the state of the run, which holds masked
-values only; what can be done is to answer a question, and to end the run.
+values only; what can be done is what the handle of the run offers.
 """
 
 import re

@@ -269,7 +269,7 @@ def _addresses(asked: ListenRequest, folder: RunFolder) -> Sequence[Address]:
             address = parse_address(text, asked.where)
         # Port 0 is another one each time.
         if address in found and (address.path is not None or address.port != 0):
-            raise UsageError(f"`{text}` is given twice", where=asked.where)
+            raise UsageError(f"`{address}` is given twice", where=asked.where)
         found.append(address)
     return found
 
