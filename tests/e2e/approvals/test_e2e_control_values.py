@@ -12,6 +12,8 @@ from control_shapes import READS, check
 from e2e_project import REPO, Project, of_type
 from live_runs import WAITS, control_file, ledger, pending, runtime_folder
 
+from aish.system.user import login_name
+
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
 WAITING = f"""
     mcp: {{servers: {{box: {{command: {SERVER}}}}}}}
@@ -60,7 +62,8 @@ def test_a_run_listens_at_several_addresses_and_its_limits_end_with_it(project: 
         assert late.json()["error"]["message"] == "the value is 9 now"
         assert f"listening on {first} (" in running.stderr
         assert f"listening on {second}, token in" in running.stderr
-        assert "control API: `limits.turns` set to 9 by control, was 5" in running.stderr
+        by = f"control API: `limits.turns` set to 9 by {login_name()}, was 5"
+        assert by in running.stderr
         assert [one["type"] for one in mine] == []
         assert all_of[0]["type"] == "run.started"
         (told,) = of_type(project.journal, "value.set")
@@ -68,7 +71,7 @@ def test_a_run_listens_at_several_addresses_and_its_limits_end_with_it(project: 
             "limits.turns",
             9,
             5,
-            "control",
+            login_name(),
         )
 
         with project.aish.start("run", "p.yaml", "--resume", *given) as running:

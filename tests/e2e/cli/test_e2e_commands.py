@@ -193,7 +193,7 @@ def test_lone_surrogates_and_secrets_in_what_a_server_says_do_no_harm(
         project.pipeline(
             f"""
             mcp: {{servers: {{w: {{url: "{server.url}", auth_env: SECRET}}}}}}
-            prompt: "Say \\uD800 é"
+            prompt: "Say é"
             """
         )
         done = list(starmap(project.aish, LOOKS))
