@@ -185,6 +185,7 @@ def test_a_batch_survives_a_kill_at_every_failpoint(batch: Batch, failpoints: li
     batch.end()
 
 
+@pytest.mark.slow(reason="a kill at each other place is in the case that always runs")
 @pytest.mark.requirement("B2", "B3", "B14")
 def test_a_batch_survives_a_kill_at_its_very_end(batch: Batch) -> None:
     for failpoint in LAST:

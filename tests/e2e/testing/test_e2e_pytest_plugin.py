@@ -98,6 +98,7 @@ def test_without_the_option_nothing_is_collected_or_imported(tested: Project) ->
     assert ours == {"aish", "aish.pytest_plugin"}
 
 
+@pytest.mark.slow(reason="starts pytest with workers several times")
 @pytest.mark.requirement("C12")
 def test_words_marks_and_workers_select_and_spread_cases(tested: Project) -> None:
     by_mark = pytest_in(tested, "--aish", "-v", "-m", "aish and not slow", "-k", "bo or greets")
