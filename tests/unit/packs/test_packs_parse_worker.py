@@ -14,7 +14,7 @@ from aish.system.process.reaper import Reaper
 
 
 def play(scene: Callable[[ParseWorker], Awaitable[None]]) -> None:
-    """Run a scene with a worker that imports functions of the tests too."""
+    """Run a scene with a worker, and close it."""
 
     async def main() -> None:
         reaper = Reaper()
