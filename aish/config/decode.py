@@ -53,6 +53,7 @@ from aish.config.model import (
     RetryOn,
     RetryPolicy,
     RunStep,
+    ServeClient,
     ServeLimits,
     ServerEntry,
     ServerPrompt,
@@ -345,9 +346,14 @@ def decode_control(table: Table) -> ControlSettings:
 def decode_serve(table: Table) -> ServeSettings:
     """What `aish serve` offers of the file, and how."""
     limits, audit, usual = table.part("limits"), table.part("audit"), ServeLimits()
-    for glob in table.texts("tools"):
-        if "__" not in glob:
-            table.problem("tools", f"`{glob}` matches no tool", "write `alias__tool`")
+    clients = tuple(
+        ServeClient(name, one.text("token_env"), one.absolute("token_file"), one.texts("tools"))
+        for name, one in table.part("clients").tables()
+    )
+    for part in (table, *(one for _, one in table.part("clients").tables())):
+        for glob in part.texts("tools"):
+            if "__" not in glob:
+                part.problem("tools", f"`{glob}` matches no tool", "write `alias__tool`")
     return ServeSettings(
         table.text("name"),
         table.text("instructions"),
@@ -356,6 +362,10 @@ def decode_serve(table: Table) -> ServeSettings:
         table.absolute("state"),
         ServeLimits(
             limits.size("message", usual.message),
+            limits.seconds("receive", usual.receive),
+            limits.whole("sessions", usual.sessions),
+            limits.seconds("idle", usual.idle),
+            limits.whole("http_connections", usual.http_connections),
             limits.whole("session_calls", usual.session_calls),
             limits.whole("calls", usual.calls),
             limits.whole("waiting", usual.waiting),
@@ -367,6 +377,9 @@ def decode_serve(table: Table) -> ServeSettings:
             audit.size("rotate", AuditSettings().rotate),
             audit.whole("keep", AuditSettings().keep),
         ),
+        clients,
+        table.texts("hosts"),
+        table.texts("origins"),
     )
 
 

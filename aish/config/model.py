@@ -115,10 +115,27 @@ ServedNames = Literal["prefixed", "plain"]
 
 
 @frozen
+class ServeClient:
+    """A client of the MCP server: its token, in a variable or a file, and what it sees (H18).
+
+    `path` is absolute; `tools` are globs over `alias__tool`, and none means all.
+    """
+
+    name: str
+    env: str | None
+    path: Path | None
+    tools: tuple[str, ...]
+
+
+@frozen
 class ServeLimits:
-    """`serve.limits`: bounds of the MCP server (H16); sizes in bytes, `drain` in seconds."""
+    """`serve.limits`: bounds of the MCP server (H16); sizes in bytes, times in seconds."""
 
     message: int = 10 * 1024 * 1024
+    receive: float = 10.0
+    sessions: int = 1000
+    idle: float = 1800.0
+    http_connections: int = 2500
     session_calls: int = 16
     calls: int = 256
     waiting: int = 256
@@ -150,6 +167,9 @@ class ServeSettings:
     state: Path | None = None
     limits: ServeLimits = ServeLimits()
     audit: AuditSettings = AuditSettings()
+    clients: tuple[ServeClient, ...] = ()
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
 
 
 @frozen

@@ -1,0 +1,100 @@
+"""Who may connect with a token, as the file says it (H18)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from aish.config.loader import load_pipeline
+from aish.core.errors import PipelineError, UsageError
+from aish.serve.clients import DEFAULT_CLIENT, Client, Clients, read_tokens
+from aish.serve.state import open_state
+from aish.system.clock import SystemClock
+from aish.system.secrets.secrets import Secrets
+
+ALICE = "alice-token-" + "0a1b2c3d" * 4
+BOB = "bobs-token-" + "9f8e7d6c" * 4
+SECRETS = Secrets()
+
+
+def clients_of(
+    folder: Path, text: str, environ: Mapping[str, str], secrets: Secrets = SECRETS
+) -> Clients:
+    """The clients of a file with these lines under `serve.clients`."""
+    file = folder / "p.yaml"
+    file.write_text(f"aish: 1\nserve:\n  clients: {text}\n" if text else "aish: 1\n")
+    pipeline = load_pipeline(file)
+    tokens = read_tokens(pipeline.serve, open_state(pipeline), environ, secrets)
+    found = Clients(SystemClock())
+    found.configure(tokens)
+    return found
+
+
+@pytest.mark.requirement("H18")
+def test_a_token_of_a_variable_or_a_file_is_one_client_with_its_tools(tmp_path: Path) -> None:
+    path = tmp_path / "bob.token"
+    path.touch(0o600)
+    path.write_text(f"{BOB}\n")
+    secrets = Secrets()
+
+    clients = clients_of(
+        tmp_path,
+        "{alice: {token_env: A, tools: [repo__*]}, bob: {token_file: bob.token}}",
+        {"A": ALICE},
+        secrets,
+    )
+
+    assert clients.by_token(ALICE) == Client("alice", ("repo__*",))
+    assert clients.by_token(BOB) == Client("bob")
+    assert clients.by_token("c" * 40) is None
+    assert secrets.mask(f"{ALICE} {BOB}") == "<secret:A> <secret:serve.clients.bob>"
+
+
+@pytest.mark.requirement("H18")
+def test_without_clients_one_token_is_made_and_kept(tmp_path: Path) -> None:
+    clients_of(tmp_path, "", {})
+    path = tmp_path / ".aish" / "serve" / "token"
+    token = path.read_text().strip()
+
+    again = clients_of(tmp_path, "", {})
+
+    assert len(token) >= 32
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert again.by_token(token) == Client(DEFAULT_CLIENT)
+
+
+@pytest.mark.requirement("H18")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{a: {token_env: NONE}}", "the token of `a` is missing: `NONE` is not set"),
+        ("{a: {token_env: SHORT}}", "the token of `a` in `SHORT` is shorter than 32 characters"),
+        ("{a: {token_env: A}, b: {token_env: A}}", "`a` and `b` have the same token"),
+        ("{a: {token_file: link.token}}", "link.token` is a link"),
+        ("{a: {token_file: open.token}}", "holds a token, and others may read it"),
+    ],
+)
+def test_what_is_no_good_token_is_said(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "open.token").write_text(ALICE)
+    (tmp_path / "open.token").chmod(0o644)
+    (tmp_path / "link.token").symlink_to("open.token")
+
+    with pytest.raises(UsageError, match=said):
+        clients_of(tmp_path, text, {"A": ALICE, "SHORT": "x" * 31})
+
+
+@pytest.mark.requirement("H18")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{a: {}}", "token_env"),
+        ("{a: {token_env: A, token_file: b}}", "more than one form"),
+        ('{"a b": {token_env: A}}', "a b"),
+        ("{a: {token_env: A, tools: [file_read]}}", "`file_read` matches no tool"),
+    ],
+)
+def test_what_the_file_may_not_say_of_clients(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(PipelineError) as raised:
+        clients_of(tmp_path, text, {"A": ALICE})
+
+    assert said in str(raised.value.problems)
