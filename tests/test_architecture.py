@@ -68,7 +68,7 @@ ALLOWED = {
     "system/": {"anyio", "jsonschema", "platformdirs"},
     "net/": {"anyio", "httpx"},
     "net/listen/": {"anyio"},
-    "net/listen/connection.py": {"h11", "uvicorn"},
+    "net/listen/connection.py": {"uvicorn"},
     "net/listen/guards.py": {"starlette"},
     "net/listen/routes.py": {"anyio", "starlette"},
     "net/listen/server.py": {"anyio", "uvicorn"},

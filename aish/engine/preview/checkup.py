@@ -90,7 +90,7 @@ def _listening(plan: Plan) -> Iterator[Finding]:
     on_ask, listens = most_patient(plan), bool(plan.pipeline.control.listen)
     if on_ask == "deny" and not listens:
         return
-    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    missing = [name for name in ("starlette", "uvicorn", "httptools") if find_spec(name) is None]
     why = "`control.listen`" if listens else f"`on_ask: {on_ask}`"
     if missing:
         state: State = "bad" if listens else "--"

@@ -7,20 +7,22 @@ its end for a moment, so that the client sees the answer and not a reset.
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable
+from enum import Enum
 
-import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from aish.core.json import json_text
 from aish.net.listen.access import Call, Limits
 from aish.net.listen.routes import JSON_TYPE, ConnectionState, HttpError, error_document
 
-_END_OF_HEAD = re.compile(rb"\n\r?\n")
-_VERSION = re.compile(rb" HTTP/1\.[01]\r")
+_VERSIONS = frozenset({"1.0", "1.1"})
 _MOST_DRAINED = 1 << 20
 _LINGER_SECONDS = 2.0
 # What uvicorn would say of clients; what goes wrong in a handler is reported by the guards.
@@ -67,8 +69,24 @@ class Connections:
         return True
 
 
-class HttpConnection(H11Protocol):
-    """A connection; with `refusal`, all that it hears is that."""
+class _Part(Enum):
+    """What of a request is received next."""
+
+    NOTHING = "nothing has come"
+    HEAD = "head"
+    BODY = "body"
+
+
+class _FramingError(Exception):
+    """The head of a request is refused."""
+
+
+class HttpConnection(HttpToolsProtocol):
+    """A connection; with `refusal`, all that it hears is that.
+
+    One request at a time: what comes after one that is still being answered is not read, and the
+    connection ends with that answer.
+    """
 
     def __init__(
         self, shared: Connections, peer_state: ConnectionState, refusal: HttpError | None = None
@@ -78,13 +96,15 @@ class HttpConnection(H11Protocol):
         self.since = self.loop.time()
         self.logger = _SILENT
         self.access_log = False
-        self.conn: h11.Connection = _CheckedFraming(self, shared.limits.head)
-        self.framing_problem: HttpError | None = None
         self._shared = shared
         self._limits = shared.limits
         self._refusal = refusal
         self._is_lingering = False
+        self._problem: HttpError | None = None
+        self._part = _Part.NOTHING
+        self._head = 0
         self._received = 0
+        self._is_ignored = False
         self._method = b""
         self._deadline: asyncio.TimerHandle | None = None
         self._write_deadline: asyncio.TimerHandle | None = None
@@ -119,16 +139,28 @@ class HttpConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, or let it go where the connection was refused."""
+        if self._is_ignored:
+            return
         if self._is_lingering:
             self._received += len(data)
             if self._received > _MOST_DRAINED:
                 self.transport.abort()
             return
+        if self._part is not _Part.BODY:
+            if self.is_answering:
+                self._ignore_rest()
+                return
+            self._head += len(data)
+            self.expect_request()
         try:
             super().data_received(data)
         except Exception as error:  # ruff: ignore[blind-except] - asyncio would write it to stderr
             self._shared.report(error)
             self.transport.abort()
+            return
+        is_head = self._part is not _Part.BODY and not self._is_lingering
+        if is_head and self._head > self._limits.head:
+            self._refuse(_too_long(self._limits.head))
 
     def pause_writing(self) -> None:
         """The client reads more slowly than is written."""
@@ -149,31 +181,74 @@ class HttpConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that cannot be parsed."""
-        self._refuse(self.framing_problem or HttpError(400, "bad_request", msg.rstrip(".")))
+        if self._part is _Part.NOTHING and self.is_answering:
+            self._ignore_rest()  # what follows the request that is answered
+        elif self._head > self._limits.head:
+            self._refuse(_too_long(self._limits.head))
+        else:
+            self._refuse(self._problem or HttpError(400, "bad_request", msg.rstrip(".")))
 
     def expect_request(self) -> None:
         """Let the time run that a request has to arrive, unless it does already."""
         if self._deadline is None:
             self._deadline = self.loop.call_later(self._limits.receive, self._on_deadline)
 
-    def on_request(self, method: bytes) -> None:
-        """The head of a request is there."""
-        self._method = method
-        self._received = 0
+    def on_message_begin(self) -> None:
+        """The first byte of a request is there."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            self._ignore_rest()
+            return
+        self._part = _Part.HEAD
+        super().on_message_begin()
 
-    def on_data(self, size: int) -> None:
+    def on_url(self, url: bytes) -> None:
+        """A piece of its target is there."""
+        if not self._is_ignored:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header of it is there."""
+        if not self._is_ignored:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Its head is there.
+
+        Raises:
+            _FramingError: it is refused.
+        """
+        if self._is_ignored:
+            return
+        self._method = self.parser.get_method()
+        self._problem = self._problem_of_head()
+        if self._problem is not None:
+            raise _FramingError
+        self._part = _Part.BODY
+        self._head = 0
+        self._received = 0
+        super().on_headers_complete()
+        if self.parser.should_upgrade():
+            self.cycle.keep_alive = False  # what follows could be anything
+
+    def on_body(self, body: bytes) -> None:
         """A part of its body is there."""
-        self._received += size
+        if self._is_ignored:
+            return
+        self._received += len(body)
+        if not self.cycle.response_complete:
+            super().on_body(body)
         # The answer was given before the body was read: an end of it has to be in sight.
-        if (
-            self.conn.our_state in {h11.DONE, h11.MUST_CLOSE}
-            and self._received > self._limits.body + _MOST_DRAINED
-        ):
+        elif self._received > self._limits.body + _MOST_DRAINED:
             self.transport.abort()
 
-    def on_whole_request(self) -> None:
+    def on_message_complete(self) -> None:
         """All of it is there."""
+        if self._is_ignored:
+            return
+        self._part = _Part.NOTHING
         self._stop_deadline()
+        super().on_message_complete()
 
     def drain(self) -> None:
         """Close after the answer that is being given, or now."""
@@ -189,9 +264,15 @@ class HttpConnection(H11Protocol):
         self.transport.close()
         self._abort_soon()
 
+    def _ignore_rest(self) -> None:
+        """Answer the request that is there, and close."""
+        self._is_ignored = True
+        self.cycle.keep_alive = False
+        self._stop_deadline()
+
     def _on_deadline(self) -> None:
         self._deadline = None
-        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+        if self._part is _Part.NOTHING and not self._head:
             self.close_now()  # it has asked for nothing
             return
         seconds = f"{self._limits.receive:g}"
@@ -210,25 +291,40 @@ class HttpConnection(H11Protocol):
             # What waits for the rest of the request ends, and its answer is not sent.
             cycle.disconnected = True
             cycle.message_event.set()
-        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+        if self._part is not _Part.BODY or cycle is None or not cycle.response_complete:
             self._write_error(error)
             self._shared.log(Call("", "", "", self.peer_state.peer, error.status, error.code))
         self._linger()
 
     def _write_error(self, error: HttpError) -> None:
         body = json_text(error_document(error)).encode()
-        headers = [("content-type", JSON_TYPE), ("content-length", str(len(body)))]
-        headers += [("connection", "close"), *error.headers.items()]
-        events: list[h11.Event] = [
-            h11.Response(
-                status_code=error.status, headers=headers, reason=STATUS_PHRASES[error.status]
-            )
-        ]
-        if self._method != b"HEAD":
-            events.append(h11.Data(data=body))
-        events.append(h11.EndOfMessage())
-        for event in events:
-            self.transport.write(self.conn.send(event) or b"")
+        headers = {"content-type": JSON_TYPE, "content-length": str(len(body)), **error.headers}
+        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+        head = f"{''.join(lines)}connection: close\r\n\r\n".encode("latin-1")
+        rest = b"" if self._method == b"HEAD" else body
+        self.transport.write(STATUS_LINE[error.status] + head + rest)
+
+    def _problem_of_head(self) -> HttpError | None:
+        """What is wrong with the head of a request, as far as the parser lets it pass."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self._limits.head:
+            return _too_long(self._limits.head)
+        version = self.parser.get_http_version()
+        names = [name for name, _ in self.headers]
+        message: str | None = None
+        if version not in _VERSIONS:
+            message = "the request is not HTTP/1.1"
+        elif names.count(b"host") > 1:
+            message = "the request names two hosts"
+        elif names.count(b"content-length") > 1:
+            message = "the request has two lengths"
+        elif b"transfer-encoding" in names and b"content-length" in names:
+            message = "the request has a length and is chunked"
+        elif b"transfer-encoding" in names and version == "1.0":
+            message = "a request of HTTP/1.0 cannot be chunked"
+        elif not self.url.startswith(b"/"):
+            message = "the target of the request is not a path"
+        return None if message is None else HttpError(400, "bad_request", message)
 
     def _linger(self) -> None:
         """Read and forget for a moment: a socket closed with unread data loses what was written."""
@@ -262,67 +358,6 @@ class HttpConnection(H11Protocol):
             self._write_deadline = None
 
 
-class _CheckedFraming(h11.Connection):
-    """The parser, which tells its connection how far a request has come."""
-
-    def __init__(self, connection: HttpConnection, most_head: int) -> None:
-        super().__init__(h11.SERVER, most_head)
-        self._connection = connection
-        self._most_head = most_head
-
-    def next_event(self) -> "type[h11.NEED_DATA | h11.PAUSED] | h11.Event":
-        """The next part of a request.
-
-        Raises:
-            h11.RemoteProtocolError: it is no request, or one that can be understood in two ways.
-        """
-        if self.their_state is h11.IDLE:
-            received, _ = self.trailing_data
-            if received:
-                self._connection.expect_request()
-            problem = _problem_of(received, self._most_head)
-            if problem is not None:
-                self._connection.framing_problem = problem
-                raise h11.RemoteProtocolError(problem.message)
-        event = super().next_event()
-        match event:
-            case h11.Request():
-                self._connection.on_request(event.method)
-            case h11.Data():
-                self._connection.on_data(len(event.data))
-            case h11.EndOfMessage():
-                self._connection.on_whole_request()
-        return event
-
-
-def _problem_of(received: bytes, most: int) -> HttpError | None:
-    """What is wrong with the head of a request, as far as the parser lets it pass."""
-    end = _END_OF_HEAD.search(received)
-    if (len(received) if end is None else end.end()) > most:
-        said = f"the head of the request is longer than {most} bytes"
-        return HttpError(431, "head_too_large", said)
-    if end is None:
-        return None
-    *lines, _, _ = received[: end.end()].split(b"\n")
-    message: str | None = None
-    if any(not line.endswith(b"\r") for line in lines):
-        message = "a line of the head ends without a carriage return"
-    elif not _VERSION.search(lines[0]):
-        message = "the request is not HTTP/1.1"
-    elif any(line.startswith((b" ", b"\t")) for line in lines):
-        message = "a header is folded over two lines"
-    else:
-        message = _problem_of_length([line.partition(b":") for line in lines[1:]], lines[0])
-    return None if message is None else HttpError(400, "bad_request", message)
-
-
-def _problem_of_length(headers: list[tuple[bytes, bytes, bytes]], first: bytes) -> str | None:
-    lengths = [value for name, _, value in headers if name.lower() == b"content-length"]
-    codings = [value for name, _, value in headers if name.lower() == b"transfer-encoding"]
-    if len(lengths) > 1 or any(b"," in value for value in lengths):
-        return "the request has two lengths"
-    if codings and lengths:
-        return "the request has a length and is chunked"
-    if codings and b"HTTP/1.0" in first:
-        return "a request of HTTP/1.0 cannot be chunked"
-    return None
+def _too_long(most: int) -> HttpError:
+    said = f"the head of the request is longer than {most} bytes"
+    return HttpError(431, "head_too_large", said)

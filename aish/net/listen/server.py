@@ -39,7 +39,7 @@ def require_serve() -> None:
     Raises:
         UsageError: they are not; says how they are installed.
     """
-    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+    missing = [name for name in ("starlette", "uvicorn", "httptools") if find_spec(name) is None]
     if missing:
         named = backticked(missing, by=" and ")
         raise UsageError(f"listening needs {named}, not installed here", hint=INSTALL)

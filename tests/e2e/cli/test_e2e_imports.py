@@ -11,7 +11,7 @@ from model_endpoint import text_reply
 from aish.packs.catalogue import PACKS
 
 HEAVY = {"jsonschema", "jinja2", "rich", "vcr", "pydantic", "importlib.metadata", "platformdirs"}
-HEAVY |= {"httpcore", "h11", "typer", "starlette", "uvicorn"}
+HEAVY |= {"httpcore", "h11", "typer", "starlette", "uvicorn", "httptools"}
 
 
 # What prepares and writes a recording, and what people are shown of one.

@@ -110,7 +110,7 @@ async def test_framing_that_can_be_understood_in_two_ways_is_refused(framing: st
             "POST /things HTTP/2.0",
             "POST /things HTTP/1.2",
             "POST /things",
-            "POST  /things HTTP/1.1",
+            "get /things HTTP/1.1",
         ),
         *(
             "POST /things\tHTTP/1.1",
@@ -118,7 +118,11 @@ async def test_framing_that_can_be_understood_in_two_ways_is_refused(framing: st
             "POST /things HTTP/1.1 ",
             "\r\nPOST /",
         ),
-        *("POST /things http/1.1", "P@ST /things HTTP/1.1", " POST /things HTTP/1.1"),
+        *(
+            "POST /things http/1.1",
+            "P@ST /things HTTP/1.1",
+            " POST /things HTTP/1.1",
+        ),
     ],
 )
 async def test_a_first_line_that_is_no_request_is_refused(first: str) -> None:
@@ -167,14 +171,31 @@ async def test_what_follows_a_refused_request_is_not_read_as_another_one() -> No
 
 async def test_requests_of_one_connection_are_answered_in_their_order() -> None:
     async with serving() as server, await server.open() as connection:
-        one = f"GET /things/a HTTP/1.1\r\n{server.host}{BEARER}\r\n"
+        one = f"GET /things/a HTTP/1.1\r\n{server.host}{BEARER}\r\n".encode()
         two = head(server, "Content-Length: 2\r\n") + b"{}"
         chunked = head(server, "Transfer-Encoding: chunked\r\n") + b"1\r\n{\r\n1\r\n}\r\n0\r\n\r\n"
-        await connection.send(one.encode() + two + chunked + one.replace("/a", "/b").encode())
-        answers = [await connection.answer() for _ in range(4)]
+        answers = []
+        for request in (one, two, chunked, one.replace(b"/a", b"/b")):
+            await connection.send(request)
+            answers.append(await connection.answer())
 
     assert [answer.status for answer in answers] == [200, 201, 201, 200]
     assert [answers[number].json()["path"]["path"] for number in (0, 3)] == ["a", "b"]
+
+
+@pytest.mark.requirement("X11")
+@pytest.mark.parametrize("more", [b"GET /things/b HTTP/1.1\r\n\r\n", b"}", b"GET /thi"])
+async def test_what_is_sent_before_the_answer_is_not_read_and_ends_the_connection(
+    more: bytes,
+) -> None:
+    async with serving() as server, await server.open() as connection:
+        one = f"GET /things/a HTTP/1.1\r\n{server.host}{BEARER}\r\n".encode()
+        await connection.send(one + more)
+        answer = await connection.answer()
+        rest = await connection.reader.read()
+
+    assert (answer.status, answer.json()["path"]["path"], rest) == (200, "a", b"")
+    assert [call.status for call in server.calls] == [200]
 
 
 @pytest.mark.requirement("H16", "X11")
@@ -526,9 +547,9 @@ async def test_nothing_is_left_and_nothing_is_written_and_signals_stay(
 )
 async def test_an_upgrade_is_not_taken_and_the_request_answered(more: str) -> None:
     async with serving() as server, await server.open() as connection:
-        for _ in range(2):
-            await connection.send(f"GET /things HTTP/1.1\r\n{server.host}{BEARER}{more}\r\n")
-            assert (await connection.answer()).status == 200
+        await connection.send(f"GET /things HTTP/1.1\r\n{server.host}{BEARER}{more}\r\n")
+        assert (await connection.answer()).status == 200
+        assert await connection.reader.read() == b""
 
     assert server.faults == []
 
