@@ -366,6 +366,7 @@ def decode_serve(table: Table) -> ServeSettings:
             limits.whole("sessions", usual.sessions),
             limits.seconds("idle", usual.idle),
             limits.whole("http_connections", usual.http_connections),
+            limits.whole("connections", usual.connections),
             limits.whole("session_calls", usual.session_calls),
             limits.whole("calls", usual.calls),
             limits.whole("waiting", usual.waiting),
@@ -380,7 +381,23 @@ def decode_serve(table: Table) -> ServeSettings:
         clients,
         table.texts("hosts"),
         table.texts("origins"),
+        tuple(_listeners(table)),
     )
+
+
+_LISTENER = re.compile(r"stdio\Z|(http|tcp)://|(http\+)?unix:")
+
+
+def _listeners(table: Table) -> Iterator[str]:
+    """Where clients connect; a relative path of a socket file is in the folder of this file."""
+    for text in table.texts("listen"):
+        if not _LISTENER.match(text):
+            hint = "write `stdio`, `tcp://HOST:PORT` or `unix:PATH`"
+            table.problem("listen", f"`{text}` is no place to listen", hint)
+        scheme, separator, path = text.partition("unix:")
+        if separator and path:
+            path = str(table.folder_of("listen").absolute() / path)
+        yield f"{scheme}{separator}{path}"
 
 
 def _case(table: Table, documents: Documents) -> Case:

@@ -136,6 +136,7 @@ class ServeLimits:
     sessions: int = 1000
     idle: float = 1800.0
     http_connections: int = 2500
+    connections: int = 64
     session_calls: int = 16
     calls: int = 256
     waiting: int = 256
@@ -157,7 +158,8 @@ class ServeSettings:
     """`serve`: what `aish serve` offers of this file, and how; `state` is absolute.
 
     `names` says whether tools are called `alias__tool` or `tool`. `tools` are globs over
-    `alias__tool`; an empty `tools` means all.
+    `alias__tool`; an empty `tools` means all. `listen` says where clients connect, with absolute
+    paths.
     """
 
     name: str | None = None
@@ -170,6 +172,7 @@ class ServeSettings:
     clients: tuple[ServeClient, ...] = ()
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    listen: tuple[str, ...] = ()
 
 
 @frozen

@@ -13,6 +13,7 @@ import anyio
 from aish.config.model import ServeSettings
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Level, Notice
+from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Emit
 from aish.core.tools import Tool, ToolName
 from aish.engine.resources.toolbox import AllTools
@@ -27,6 +28,9 @@ from aish.serve.calls import Calls, own_part
 PAGE = 1000
 """Entries of a list above which it has pages."""
 _BURST_SECONDS = 0.2
+_REFUSED_SECONDS = 60.0
+_MOST_REFUSED = 100
+"""Refusals that are written down in each such time: nobody fills the disk by being refused."""
 
 
 class Offer:
@@ -109,6 +113,8 @@ class Hub:
         self._settled = anyio.Event()
         self._changed = anyio.Event()
         self._left_out: set[ToolName] = set()
+        self._refused_since = -_REFUSED_SECONDS
+        self._refused = self._unwritten = 0
         registry.on_change = lambda: self._changed.set()  # ruff: ignore[unnecessary-lambda] - the event is another one after each change
 
     def offer(self, globs: tuple[str, ...]) -> Offer:
@@ -190,6 +196,25 @@ class Hub:
         except AuditError as error:
             self.tell("error", "audit_lost", str(error))
 
+    def refused(self, peer: JsonObject, reason: str) -> None:
+        """Somebody was not let in; of very many some are written down, and how many are not."""
+        now = anyio.current_time()
+        if now - self._refused_since >= _REFUSED_SECONDS:
+            self._refused_since, self._refused = now, 0
+        self._refused += 1
+        if self._refused > _MOST_REFUSED:
+            self._unwritten += 1
+            return
+        about: dict[str, JsonValue] = {"peer": peer, "reason": reason}
+        if self._unwritten:
+            about["unwritten"] = self._unwritten
+        try:
+            self._audit.note("refused", None, **about)
+        except AuditError as error:
+            self.tell("error", "audit_lost", str(error))
+        else:
+            self._unwritten = 0
+
     def tell(self, level: Level, code: str, text: str) -> None:
         """Tell the person who runs the server."""
         self._emit(Notice(NOWHERE, level, code, text))
@@ -198,6 +223,12 @@ class Hub:
         """A fault of ours has ended one request."""
         text = f"a request failed: {type(error).__name__}: {error}"
         self.tell("error", "request_failed", text)
+
+    def report_listener(self, error: Exception) -> None:
+        """A socket that clients connect to has a problem."""
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        text = f"a listener failed: {type(error).__name__}: {said}"
+        self.tell("warning", "listener_failed", text)
 
     def _make(self, on_clash: Callable[[str, ToolName, ToolName], None]) -> None:
         """Encode the list anew, and tell those whose list is another one."""

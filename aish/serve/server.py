@@ -1,13 +1,15 @@
 """The composition root of `aish serve`: from a plan to the end of the process (H4, H22, H25).
 
-The handshake of a client is answered at once, while servers still connect. SIGTERM lets calls end
-within their time; the end of the input of a client at the standard streams ends all.
+Sockets are opened first, then servers connect; the handshake of a client is answered at once.
+SIGTERM lets calls end within their time; the end of the input of a client at the standard streams
+ends all.
 """
 
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -23,10 +25,15 @@ from aish.engine.resources.resources import open_toolbox, require_servers
 from aish.engine.resources.servers import LiveServers, open_live_servers
 from aish.engine.run_folder import RunFolder
 from aish.mcp.client.registry import Registry
+from aish.net.listen.addresses import Exposure
 from aish.serve.audit import AuditError, AuditLog, open_audit
 from aish.serve.calls import Calls
 from aish.serve.hub import Hub
-from aish.serve.listeners.stdio import ClientGoneError, LineTooLongError, Streams, serve_stdio
+from aish.serve.listeners.endpoint import STDIO, Endpoint, Kind
+from aish.serve.listeners.line_connection import ClientGoneError, LineRefusedError
+from aish.serve.listeners.line_sockets import serve_line_socket
+from aish.serve.listeners.listening import OpenEndpoint, described, open_endpoints
+from aish.serve.listeners.stdio import Streams, serve_stdio
 from aish.serve.state import open_state
 from aish.system.clock import SystemClock
 from aish.system.process.reaper import Reaper
@@ -41,6 +48,12 @@ _LIVED = 60.0
 """Seconds after which a server that is lost is tried again as soon as at first."""
 
 
+_LISTENERS: Mapping[Kind, Callable[[Hub, OpenEndpoint], Coroutine[Any, Any, None]]] = {
+    "unix": serve_line_socket,
+}
+"""What serves the clients of a socket, until it is cancelled after the drain."""
+
+
 @frozen
 class ServeRequest:
     """What is served, and where clients connect."""
@@ -49,6 +62,8 @@ class ServeRequest:
     environ: Mapping[str, str]
     emit: Emit
     streams: Streams
+    endpoints: Sequence[Endpoint] = (STDIO,)
+    exposure: Exposure = Exposure()
 
 
 @slotted
@@ -88,14 +103,22 @@ async def run_server(request: ServeRequest) -> int:
         environ=request.environ,
     )
     try:
-        return await _served(request, environment, audit)
+        with open_endpoints(request.endpoints, request.exposure, state, request.emit) as opened:
+            for one in opened:
+                audit.note("listening", None, **described(one))
+            return await _served(request, environment, audit, opened)
     except AuditError as error:
         raise AishError(str(error), hint="make room, or name another folder") from error
     finally:
         audit.close()
 
 
-async def _served(request: ServeRequest, environment: RunEnvironment, audit: AuditLog) -> int:
+async def _served(
+    request: ServeRequest,
+    environment: RunEnvironment,
+    audit: AuditLog,
+    opened: Sequence[OpenEndpoint],
+) -> int:
     ending = _Ending(anyio.Event())
     plan = request.plan
     with interruptible(lambda code: ending.end(int(code))):
@@ -122,7 +145,10 @@ async def _served(request: ServeRequest, environment: RunEnvironment, audit: Aud
             tasks = await stack.enter_async_context(task_group())
             tasks.start_soon(audit.sync)
             tasks.start_soon(supervisor.begin, hub, tasks)
-            tasks.start_soon(_stdio, hub, request.streams, ending)
+            for one in opened:
+                tasks.start_soon(_LISTENERS[one.endpoint.kind], hub, one)
+            if STDIO in request.endpoints:
+                tasks.start_soon(_stdio, hub, request.streams, ending)
             await ending.begun.wait()
             was_cut_off = await _drain(hub, ending)
             tasks.cancel_scope.cancel()
@@ -135,8 +161,8 @@ async def _stdio(hub: Hub, streams: Streams, ending: _Ending) -> None:
     code = ExitCode.OK
     try:
         await serve_stdio(hub, streams)
-    except LineTooLongError:
-        hub.tell("error", "client_refused", "the client sent a message that is too long")
+    except LineRefusedError as error:
+        hub.tell("error", "client_refused", f"the client is disconnected: {error}")
         code = ExitCode.FAILED
     except ClientGoneError:
         hub.tell("warning", "client_lost", "the client does not read: it is disconnected")

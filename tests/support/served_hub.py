@@ -9,8 +9,10 @@ import json
 import os
 import queue
 import signal
+import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -27,63 +29,22 @@ MODERN_META: Mapping[str, Any] = {
 Message = dict[str, Any]
 
 
-class ServedHub:
-    """A running `aish serve`; every line of its output has to be a message.
+class LineClient:
+    """A client that speaks raw JSON lines; what it reads are messages, or nothing."""
 
-    A client that does not `read` leaves all of it in the pipe.
-    """
-
-    def __init__(self, project: Project, *arguments: str | Path, read: bool = True) -> None:
-        aish = project.aish
-        self.folder = project.folder
-        self.process = start_process(
-            [*aish.python, "-m", "aish", "serve", *map(str, arguments)],
-            cwd=project.folder,
-            env=aish.env,
-            piped=True,
-            warm=aish.warm,
-        )
+    def __init__(self) -> None:
         self.seen: list[Message] = []
         self.lines: list[bytes] = []
         self._number = 0
         self._lines: queue.Queue[bytes | None] = queue.Queue()
-        self._stderr = b""
-        self._threads = [
-            threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True),
-            threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True),
-        ]
-        for thread in self._threads if read else self._threads[1:]:
-            thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(PATIENCE)
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(PATIENCE)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream is not None and not stream.closed:
-                stream.close()
 
     @property
     def stderr(self) -> str:
-        return self._stderr.decode("utf-8", "replace")
-
-    @property
-    def audit(self) -> list[Message]:
-        """The records of its audit log."""
-        (log,) = (self.folder / ".aish" / "serve" / "audit").glob("audit-*.jsonl")
-        return [json.loads(line) for line in log.read_text("ascii").splitlines()]
+        """What the server says beside its messages, as far as this client sees it."""
+        return ""
 
     def write(self, data: bytes) -> None:
-        stream = self.process.stdin
-        assert stream is not None
-        stream.write(data)
-        stream.flush()
+        raise NotImplementedError
 
     def send(self, *messages: Any) -> None:
         """Messages, all in one write."""
@@ -148,6 +109,76 @@ class ServedHub:
         assert "result" in found, found
         return found["result"]  # type: ignore[no-any-return]  # JSON
 
+
+class ServedHub(LineClient):
+    """A running `aish serve`; every line of its output has to be a message.
+
+    A client that does not `read` leaves all of it in the pipe.
+    """
+
+    def __init__(self, project: Project, *arguments: str | Path, read: bool = True) -> None:
+        aish = project.aish
+        self.folder = project.folder
+        self.process = start_process(
+            [*aish.python, "-m", "aish", "serve", *map(str, arguments)],
+            cwd=project.folder,
+            env=aish.env,
+            piped=True,
+            warm=aish.warm,
+        )
+        super().__init__()
+        self._stderr = b""
+        self._is_told = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True),
+            threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True),
+        ]
+        for thread in self._threads if read else self._threads[1:]:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(PATIENCE)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(PATIENCE)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None and not stream.closed:
+                stream.close()
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.decode("utf-8", "replace")
+
+    @property
+    def audit(self) -> list[Message]:
+        """The records of its audit log."""
+        (log,) = (self.folder / ".aish" / "serve" / "audit").glob("audit-*.jsonl")
+        return [json.loads(line) for line in log.read_text("ascii").splitlines()]
+
+    def write(self, data: bytes) -> None:
+        stream = self.process.stdin
+        assert stream is not None
+        stream.write(data)
+        stream.flush()
+
+    def stderr_with(self, text: str) -> str:
+        """What it says on stderr, once `text` is in it."""
+        with self._is_told:
+            found = self._is_told.wait_for(lambda: text in self.stderr, PATIENCE)
+        assert found, f"`{text}` was not told\n{self.stderr}"
+        return self.stderr
+
+    def addresses(self) -> list[str]:
+        """Where it listens, in the order of its options, once it does."""
+        self.stderr_with("listening on ")
+        named = json.loads((self.folder / ".aish" / "serve" / "listeners.json").read_text("ascii"))
+        return [one["listen"] for one in named["listeners"]]
+
     def end_input(self) -> None:
         stream = self.process.stdin
         assert stream is not None
@@ -178,7 +209,64 @@ class ServedHub:
 
     def _drain(self, stream: IO[bytes]) -> None:
         while piece := os.read(stream.fileno(), 65536):
-            self._stderr += piece
+            with self._is_told:
+                self._stderr += piece
+                self._is_told.notify_all()
+
+
+class SocketClient(LineClient):
+    """A client at a socket file, or at a TCP port with its token in each first message."""
+
+    def __init__(self, address: str, token: str | None = None) -> None:
+        super().__init__()
+        kind, _, rest = address.partition(":")
+        if kind == "unix":
+            self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.socket.connect(rest)
+        else:
+            host, _, port = rest.removeprefix("//").rpartition(":")
+            self.socket = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)
+        self.socket.settimeout(PATIENCE)
+        self._token = token
+        self._thread = threading.Thread(target=self._receive, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self._thread.join(PATIENCE)
+
+    def write(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def send(self, *messages: Any) -> None:
+        """Messages, all in one write; the first one of all has the token."""
+        if self._token is not None:
+            first = dict(messages[0])
+            meta = {**first.get("params", {}).get("_meta", {}), "aish/token": self._token}
+            first["params"] = {**first.get("params", {}), "_meta": meta}
+            messages, self._token = (first, *messages[1:]), None
+        super().send(*messages)
+
+    def rest(self) -> list[Message]:
+        """What comes until the server closes the connection."""
+        found = []
+        while (line := self._lines.get(timeout=PATIENCE)) is not None:
+            found.append(json.loads(line))
+        return found
+
+    def _receive(self) -> None:
+        held = b""
+        with suppress(OSError):
+            while piece := self.socket.recv(65536):
+                *whole, held = (held + piece).split(b"\n")
+                for line in whole:
+                    self._lines.put(line)
+        self._lines.put(None)
 
 
 def text_of(result: Message) -> str:

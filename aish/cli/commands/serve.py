@@ -31,6 +31,13 @@ from aish.core.rules import RuleEntry, RuleLists
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.packs.catalogue import PACKS, tools_of
+from aish.serve.listeners.endpoint import (
+    STDIO,
+    Endpoint,
+    check_distinct,
+    parse_endpoint,
+    unix_endpoint,
+)
 from aish.serve.listeners.stdio import own_streams
 from aish.serve.server import ServeRequest, run_server
 
@@ -56,6 +63,10 @@ class ListenOptions:
     stdio: Annotated[
         bool, Option("--stdio", help="Serve the program that started this one; the default.")
     ] = False
+    unix: Annotated[
+        list[Path] | None,
+        Option("--unix", metavar="PATH", help="Listen on a socket file; may be repeated."),
+    ] = None
     plain: Annotated[
         bool, Option("--plain", help="Call tools by their own names, without the alias.")
     ] = False
@@ -100,11 +111,23 @@ def command(
         plan = _plan(pipeline, options, is_file=file is not None)
         register_masks(plan.secrets)
         emit = notices(plan.secrets)
-        if os.isatty(streams.input):
+        endpoints = _endpoints(listen, pipeline)
+        if STDIO in endpoints and os.isatty(streams.input):
             say("serving on standard input and output: an MCP client starts this command")
         gc.freeze()
         gc.enable()
-        return anyio.run(run_server, ServeRequest(plan, options.environ, emit, streams))
+        return anyio.run(run_server, ServeRequest(plan, options.environ, emit, streams, endpoints))
+
+
+def _endpoints(listen: ListenOptions, pipeline: Pipeline) -> tuple[Endpoint, ...]:
+    """Where clients connect: what flags say, else the file, else standard streams."""
+    found = [STDIO] if listen.stdio else []
+    found += [unix_endpoint(path, "--unix") for path in listen.unix or ()]
+    if found:
+        return check_distinct(found, "the options")
+    where = "serve.listen"
+    named = [parse_endpoint(text, where) for text in pipeline.serve.listen]
+    return check_distinct(named or [STDIO], where)
 
 
 def _pipeline(file: Path | None, packs: PackOptions, overrides: list[str] | None) -> Pipeline:

@@ -4,7 +4,6 @@ It handles no signal, writes to no stream, and ends no run: what fails is report
 """
 
 import asyncio
-import errno
 import os
 import socket
 import ssl
@@ -19,18 +18,14 @@ from aish.core.errors import UsageError
 from aish.core.phrases import backticked
 from aish.net.listen.access import Access, Call, Limits, Peer
 from aish.net.listen.addresses import Address, Exposure
-from aish.net.listen.sockets import Listener, credentials
-from aish.system.files import lacks_descriptors
+from aish.net.listen.sockets import Listener, accepted, credentials
 
 if TYPE_CHECKING:
     from aish.net.listen.connection import Connections, HttpConnection
     from aish.net.listen.routes import HttpError, Route
 
 INSTALL = "pip install 'aish-pipelines[serve]'"
-_PAUSE_SECONDS = 0.1
 _ENDING_SECONDS = 1.0
-_CLIENT_GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR})
-_NO_MEMORY = frozenset({errno.ENOBUFS, errno.ENOMEM})
 
 
 def require_serve() -> None:
@@ -160,24 +155,8 @@ class Server:
 
     async def accept(self, listener: Listener) -> None:
         """Take connections until this is cancelled, or the socket is of no use any more."""
-        loop = asyncio.get_running_loop()
-        is_reported = False
         async with anyio.create_task_group() as handshakes:
-            while True:
-                try:
-                    connection, _ = await loop.sock_accept(listener.socket)
-                except OSError as error:
-                    if error.errno in _CLIENT_GONE:
-                        continue
-                    lacking = lacks_descriptors(error) or error.errno in _NO_MEMORY
-                    if not lacking or not is_reported:
-                        self._report(error)
-                    if not lacking:
-                        return
-                    is_reported = True
-                    await anyio.sleep(_PAUSE_SECONDS)
-                    continue
-                is_reported = False
+            async for connection in accepted(listener, self._report):
                 if self._tls is not None and listener.address.path is None:
                     handshakes.start_soon(self._encrypt, connection, listener.address)
                 else:

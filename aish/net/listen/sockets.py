@@ -1,5 +1,6 @@
 """Listening sockets: files that only their owner reaches (H17), ports, and who connects (A2)."""
 
+import asyncio
 import contextlib
 import errno
 import fcntl
@@ -7,7 +8,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,15 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.net.listen.addresses import Address, unix_address
 from aish.system.file_lock import take
-from aish.system.files import private_folder, runtime_folder
+from aish.system.files import lacks_descriptors, private_folder, runtime_folder
 
 _PRIVATE = 0o600
 _PRIVATE_FOLDER = 0o700
 _BACKLOG = 128
 _CREDENTIALS = struct.Struct("3i")  # `struct ucred`: pid, uid, gid
+_PAUSE_SECONDS = 0.1
+_CLIENT_GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR})
+_NO_MEMORY = frozenset({errno.ENOBUFS, errno.ENOMEM})
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -75,6 +79,33 @@ def credentials(connection: socket.socket) -> Credentials:
         return Credentials(-1, -1)
     pid, uid, _ = _CREDENTIALS.unpack(found)
     return Credentials(pid, uid)
+
+
+async def accepted(
+    listener: Listener, report: Callable[[Exception], None]
+) -> AsyncGenerator[socket.socket]:
+    """The connections that clients open, until the socket is of no use any more.
+
+    Where descriptors or memory are missing it waits for them, and `report` is told once.
+    """
+    loop = asyncio.get_running_loop()
+    is_reported = False
+    while True:
+        try:
+            connection, _ = await loop.sock_accept(listener.socket)
+        except OSError as error:
+            if error.errno in _CLIENT_GONE:
+                continue
+            lacking = lacks_descriptors(error) or error.errno in _NO_MEMORY
+            if not lacking or not is_reported:
+                report(error)
+            if not lacking:
+                return
+            is_reported = True
+            await asyncio.sleep(_PAUSE_SECONDS)
+            continue
+        is_reported = False
+        yield connection
 
 
 @contextmanager

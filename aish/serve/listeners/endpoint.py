@@ -1,0 +1,135 @@
+"""Where clients connect, as flags and `serve.listen` say it: a kind of listener, and its address.
+
+Imports nothing that a listener needs: `aish serve` is ready before it has listened.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.net.listen.addresses import Address, parse_address, unix_address
+
+Kind = Literal["stdio", "http", "tcp", "unix"]
+TCP_DEFAULT = "127.0.0.1:9100"
+HTTP_PATH = "/mcp"
+ADDRESS_VARIABLE = "MCP_ADDR"
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
+_FORMS = "write `stdio`, `http://HOST:PORT/mcp`, `http+unix:PATH`, `tcp://HOST:PORT` or `unix:PATH`"
+
+
+@frozen
+class Endpoint:
+    """A place where clients connect; standard streams have no address, only HTTP has a `path`."""
+
+    kind: Kind
+    address: Address | None = None
+    path: str = ""
+
+    def at(self, address: Address) -> "Endpoint":
+        """The same with its real address: the port that was free."""
+        return Endpoint(self.kind, address, self.path)
+
+    def shown(self, *, has_tls: bool = False) -> str:
+        """As `serve.listen` has it; `https` where HTTP over TCP is encrypted here."""
+        if self.address is None:
+            return self.kind
+        if self.address.path is not None:
+            return f"http+{self.address}" if self.kind == "http" else str(self.address)
+        scheme = f"{self.kind}s" if has_tls and self.kind == "http" else self.kind
+        return f"{scheme}://{self.address}{self.path}"
+
+
+STDIO = Endpoint("stdio")
+
+
+def parse_endpoint(text: str, where: str) -> Endpoint:
+    """What `serve.listen` says.
+
+    Raises:
+        UsageError: it is no form of a listener.
+    """
+    if text == "stdio":
+        return STDIO
+    if text.startswith("http://"):
+        return http_endpoint(text.removeprefix("http://"), where)
+    if text.startswith("http+unix:"):
+        return http_endpoint(text.removeprefix("http+"), where)
+    if text.startswith("tcp://"):
+        return tcp_endpoint(text.removeprefix("tcp://"), where)
+    if text.startswith("unix:"):
+        return unix_endpoint(Path(text.removeprefix("unix:")), where)
+    raise UsageError(f"`{text}` is no place to listen", where=where, hint=_FORMS)
+
+
+def http_endpoint(text: str, where: str) -> Endpoint:
+    """`HOST:PORT`, with or without a path, or `unix:PATH`.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text.startswith("unix:"):
+        return Endpoint("http", parse_address(text, where), HTTP_PATH)
+    netloc, slash, rest = text.partition("/")
+    path = HTTP_PATH if not rest else f"{slash}{rest}"
+    if not _PATH.fullmatch(path):
+        said = f"`{path}` is not a path that HTTP can be served under"
+        raise UsageError(said, where=where, hint=f"for example `{netloc}{HTTP_PATH}`")
+    return Endpoint("http", parse_address(netloc, where), path)
+
+
+def tcp_endpoint(text: str, where: str) -> Endpoint:
+    """`HOST:PORT`.
+
+    Raises:
+        UsageError: it is not.
+    """
+    address = parse_address(text, where)
+    if address.path is not None:
+        hint = "a socket file is `unix:PATH`"
+        raise UsageError(f"`{text}` is not `HOST:PORT`", where=where, hint=hint)
+    return Endpoint("tcp", address)
+
+
+def unix_endpoint(path: Path, where: str) -> Endpoint:
+    """A socket file for lines.
+
+    Raises:
+        UsageError: its path is too long, or none.
+    """
+    return Endpoint("unix", unix_address(path, where))
+
+
+def environment_endpoint(environ: Mapping[str, str]) -> Endpoint:
+    """What `MCP_ADDR` says: `HOST:PORT` for TCP, or a form of `serve.listen`.
+
+    Raises:
+        UsageError: it is not set, or says something else.
+    """
+    text = environ.get(ADDRESS_VARIABLE, "")
+    if not text:
+        hint = f"for example `{ADDRESS_VARIABLE}={TCP_DEFAULT}`"
+        said = f"`--from-env` needs `{ADDRESS_VARIABLE}`, which is not set"
+        raise UsageError(said, hint=hint)
+    if text == STDIO.kind or "://" in text or text.startswith(("unix:", "http+unix:")):
+        return parse_endpoint(text, ADDRESS_VARIABLE)
+    return tcp_endpoint(text, ADDRESS_VARIABLE)
+
+
+def check_distinct(endpoints: Iterable[Endpoint], where: str) -> tuple[Endpoint, ...]:
+    """The endpoints, if no address is there twice.
+
+    Raises:
+        UsageError: one is.
+    """
+    found: list[Endpoint] = []
+    for endpoint in endpoints:
+        address = endpoint.address
+        # Port 0 is another one each time.
+        is_any = address is not None and address.path is None and address.port == 0
+        if not is_any and any(one.address == address for one in found):
+            raise UsageError(f"`{endpoint.shown()}` is given twice", where=where)
+        found.append(endpoint)
+    return tuple(found)

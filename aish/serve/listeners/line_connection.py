@@ -1,0 +1,314 @@
+"""A connection that carries a JSON message a line, over whatever streams: reader, writer, answers.
+
+What is read is bounded in size and, on sockets, in time; what is written waits for no reader (H16).
+"""
+
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
+
+from aish.core.frozen import slotted
+from aish.mcp.protocol.messages import RpcError, json_object
+from aish.mcp.protocol.requests import (
+    INVALID_REQUEST,
+    Invalid,
+    Notification,
+    Received,
+    Request,
+    Response,
+    failure,
+    read,
+)
+from aish.serve.session import Session
+from aish.system.task_group import task_group
+
+TOKEN_KEY = "aish/token"  # ruff: ignore[hardcoded-password-string] - the name of a key
+"""Where the first message over TCP has the token, in `_meta`."""
+CHUNK = 65_536
+"""Bytes that are read or written at a time."""
+_FLUSH_SECONDS = 1.0
+
+
+class LineRefusedError(Exception):
+    """A client sent a line that is too long, or too slowly; its text says which."""
+
+
+class ClientGoneError(Exception):
+    """The client does not read what is sent to it; `is_slow` if it is there nevertheless."""
+
+    def __init__(self, *, is_slow: bool) -> None:
+        super().__init__("the client does not read")
+        self.is_slow = is_slow
+
+
+class ByteStream(Protocol):
+    """Bytes in or out, without waiting."""
+
+    def read(self) -> bytes | None:
+        """What is there; nothing at the end, `None` if more may come."""
+
+    def write(self, data: memoryview) -> int:
+        """Write what the reader takes at once; how many bytes.
+
+        Raises:
+            OSError: the reader is gone.
+        """
+
+    async def wait_readable(self) -> None:
+        """Wait until something may be there."""
+
+    async def wait_writable(self) -> None:
+        """Wait until something may be taken."""
+
+
+@slotted
+class _Line:
+    """A line that waits to be written; one with the same `key` replaces it."""
+
+    data: bytes
+    key: str
+
+
+class LineWriter:
+    """Writes messages to a stream in order, as far as the reader takes them."""
+
+    def __init__(self, stream: ByteStream, most: int) -> None:
+        self.lost = anyio.Event()
+        """The reader is gone, or so slow that the queue is full."""
+        self.is_slow = False
+        self._stream = stream
+        self._most = most
+        self._queue: deque[_Line] = deque()
+        self._filled = anyio.Event()
+        self._emptied = anyio.Event()
+
+    def send(self, message: bytes, key: str = "") -> None:
+        """Write a message now if the reader takes it, else later; never waits."""
+        if self.lost.is_set():
+            return
+        data = message + b"\n"
+        if not self._queue:
+            data = self._written(data)
+            if not data:
+                return
+            key = ""  # it may have begun
+        elif key:
+            for line in self._queue:
+                if line.key == key:
+                    line.data = data
+                    return
+        if len(self._queue) >= self._most:
+            self.is_slow = True
+            self.lost.set()
+            return
+        self._queue.append(_Line(data, key))
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Write what waits, until the reader is lost."""
+        while not self.lost.is_set():
+            while self._queue and not self.lost.is_set():
+                await self._stream.wait_writable()
+                line = self._queue[0]
+                line.key = ""
+                line.data = self._written(line.data)
+                if not line.data and self._queue:
+                    self._queue.popleft()
+            self._emptied.set()
+            self._filled = anyio.Event()
+            await self._filled.wait()
+
+    async def flush(self) -> None:
+        """Wait a moment until everything is written."""
+        with anyio.move_on_after(_FLUSH_SECONDS):
+            while self._queue and not self.lost.is_set():
+                self._emptied = anyio.Event()
+                await self._emptied.wait()
+
+    def _written(self, data: bytes) -> bytes:
+        """Write what the reader takes without waiting; what is left of it."""
+        start, view = 0, memoryview(data)
+        try:
+            while start < len(data) and (count := self._stream.write(view[start:])):
+                start += count
+        except OSError:
+            self._queue.clear()
+            self.lost.set()
+            return b""
+        return data[start:] if start else data
+
+
+class LineReader:
+    """Reads lines from a stream: none longer than a message may be, none slower than `receive`."""
+
+    def __init__(self, stream: ByteStream, most: int, receive: float | None = None) -> None:
+        self._stream = stream
+        self._most = most
+        self._receive = receive
+
+    async def lines(self) -> AsyncGenerator[bytes]:
+        """The lines that are not empty, until the end of the input.
+
+        Raises:
+            LineRefusedError: a line is too long, or too slow; what follows is not read.
+        """
+        held = bytearray()
+        deadline: float | None = None
+        while chunk := await self._chunk(deadline):
+            start = 0
+            while (end := chunk.find(b"\n", start)) >= 0:
+                held += chunk[start:end]
+                self._check(held)
+                line = bytes(held)
+                held.clear()
+                deadline = None
+                if line.strip():
+                    yield line
+                start = end + 1
+            held += chunk[start:]
+            self._check(held)
+            if self._receive is not None and deadline is None and held:
+                deadline = anyio.current_time() + self._receive
+        if held.strip():
+            yield bytes(held)
+
+    def _check(self, held: bytearray) -> None:
+        if len(held) > self._most:
+            raise LineRefusedError(f"a message has more than {self._most:,} bytes")
+
+    async def _chunk(self, deadline: float | None) -> bytes:
+        has_waited = False
+        while (chunk := self._stream.read()) is None:
+            has_waited = True
+            with anyio.move_on_at(math.inf if deadline is None else deadline) as scope:
+                await self._stream.wait_readable()
+            if scope.cancelled_caught:
+                raise self._too_slow()
+        if deadline is not None and anyio.current_time() >= deadline:
+            raise self._too_slow()
+        if not has_waited:
+            await checkpoint()
+        return chunk
+
+    def _too_slow(self) -> LineRefusedError:
+        return LineRefusedError(f"a message took longer than {self._receive:g} s to arrive")
+
+
+async def converse(session: Session, lines: AsyncIterator[bytes], writer: LineWriter) -> None:
+    """Answer a client until it ends its input; what still runs then is cancelled.
+
+    Raises:
+        LineRefusedError: it sent a line that is too long, or too slow.
+        ClientGoneError: it does not read.
+    """
+    async with task_group() as tasks:
+        tasks.start_soon(writer.run)
+        tasks.start_soon(_until_lost, writer)
+        try:
+            async for line in lines:
+                await _take(line, session, writer, tasks)
+                await _room(session)
+        except LineRefusedError as error:
+            await refuse(writer, str(error))
+            raise
+        finally:
+            session.close()
+        await writer.flush()
+        tasks.cancel_scope.cancel()
+
+
+async def refuse(writer: LineWriter, reason: str) -> None:
+    """Tell why the connection ends, where `writer` runs: what was sent is no request."""
+    writer.send(failure(None, RpcError(INVALID_REQUEST, reason)))
+    await writer.flush()
+
+
+async def _room(session: Session) -> None:
+    """Let the requests that were taken begin, before more of them are read."""
+    if not session.is_idle:
+        await checkpoint()
+
+
+async def _until_lost(writer: LineWriter) -> None:
+    await writer.lost.wait()
+    raise ClientGoneError(is_slow=writer.is_slow)
+
+
+async def _take(line: bytes, session: Session, writer: LineWriter, tasks: TaskGroup) -> None:
+    found = read(line)
+    if isinstance(found, Sequence):
+        if session.takes_arrays:
+            messages = [_without_token(one) for one in found]
+            tasks.start_soon(_answer_all, messages, session, writer)
+            return
+        found = Invalid(RpcError(INVALID_REQUEST, "arrays of messages are not taken"))
+    found = _without_token(found)
+    if isinstance(found, Request):
+        try:
+            scope = session.admit(found)
+        except RpcError as error:
+            writer.send(failure(found.id, error))
+            return
+        if found.method == "initialize":
+            # What follows on the input depends on it.
+            await _answer(found, scope, session, writer)
+        else:
+            tasks.start_soon(_answer, found, scope, session, writer)
+    elif (said := _said(found, session)) is not None:
+        writer.send(said)
+
+
+def _without_token(message: Received) -> Received:
+    """The message without the client's token, which is for nobody behind this server (H18)."""
+    if not isinstance(message, Request | Notification):
+        return message
+    meta = json_object(message.params.get("_meta"))
+    if TOKEN_KEY not in meta:
+        return message
+    rest = {key: value for key, value in meta.items() if key != TOKEN_KEY}
+    return replace(message, params={**message.params, "_meta": rest})
+
+
+async def _answer(
+    request: Request, scope: anyio.CancelScope, session: Session, writer: LineWriter
+) -> None:
+    found = await session.answer(request, scope, writer.send)
+    if found is not None:
+        writer.send(found)
+
+
+async def _answer_all(messages: Sequence[Received], session: Session, writer: LineWriter) -> None:
+    """Answer the messages of an array: each by itself, the answers together."""
+    answers: list[bytes] = []
+
+    async def one(request: Request, scope: anyio.CancelScope) -> None:
+        found = await session.answer(request, scope, writer.send)
+        if found is not None:
+            answers.append(found)
+
+    async with task_group() as tasks:
+        for message in messages:
+            if isinstance(message, Request):
+                try:
+                    tasks.start_soon(one, message, session.admit(message))
+                except RpcError as error:
+                    answers.append(failure(message.id, error))
+            elif (said := _said(message, session)) is not None:
+                answers.append(said)
+    if answers:
+        writer.send(b"[%b]" % b",".join(answers))
+
+
+def _said(message: Notification | Response | Invalid, session: Session) -> bytes | None:
+    """The answer to what is no request, if there is one."""
+    if isinstance(message, Invalid):
+        return failure(message.id, message.error)
+    if isinstance(message, Notification):
+        session.take(message)
+    return None

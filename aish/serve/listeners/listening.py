@@ -1,0 +1,103 @@
+"""The sockets that clients connect to: opened before anything else, and named in a file (H14).
+
+A socket that was asked for and cannot be opened ends the start; what fails later is told, and ends
+nothing.
+"""
+
+import os
+import ssl
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from aish.core.errors import UsageError
+from aish.core.events import NOWHERE, Notice
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, json_text, structured
+from aish.core.protocols import Emit
+from aish.net.listen.addresses import Exposure, check_exposure
+from aish.net.listen.server import tls_context
+from aish.net.listen.sockets import Listener, listening
+from aish.serve.listeners.endpoint import Endpoint
+from aish.serve.state import ServeState
+from aish.system.files import atomic_write
+
+LISTENERS_FILE = "listeners.json"
+
+
+@frozen
+class OpenEndpoint:
+    """An endpoint with its real address, and the socket that listens there.
+
+    Connections over TCP are encrypted with `tls`, if there is one.
+    """
+
+    endpoint: Endpoint
+    listener: Listener
+    tls: ssl.SSLContext | None
+
+    @property
+    def shown(self) -> str:
+        """As people and programs are told of it."""
+        return self.endpoint.shown(has_tls=self.tls is not None)
+
+
+@contextmanager
+def open_endpoints(
+    endpoints: Sequence[Endpoint], exposure: Exposure, state: ServeState, emit: Emit
+) -> Generator[Sequence[OpenEndpoint]]:
+    """Open the sockets, tell where they are, and write it down until the end of the block.
+
+    Raises:
+        UsageError: one of them cannot be opened, or must not be; none is left open.
+    """
+    placed = [(one, one.address) for one in endpoints if one.address is not None]
+    addresses = [address for _, address in placed]
+    check_exposure(addresses, exposure)
+    tls = tls_context(exposure)
+    with listening(addresses) as listeners:
+        found = [
+            OpenEndpoint(endpoint.at(listener.address), listener, tls)
+            for (endpoint, _), listener in zip(placed, listeners, strict=True)
+        ]
+        with ExitStack() as stack:
+            if found:
+                stack.enter_context(_written(state.path / LISTENERS_FILE, found))
+            for one in found:
+                emit(Notice(NOWHERE, "info", "listening", f"listening on {one.shown}"))
+            yield found
+
+
+def described(opened: OpenEndpoint) -> JsonObject:
+    """What is written of a listener, into `listeners.json` and the audit log."""
+    has_tls = opened.tls is not None and opened.listener.address.path is None
+    return {
+        "transport": opened.endpoint.kind,
+        "address": str(opened.listener.address),
+        "listen": opened.shown,
+        "tls": has_tls,
+    }
+
+
+@contextmanager
+def _written(path: Path, opened: Sequence[OpenEndpoint]) -> Generator[None]:
+    """Say in a file where this process listens; another process may have replaced it since."""
+    pid = os.getpid()
+    listeners = [described(one) for one in opened]
+    document: JsonObject = {"v": 1, "pid": pid, "listeners": listeners}
+    try:
+        atomic_write(path, json_text(document).encode() + b"\n")
+    except OSError as error:
+        said = f"cannot write `{path.name}`: {error.strerror or error}"
+        raise UsageError(said, where=str(path.parent)) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if _pid_in(path) == pid:
+                path.unlink()
+
+
+def _pid_in(path: Path) -> object:
+    found = structured(path.read_text("utf-8"))
+    return found.get("pid") if isinstance(found, Mapping) else None
