@@ -2,20 +2,17 @@
 
 from aish.api import arun, run
 
-Nothing is printed, no signal is handled, stdin is not read. A run that has started returns a
-`Result`, whatever its status; errors before the start are raised, as in `aish.core.errors`.
-
 Nothing is printed, no signal is taken, stdin is not read. A run that has begun gives a `Result`,
 however it ends; what keeps it from beginning is raised, as in `aish.core.errors`.
 """
 
 import json
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, Unpack, cast
+from typing import Literal, Self, TypedDict, Unpack, cast
 
 import anyio
 from anyio import to_thread
@@ -24,25 +21,19 @@ from aish.config.fields import duration
 from aish.config.inputs import complete_inputs
 from aish.config.model import Pipeline
 from aish.core.errors import AishError, ExitCode, PipelineError, UsageError
-from aish.core.events import Exit, RunFinished, Stamped, to_object
+from aish.core.events import Exit, Stamped, to_object
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.engine.cancellation import End, Interrupt, lent_by
-from aish.engine.environment import Recorder, RunEnvironment
-from aish.engine.execution.run import execute
+from aish.engine.environment import Recorder
 from aish.engine.final import RunStatus
 from aish.engine.plan.options import LockMode, RunOptions
 from aish.engine.plan.order import require_stdin
 from aish.engine.plan.plan import Plan, load_checked, make_plan, stages_calls
 from aish.engine.plan.validation.validate import require_steps
-from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
+from aish.features.hosted_run import Ending, HostedRun, new_folder, run_hosted
 from aish.features.recording.session import CassetteChoice, CassetteSession, load_session
-from aish.output.event_log import EventLog, Sink
-from aish.output.items.results import ItemsFile, open_items_file, public
-from aish.output.result import Fold
 from aish.system.clock import SystemClock
 from aish.system.guest import as_guest
-from aish.terminal.unattended import Unattended
 
 __all__ = [
     "AishError",
@@ -277,9 +268,15 @@ def _session(pipeline: Pipeline, given: Options) -> CassetteSession | None:
 
 async def _executed(prepared: _Prepared, given: Options) -> Result:
     plan, options = prepared.plan, prepared.options
-    clock = SystemClock()
-    folder = _folder(prepared, given, clock)
-    hearer = _Hearer(given.get("on_event"))
+    clock, ending, wanted = SystemClock(), Ending(), given.get("run_dir")
+    folder = new_folder(
+        plan,
+        options,
+        clock,
+        None if wanted is None else Path(wanted),
+        ephemeral=given.get("ephemeral", False),
+    )
+    hearer = _Hearer(given.get("on_event"), ending)
     with ExitStack() as stack:
         recorder: Recorder | None = None
         if prepared.session is not None:
@@ -287,106 +284,11 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
                 recorder = stack.enter_context(
                     prepared.session.opened(plan, options, folder, clock)
                 )
-        with folder.beginning():
-            items = open_items_file(folder.path) if _has_items(plan) else None
-            journal = _journal(folder)
-        gathered = _Gathered(folder.id, items)
-        book = None
-        if stages_calls(plan):
-            from aish.features.staging.queue import open_queue
-
-            book = open_queue(plan, folder, None)
-        sinks: list[Sink | None] = [book, journal, items, gathered, hearer]
-        lost: list[str] = []
-        log = EventLog(
-            [one for one in sinks if one is not None],
-            clock=clock,
-            secrets=plan.secrets,
-            on_failure=lambda sink, error: lost.append(
-                f"cannot write {sink.name}: {error.strerror or error}"
-            ),
-            journal=journal,
-        )
-        stack.callback(log.close)
-        environment = RunEnvironment(
-            emit=log.emit,
-            approver=Unattended(),
-            clock=clock,
-            folder=folder,
-            environ=options.environ,
-            recorder=recorder,
-            staging=book,
-        )
-        with lent_by(hearer.lend):
-            await execute(plan, options, environment)
-        result = gathered.result(lost)
+        run = HostedRun(plan, options, folder, clock, ending, (hearer,), recorder)
+        row = await run_hosted(run)
     if hearer.error is not None:
         raise hearer.error
-    return result
-
-
-def _folder(prepared: _Prepared, given: Options, clock: SystemClock) -> RunFolder:
-    plan, wanted = prepared.plan, given.get("run_dir")
-    pipeline, mask = plan.pipeline, plan.secrets.mask
-    place = RunsPlace(pipeline.file.parent, None if wanted is None else Path(wanted))
-    ephemeral = given.get("ephemeral", False)
-    folder = open_folder(pipeline.name, place, clock.now(), ephemeral=ephemeral, mask=mask)
-    with folder.beginning():
-        folder.write_plan(pipeline.data)
-        if prepared.options.stdin:
-            folder.keep_stdin(prepared.options.stdin)
-    return folder
-
-
-def _journal(folder: RunFolder) -> Sink | None:
-    if folder.path is None:
-        return None
-    from aish.journal.writer import open_journal
-
-    return open_journal(folder.path)
-
-
-def _has_items(plan: Plan) -> bool:
-    own = any(step.flow.foreach is not None for step in plan.steps)
-    return own or any(map(_has_items, plan.inner.values()))
-
-
-class _Gathered:
-    """A sink that builds the result from the events."""
-
-    name = "the result"
-    deltas = False
-
-    def __init__(self, run: str, items: ItemsFile | None) -> None:
-        self._fold = Fold(run)
-        self._items = items
-        self._finished: RunFinished | None = None
-
-    def __call__(self, stamped: Stamped) -> None:
-        self._fold.take(stamped)
-        if isinstance(stamped.event, RunFinished):
-            self._finished = stamped.event
-
-    def close(self) -> None:
-        """Nothing is buffered."""
-
-    def result(self, lost: Sequence[str]) -> Result:
-        """The result of the run that has ended; the items' file is still open.
-
-        A run that succeeded and whose record is `lost` has failed, as with `aish run`.
-        """
-        assert self._finished is not None, "a run ends with `run.finished`"
-        row: dict[str, Any] = dict(self._fold.result(self._finished))
-        row["exit"] = self._finished.exit
-        if lost and self._finished.exit.code == ExitCode.OK:
-            row["status"] = "failed"
-            row["exit"] = Exit(int(ExitCode.FAILED), "failed", retryable=False, reason=lost[0])
-        if self._items is not None:
-            for step in self._items.steps():
-                if step in row["steps"]:
-                    found = [public(one) for one in self._items.rows(step)]
-                    row["steps"][step]["items"] = found
-        return Result(**{one.name: row[one.name] for one in fields(Result) if one.name in row})
+    return Result(**{one.name: row[one.name] for one in fields(Result) if one.name in row})
 
 
 class _Hearer:
@@ -395,11 +297,11 @@ class _Hearer:
     name = "the caller's `on_event`"
     deltas = True
 
-    def __init__(self, hear: OnEvent | None) -> None:
+    def __init__(self, hear: OnEvent | None, ending: Ending) -> None:
         self.deltas = hear is not None
         self.error: BaseException | None = None
         self._hear = hear
-        self._end: End | None = None
+        self._ending = ending
 
     def __call__(self, stamped: Stamped) -> None:
         if self._hear is None or self.error is not None:
@@ -408,20 +310,7 @@ class _Hearer:
             self._hear(to_object(stamped))
         except Exception as error:  # ruff: ignore[blind-except] - it is raised again for the caller
             self.error = error
-            if self._end is not None:
-                self._end(ExitCode.INTERRUPTED)
+            self._ending.arrive(ExitCode.INTERRUPTED)
 
     def close(self) -> None:
         """Nothing is buffered."""
-
-    @contextmanager
-    def lend(self, end: End) -> Generator[Interrupt]:
-        """Ends the run as a signal would; signals belong to the caller."""
-        seen = Interrupt()
-
-        def ended(code: ExitCode) -> None:
-            seen.code = code
-            end(code)
-
-        self._end = ended
-        yield seen

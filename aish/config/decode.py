@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 from aish.config.documents import Documents
-from aish.config.fields import Table
+from aish.config.fields import Table, absolute_path
 from aish.config.model import (
     EMBEDDED_TOKENS,
     FIELDS,
@@ -54,6 +54,7 @@ from aish.config.model import (
     RetryPolicy,
     RunStep,
     ServeClient,
+    ServedPipeline,
     ServeLimits,
     ServerEntry,
     ServerPrompt,
@@ -372,6 +373,7 @@ def decode_serve(table: Table) -> ServeSettings:
             limits.whole("waiting", usual.waiting),
             limits.whole("queued", usual.queued),
             limits.seconds("drain", usual.drain),
+            limits.whole("pipelines", usual.pipelines),
         ),
         AuditSettings(
             audit.absolute("path"),
@@ -382,6 +384,7 @@ def decode_serve(table: Table) -> ServeSettings:
         table.texts("hosts"),
         table.texts("origins"),
         tuple(_listeners(table)),
+        pipelines=tuple(_served_pipelines(table)),
     )
 
 
@@ -398,6 +401,26 @@ def _listeners(table: Table) -> Iterator[str]:
         if separator and path:
             path = str(table.folder_of("listen").absolute() / path)
         yield f"{scheme}{separator}{path}"
+
+
+def _served_pipelines(table: Table) -> Iterator[ServedPipeline]:
+    """The pipelines that are offered as tools: paths, or mappings with a `file`."""
+    for where, node in table.items("pipelines"):
+        if isinstance(node, MappingNode):
+            one = Table(node, where, table.problems)
+            file = one.absolute("file")
+            if file is not None:
+                yield ServedPipeline(
+                    file,
+                    one.text("name"),
+                    one.text("description"),
+                    one.flag("task", default=False),
+                    one.flag("read_only", default=False),
+                    where,
+                )
+        elif isinstance(node, ScalarNode) and isinstance(node.value, str):
+            folder = Path(node.position.file).parent
+            yield ServedPipeline(absolute_path(folder, node.value), where=where)
 
 
 def _case(table: Table, documents: Documents) -> Case:

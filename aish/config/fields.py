@@ -265,12 +265,12 @@ class Table:
     def absolute(self, key: str) -> Path | None:
         """A path, made absolute; `None` if missing."""
         text = self.text(key)
-        return None if text is None else _absolute(self.folder_of(key), text)
+        return None if text is None else absolute_path(self.folder_of(key), text)
 
     def absolutes(self, key: str) -> tuple[Path, ...]:
         """A list of paths, made absolute."""
         return tuple(
-            _absolute(Path(node.position.file).parent, node.value)
+            absolute_path(Path(node.position.file).parent, node.value)
             for _, node in self.items(key)
             if isinstance(node, ScalarNode) and isinstance(node.value, str)
         )
@@ -304,6 +304,7 @@ def _is_unknown_in(path: str, problem: Problem) -> bool:
     return above == path and is_unknown_key(problem)
 
 
-def _absolute(folder: Path, text: str) -> Path:
+def absolute_path(folder: Path, text: str) -> Path:
+    """A path that is written in a file of `folder`, made absolute."""
     # Not resolved: symbolic links in the path are the author's, and are shown as written.
     return Path.cwd() / folder / text

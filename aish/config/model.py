@@ -142,6 +142,7 @@ class ServeLimits:
     waiting: int = 256
     queued: int = 256
     drain: float = 30.0
+    pipelines: int = 4
 
 
 @frozen
@@ -151,6 +152,22 @@ class AuditSettings:
     path: Path | None = None
     rotate: int = 64 * 1024 * 1024
     keep: int = 10
+
+
+@frozen
+class ServedPipeline:
+    """An entry of `serve.pipelines`: a file (absolute) that is offered as a tool (H6).
+
+    `name` and `description` are those of the file where they are left out. A `task` is answered at
+    once with a task, to clients that can take one. `where` is its place in the file.
+    """
+
+    file: Path
+    name: str | None = None
+    description: str | None = None
+    task: bool = False
+    read_only: bool = False
+    where: str = ""
 
 
 @frozen
@@ -173,6 +190,7 @@ class ServeSettings:
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     listen: tuple[str, ...] = ()
+    pipelines: tuple[ServedPipeline, ...] = ()
 
 
 @frozen

@@ -115,8 +115,9 @@ class AuditLog:
         result: bytes | None,
         seconds: float,
         level: DecisionLevel,
+        run: str | None = None,
     ) -> None:
-        """A call has ended; without a `result` it was cancelled.
+        """A call has ended; without a `result` it was cancelled. `run` is that of a pipeline.
 
         Raises:
             AuditError: that could not be written.
@@ -133,6 +134,7 @@ class AuditLog:
                 "kind": kind,
                 "result": about,
                 "seconds": round(seconds, 6),
+                **({} if run is None else {"run": run}),
             },
         )
 

@@ -7,6 +7,7 @@ Decided, written down, sent, written down. Nobody is asked here: what no rule de
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -16,12 +17,16 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock, Progress
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolResult
-from aish.engine.resources.toolbox import AllTools
+from aish.engine.plan.validation.names import SERVED
 from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.decide import decision_level
 from aish.policy.gate import Decision, Gate, Proposal
 from aish.serve.audit import AuditError, AuditLog, Caller
+from aish.serve.served_tools import ServedTools
+
+if TYPE_CHECKING:
+    from aish.serve.pipeline_tools import OnRun
 
 Report = Callable[[Progress], None]
 _OURS = "aish/"
@@ -39,7 +44,7 @@ class Calls:
     def __init__(
         self,
         gate: Gate,
-        tools: AllTools,
+        tools: ServedTools,
         audit: AuditLog,
         limits: ServeLimits,
         clock: Clock,
@@ -111,20 +116,25 @@ class Calls:
         except AuditError as error:
             return dump(complete(self._failed(tool, f"the call was not made: {error}")))
         began = self._clock.monotonic()
-        kind, encoded = "failed", None
+        kind, encoded, run = "failed", None, None
+
+        def note_run(id: str) -> None:
+            nonlocal run
+            run = id
+
         try:
-            kind, found = await self._made(proposal, decision, report)
+            kind, found = await self._made(proposal, decision, report, note_run)
             encoded = self._encoded(tool, found, complete)
         except anyio.get_cancelled_exc_class():
             kind = "cancelled"
             raise
         finally:
             seconds = self._clock.monotonic() - began
-            self._finished(caller, tool, kind, encoded, seconds, level)
+            self._finished(caller, tool, kind, encoded, seconds, level, run)
         return encoded
 
     async def _made(
-        self, proposal: Proposal, decision: Decision, report: Report
+        self, proposal: Proposal, decision: Decision, report: Report, on_run: "OnRun"
     ) -> tuple[str, JsonObject]:
         """The kind of result, and the result."""
         tool = proposal.tool
@@ -133,12 +143,14 @@ class Calls:
             hint = f" ({decision.hint})" if decision.hint else ""
             return "denied", failed(f"{self._mask(decision.reply)}{self._mask(hint)}")
         self._gate.redeem(decision, proposal)
-        found = await self._tools.forward(tool, proposal.arguments, report)
+        found = await self._tools.forward(tool, proposal.arguments, report, on_run)
         if isinstance(found, ToolResult):
             return found.kind, self._failed(tool, found.content.removeprefix(_PREFIX))
         if "content" not in found and "structuredContent" not in found:
             return "transport_error", self._failed(tool, "the server sent no result")
-        return ("handler_error" if found.get("isError") is True else "ok"), own_part(found)
+        kind = "handler_error" if found.get("isError") is True else "ok"
+        # What our own pipelines say of a run is no mark of somebody else.
+        return kind, found if tool.name.server == SERVED else own_part(found)
 
     def _encoded(self, tool: Tool, result: JsonObject, complete: Complete) -> bytes:
         """The JSON of a result, or of the reason why it cannot be sent."""
@@ -163,9 +175,10 @@ class Calls:
         result: bytes | None,
         seconds: float,
         level: DecisionLevel,
+        run: str | None,
     ) -> None:
         try:
-            self._audit.finished(caller, tool, kind, result, seconds, level)
+            self._audit.finished(caller, tool, kind, result, seconds, level, run)
         except AuditError as error:
             # The call was made, so its result is delivered; no other one is (H21).
             self._on_audit_failure(str(error))

@@ -16,7 +16,6 @@ from aish.core.events import NOWHERE, Level, Notice
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Emit
 from aish.core.tools import Tool, ToolName
-from aish.engine.resources.toolbox import AllTools
 from aish.mcp.client.registry import Registry
 from aish.mcp.protocol.messages import INVALID_PARAMS, RpcError
 from aish.mcp.protocol.requests import dump
@@ -24,6 +23,7 @@ from aish.policy.gate import Gate
 from aish.policy.rules import matches_tool
 from aish.serve.audit import AuditError, AuditLog, Caller
 from aish.serve.calls import Calls, own_part
+from aish.serve.served_tools import ServedTools
 
 PAGE = 1000
 """Entries of a list above which it has pages."""
@@ -87,7 +87,7 @@ class Hub:
         self,
         name: str,
         settings: ServeSettings,
-        tools: AllTools,
+        tools: ServedTools,
         registry: Registry,
         gate: Gate,
         calls: Calls,
@@ -102,7 +102,6 @@ class Hub:
         self.flushes: set[Callable[[], Awaitable[None]]] = set()
         """Wait until what was said to a client is written."""
         self._tools = tools
-        self._registry = registry
         self._gate = gate
         self._audit = audit
         self._emit = emit
@@ -238,7 +237,7 @@ class Hub:
             if public in rows:
                 on_clash(public, rows[public][0], tool.name)
                 continue
-            row = {**own_part(self._registry.row(tool), is_pack=tool.builtin), "name": public}
+            row = {**own_part(self._tools.row(tool), is_pack=tool.builtin), "name": public}
             if tool.builtin:
                 row = {key: value for key, value in row.items() if value is not None}
             rows[public] = (tool.name, dump(row))

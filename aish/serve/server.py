@@ -9,7 +9,7 @@ import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,6 +21,7 @@ from aish.core.protocols import Emit
 from aish.engine.cancellation import interruptible
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.plan import Plan
+from aish.engine.plan.validation.names import SERVED
 from aish.engine.resources.resources import open_toolbox, require_servers
 from aish.engine.resources.servers import LiveServers, open_live_servers
 from aish.engine.run_folder import RunFolder
@@ -34,14 +35,16 @@ from aish.serve.listeners.line_connection import ClientGoneError, LineRefusedErr
 from aish.serve.listeners.line_sockets import serve_line_socket
 from aish.serve.listeners.listening import OpenEndpoint, described, open_endpoints
 from aish.serve.listeners.stdio import Streams, serve_stdio
+from aish.serve.served_tools import open_served_tools
 from aish.serve.state import open_state
 from aish.system.clock import SystemClock
 from aish.system.process.reaper import Reaper
 from aish.system.task_group import task_group
 from aish.terminal.unattended import Unattended
 
-RESERVED_ALIAS = "pipeline"
-"""The alias of the pipelines of a file among its tools (H2)."""
+if TYPE_CHECKING:
+    from aish.serve.pipeline_tools import OfferedPipeline
+
 _FIRST_RETRY = 1.0
 _LONGEST_RETRY = 60.0
 _LIVED = 60.0
@@ -64,6 +67,7 @@ class ServeRequest:
     streams: Streams
     endpoints: Sequence[Endpoint] = (STDIO,)
     exposure: Exposure = Exposure()
+    pipelines: "tuple[OfferedPipeline, ...]" = ()
 
 
 @slotted
@@ -89,8 +93,8 @@ async def run_server(request: ServeRequest) -> int:
         UnavailableError: a required server did not start.
     """
     plan = request.plan
-    if any(server.entry.alias == RESERVED_ALIAS for server in plan.servers):
-        where = f"mcp server `{RESERVED_ALIAS}`"
+    if any(server.entry.alias == SERVED for server in plan.servers):
+        where = f"mcp server `{SERVED}`"
         hint = "the pipelines of a file have this alias when it is served"
         raise UsageError("this alias cannot be served", where=where, hint=hint)
     clock, state = SystemClock(), open_state(plan.pipeline)
@@ -134,13 +138,23 @@ async def _served(
                 request.emit(Notice(NOWHERE, "error", "audit_lost", reason))
                 ending.end(int(ExitCode.FAILED))
 
-            settings, mask = plan.pipeline.serve, plan.secrets.mask
-            calls = Calls(
-                gate, box.tools, audit, settings.limits, environment.clock, mask, lose_audit
-            )
-            name = settings.name or plan.pipeline.name
+            settings, clock = plan.pipeline.serve, environment.clock
             registry = live.dynamic_registry.registry
-            hub = Hub(name, settings, box.tools, registry, gate, calls, audit, request.emit)
+            tools = await stack.enter_async_context(
+                open_served_tools(box.tools, registry, clock, request.emit)
+            )
+            tools.offer(request.pipelines, settings.limits.pipelines)
+            calls = Calls(gate, tools, audit, settings.limits, clock, plan.secrets.mask, lose_audit)
+            hub = Hub(
+                settings.name or plan.pipeline.name,
+                settings,
+                tools,
+                registry,
+                gate,
+                calls,
+                audit,
+                request.emit,
+            )
             live.dynamic_registry.begin([live.connection(server) for server in plan.servers])
             tasks = await stack.enter_async_context(task_group())
             tasks.start_soon(audit.sync)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 
@@ -40,6 +40,9 @@ from aish.serve.listeners.endpoint import (
 )
 from aish.serve.listeners.stdio import own_streams
 from aish.serve.server import ServeRequest, run_server
+
+if TYPE_CHECKING:
+    from aish.serve.pipeline_tools import OfferedPipeline
 
 
 @frozen
@@ -109,6 +112,7 @@ def command(
         if listen.plain:
             pipeline = replace(pipeline, serve=replace(pipeline.serve, names="plain"))
         plan = _plan(pipeline, options, is_file=file is not None)
+        pipelines = _pipelines(pipeline, options, plan)
         register_masks(plan.secrets)
         emit = notices(plan.secrets)
         endpoints = _endpoints(listen, pipeline)
@@ -116,7 +120,8 @@ def command(
             say("serving on standard input and output: an MCP client starts this command")
         gc.freeze()
         gc.enable()
-        return anyio.run(run_server, ServeRequest(plan, options.environ, emit, streams, endpoints))
+        request = ServeRequest(plan, options.environ, emit, streams, endpoints, pipelines=pipelines)
+        return anyio.run(run_server, request)
 
 
 def _endpoints(listen: ListenOptions, pipeline: Pipeline) -> tuple[Endpoint, ...]:
@@ -154,6 +159,17 @@ def _pipeline(file: Path | None, packs: PackOptions, overrides: list[str] | None
         servers={name: ServerEntry(alias=name, pack=(name,), root=root) for name in names},
         rules=RuleLists(auto_approve=tuple(_read_only(names))),
     )
+
+
+def _pipelines(
+    pipeline: Pipeline, options: RunOptions, plan: Plan
+) -> "tuple[OfferedPipeline, ...]":
+    """The pipelines that the file serves; their secrets are those of the hub too."""
+    if not pipeline.serve.pipelines:
+        return ()
+    from aish.serve.pipeline_tools import load_pipelines
+
+    return load_pipelines(pipeline, options, plan.secrets)
 
 
 def _read_only(packs: tuple[str, ...]) -> Iterator[RuleEntry]:

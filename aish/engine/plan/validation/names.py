@@ -12,6 +12,8 @@ from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
 from aish.models.headers import check_endpoint
 
 RESERVED = "shell"
+SERVED = "pipeline"
+"""The alias of the pipelines of a file among the tools that it serves (H2)."""
 
 
 def name_issues(pipeline: Pipeline) -> Iterator[Issue]:

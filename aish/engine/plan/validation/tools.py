@@ -26,7 +26,7 @@ from aish.engine.plan.lock import (
 )
 from aish.engine.plan.order import is_free, judges_of
 from aish.engine.plan.validation.issue import Issue, step_path, within
-from aish.engine.plan.validation.names import RESERVED, alias_issues
+from aish.engine.plan.validation.names import RESERVED, SERVED, alias_issues
 from aish.models.pricing import has_list, is_priced
 from aish.packs.catalogue import PACKS, pack_needs_root
 from aish.policy.lock import Lock, address_differences, stale_differences
@@ -231,6 +231,8 @@ def glob_issues(glob: str, path: str, pipeline: Pipeline, *, local: bool) -> Ite
         yield Issue(path, error.message, error.hint)
         return
     known = [*pipeline.servers, *((RESERVED,) if local else ())]
+    if local and pipeline.serve.pipelines:
+        known.append(SERVED)
     if not any(matches_word(server, alias) for alias in known):
         hint = did_you_mean(server, known) or _servers(pipeline)
         message = f"`{glob}` can match no server of this file"
@@ -248,6 +250,8 @@ def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator
         hint = "write `run:` with the command, and approve `shell__run`"
         yield Issue(path, f"`{RESERVED}` is not a server: a local command is a `run` step", hint)
     elif server not in pipeline.servers and server != RESERVED:
+        if server == SERVED and local and pipeline.serve.pipelines:
+            return
         hint = did_you_mean(server, pipeline.servers) or _servers(pipeline)
         yield Issue(path, f"unknown server `{server}`", hint, by=("mcp.servers",))
 
@@ -336,7 +340,8 @@ def stale_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
         globs += [(glob, within(path, f"tools[{n}]")) for n, glob in enumerate(shown)]
     yield from _let_in(pipeline, lock, pinned)
     for glob, place in globs if everything else ():
-        if pinned.matches_none(glob):
+        is_served = bool(pipeline.serve.pipelines) and glob.partition("__")[0] == SERVED
+        if not is_served and pinned.matches_none(glob):
             message = f"`{glob}` matches none of the locked tools"
             yield Issue(place, message, pinned.near(glob), warning=True)
     yield from _outgrown(pipeline, lock)

@@ -152,8 +152,8 @@ def check_file(
     """A file with all problems, of loading and of `cross_check`.
 
     Locked tools are checked too, unless `locked=False`. The pipeline is `None` if too little of it
-    could be read for further checks. Its sub-pipelines are checked too; `above` are the files that
-    run this one.
+    could be read for further checks. Its sub-pipelines are checked too, and those that it serves;
+    `above` are the files that run this one, or serve it.
     """
     reading = read_pipeline(path, overrides=overrides)
     if reading.pipeline is None:
@@ -162,6 +162,8 @@ def check_file(
     found = (*reading.problems, *_placed(pipeline, issues), *cross_check(pipeline))
     if any(isinstance(step, PipelineStep) for step in pipeline.steps):
         found += _inner(pipeline, locked=locked, above=above)
+    if pipeline.serve.pipelines and not above:
+        found += _served(pipeline, locked=locked)
     if locked and not is_wrong(pipeline, ("mcp.servers", "lock"), found):
         found += lock_check(pipeline)
     return pipeline, in_file_order(found, str(path))
@@ -195,6 +197,18 @@ def row_check(pipeline: Pipeline) -> list[Problem]:
     from aish.engine.plan.validation.expectations import row_issues
 
     return list(_placed(pipeline, row_issues(pipeline)))
+
+
+def _served(pipeline: Pipeline, *, locked: bool) -> tuple[Problem, ...]:
+    """Problems of the pipelines that are offered as tools (H6)."""
+    from aish.engine.plan.validation.served_pipelines import served_issues
+
+    # Steps of it that run this file are no circle: nothing of this one runs them.
+    apart = (Path(),)
+    found: list[Problem] = []
+    for one in served_issues(pipeline, lambda file: check_file(file, locked=locked, above=apart)):
+        found += _placed(pipeline, (one,)) if isinstance(one, Issue) else (one,)
+    return tuple(found)
 
 
 def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tuple[Problem, ...]:

@@ -1,0 +1,404 @@
+"""Pipelines as tools: each call is a run with a folder, a journal and limits of its own (H6).
+
+The hub's gate decides about the call; about what the run does its own file decides.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import anyio
+from anyio import to_thread
+from anyio.abc import TaskGroup
+
+from aish.config.inputs import complete_inputs
+from aish.config.model import (
+    ControlSettings,
+    Pipeline,
+    PipelineStep,
+    PromptStep,
+    ServedPipeline,
+    Step,
+)
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import (
+    Exit,
+    ItemFinished,
+    Notice,
+    Place,
+    Stamped,
+    StepFinished,
+    StepStarted,
+)
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonObject, JsonValue, json_text
+from aish.core.patterns import lazy_pattern
+from aish.core.protocols import Clock, Emit, Progress
+from aish.core.text import safe_utf8
+from aish.core.tools import Annotations, Tool, ToolName, ToolResult
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan, load_checked, make_plan
+from aish.engine.plan.validation.names import SERVED
+from aish.engine.plan.validation.served_pipelines import served_name
+from aish.features.hosted_run import Ending, HostedRun, Row, new_folder, run_hosted
+from aish.mcp.protocol.convert import wire_name
+from aish.system.secrets.secrets import Secrets
+
+RUN_KEY = "aish/run"
+"""The key of a result's `_meta` with the id of the run."""
+_END_SECONDS = 10.0
+"""How long runs have to end once they were told to; then they are cancelled."""
+_MAX_TOOL_NAME = 64
+_STEP_OUTPUT = lazy_pattern(
+    r"\{\{\s*steps(?:\.([a-z][a-z0-9_]*)|\[['\"]([a-z][a-z0-9_-]*)['\"]\])\.output\s*\}\}"
+)
+_SUBSCHEMAS = frozenset(
+    {
+        *("items", "contains", "additionalProperties", "propertyNames", "not", "if", "then"),
+        *("else", "unevaluatedItems", "unevaluatedProperties", "contentSchema"),
+    }
+)
+_SUBSCHEMA_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+_SUBSCHEMA_MAPS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+)
+
+Report = Callable[[Progress], None]
+OnRun = Callable[[str], None]
+"""Hears the id of the run that a call has begun."""
+
+
+@frozen
+class OfferedPipeline:
+    """A pipeline that can be called: its tool, as clients see it, and its plan."""
+
+    entry: ServedPipeline
+    tool: Tool
+    row: JsonObject
+    plan: Plan
+    options: RunOptions
+
+
+def load_pipelines(
+    pipeline: Pipeline, options: RunOptions, secrets: Secrets
+) -> tuple[OfferedPipeline, ...]:
+    """The pipelines that a file serves, each with the plan that its runs have.
+
+    Raises:
+        PipelineError: one of the files cannot be run.
+        UsageError: a variable or a lock file that one needs is missing.
+    """
+    found = []
+    for entry in pipeline.serve.pipelines:
+        own = load_checked(entry.file, (), locked=options.lock != "none")
+        # Each run has a socket of its own while it waits for an answer, whatever the file says.
+        own = replace(own, control=replace(own.control, listen=ControlSettings().listen))
+        asked = RunOptions(
+            lock=options.lock,
+            allow_broad_root=options.allow_broad_root,
+            environ=options.environ,
+        )
+        plan = _waiting(make_plan(own, asked, secrets=secrets))
+        row = _row(entry, own)
+        found.append(OfferedPipeline(entry, _tool(entry, own, row), row, plan, asked))
+    return tuple(found)
+
+
+def _waiting(plan: Plan) -> Plan:
+    """The plan, in which what would pause the run waits instead: a caller waits for it."""
+
+    def patient(step: Step) -> Step:
+        if isinstance(step, PipelineStep) or step.asking.on_ask != "pause":
+            return step
+        return replace(step, asking=replace(step.asking, on_ask="wait"))
+
+    inner = {id: _waiting(one) for id, one in plan.inner.items()}
+    return replace(plan, steps=tuple(map(patient, plan.steps)), inner=inner)
+
+
+def _tool(entry: ServedPipeline, pipeline: Pipeline, row: JsonObject) -> Tool:
+    name = ToolName(SERVED, served_name(entry, pipeline))
+    schema, output = row["inputSchema"], row.get("outputSchema")
+    assert isinstance(schema, Mapping)
+    assert output is None or isinstance(output, Mapping)
+    return Tool(
+        name=name,
+        wire=wire_name(name, _MAX_TOOL_NAME),
+        description=str(row["description"]),
+        input_schema=schema,
+        output_schema=output,
+        annotations=Annotations(
+            read_only=entry.read_only,
+            destructive=not entry.read_only,
+            idempotent=False,
+            open_world=True,
+        ),
+        trusted=True,
+    )
+
+
+def _row(entry: ServedPipeline, pipeline: Pipeline) -> JsonObject:
+    """The definition of the tool, as clients get it."""
+    name = served_name(entry, pipeline)
+    row: dict[str, JsonValue] = {
+        "name": name,
+        "description": entry.description or pipeline.description or f"Runs the pipeline `{name}`.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                id: _nested(schema, f"/properties/{_pointer(id)}")
+                for id, schema in pipeline.inputs.items()
+            },
+            "required": [id for id, schema in pipeline.inputs.items() if "default" not in schema],
+            "additionalProperties": False,
+        },
+        "annotations": {
+            "readOnlyHint": entry.read_only,
+            "destructiveHint": not entry.read_only,
+            "idempotentHint": False,
+            "openWorldHint": True,
+        },
+    }
+    if pipeline.outputs is not None:
+        row["outputSchema"] = {
+            "type": "object",
+            "properties": {
+                output: _output_schema(value, pipeline, f"/properties/{_pointer(output)}")
+                for output, value in pipeline.outputs.items()
+            },
+            "required": list(pipeline.outputs),
+            "additionalProperties": False,
+        }
+    return row
+
+
+def _output_schema(value: JsonValue, pipeline: Pipeline, place: str) -> JsonObject:
+    """What is known of an output: the schema of the step whose answer it is."""
+    found = _STEP_OUTPUT.fullmatch(value.strip()) if isinstance(value, str) else None
+    id = None if found is None else found[1] or found[2]
+    step = next((one for one in pipeline.steps if one.id == id), None)
+    if not isinstance(step, PromptStep) or step.output is None or step.flow.foreach is not None:
+        return {}
+    if not any(one.flow.when is not None or one.flow.on_error != "fail" for one in pipeline.steps):
+        return _nested(step.output.schema, place)
+    # A step that was left out has no answer.
+    return {"anyOf": [_nested(step.output.schema, f"{place}/anyOf/0"), {"type": "null"}]}
+
+
+def _pointer(name: str) -> str:
+    """A name as a part of a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _nested(schema: JsonObject, place: str) -> JsonObject:
+    """A schema that stands at `place` of another one: its references lead to its own parts."""
+    if "$id" in schema:
+        return schema
+    changed: dict[str, JsonValue] = {}
+    for key, value in schema.items():
+        if key == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/")):
+            changed[key] = f"#{place}{value[1:]}"
+        elif key in _SUBSCHEMAS and isinstance(value, Mapping):
+            changed[key] = _nested(value, place)
+        elif key in _SUBSCHEMA_LISTS and isinstance(value, Sequence) and not isinstance(value, str):
+            changed[key] = [
+                _nested(one, place) if isinstance(one, Mapping) else one for one in value
+            ]
+        elif key in _SUBSCHEMA_MAPS and isinstance(value, Mapping):
+            changed[key] = {
+                name: _nested(one, place) if isinstance(one, Mapping) else one
+                for name, one in value.items()
+            }
+        elif key != "$schema":
+            changed[key] = value
+    return changed
+
+
+class _ProgressSink:
+    """A sink that tells the caller of each finished step and item."""
+
+    name = "the progress"
+    deltas = False
+
+    def __init__(self, plan: Plan, report: Report) -> None:
+        self._report = report
+        self._done = 0
+        # What is in a sub-pipeline is known only once it runs.
+        self._total = None if plan.inner else len(plan.steps)
+        self._unknown = {step.id for step in plan.steps if step.flow.foreach is not None}
+
+    def __call__(self, stamped: Stamped) -> None:
+        match stamped.event:
+            case StepStarted(place, count=count, done=done) if place.step in self._unknown:
+                self._done += done
+                if count is not None and self._total is not None:
+                    self._total += count
+                    self._unknown.discard(place.step)
+            case StepFinished(place, status):
+                if place.step in self._unknown and status == "skipped":
+                    self._unknown.discard(place.step)
+                self._tell(place, status)
+            case ItemFinished(place, status=status):
+                self._tell(place, status)
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Nothing is buffered."""
+
+    def _tell(self, place: Place, status: str) -> None:
+        self._done += 1
+        total = None if self._unknown or self._total is None else float(self._total)
+        if total is not None and total < self._done:
+            total = None
+        what = f"step `{place.step}`" if place.item is None else f"`{place.step}` `{place.item}`"
+        self._report(Progress(float(self._done), total, safe_utf8(f"{what}: {status}")))
+
+
+@slotted
+class _Run:
+    """A run under way, and how it has ended."""
+
+    ending: Ending
+    done: anyio.Event
+    row: Row | None = None
+    error: Exception | None = None
+
+
+class PipelineRuns:
+    """Runs pipelines for clients, so many at a time; a run outlives the task of its caller."""
+
+    def __init__(self, limit: int, clock: Clock, emit: Emit, tasks: TaskGroup) -> None:
+        self._places = anyio.Semaphore(limit, fast_acquire=True)
+        self._clock = clock
+        self._emit = emit
+        self._live: list[_Run] = []
+        self._tasks = tasks
+
+    async def end(self) -> None:
+        """End what runs, as SIGTERM does, and wait for it."""
+        live = tuple(self._live)
+        for run in live:
+            run.ending.arrive(ExitCode.TERMINATED)
+        with anyio.move_on_after(_END_SECONDS, shield=True):
+            for run in live:
+                await run.done.wait()
+
+    async def call(
+        self, offered: OfferedPipeline, arguments: JsonObject, report: Report, on_run: OnRun
+    ) -> JsonObject | ToolResult:
+        """The result of a call, a run of its own; cancellation ends that as SIGTERM does."""
+        try:
+            inputs = complete_inputs(offered.plan.pipeline.inputs, arguments)
+            return result_of(offered, await self._run(offered, inputs, report, on_run))
+        except AishError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            said = f"[aish] {offered.tool.name.name}: {error.message}{hint}"
+            return ToolResult("bad_arguments", said)
+
+    async def _run(
+        self, offered: OfferedPipeline, inputs: JsonObject, report: Report, on_run: OnRun
+    ) -> Row:
+        await self._places.acquire()
+        try:
+            prepared = await self._prepared(offered, inputs, report)
+            run = _Run(prepared.ending, anyio.Event())
+            on_run(prepared.folder.id)
+            self._live.append(run)
+            self._tasks.start_soon(self._executed, run, prepared)
+        except BaseException:
+            self._places.release()
+            raise
+        try:
+            await run.done.wait()
+        except anyio.get_cancelled_exc_class():
+            run.ending.arrive(ExitCode.TERMINATED)
+            raise
+        if run.error is not None:
+            raise run.error
+        assert run.row is not None, "a run has a result, or an error"
+        return run.row
+
+    async def _prepared(
+        self, offered: OfferedPipeline, inputs: JsonObject, report: Report
+    ) -> HostedRun:
+        plan, options = offered.plan, replace(offered.options, inputs=inputs)
+        if plan.has_keys:
+            from aish.engine.execution.item_source import with_surveys
+
+            # Reading items takes time that other clients need.
+            options = await to_thread.run_sync(with_surveys, plan, options)
+        folder = new_folder(plan, options, self._clock)
+        sinks = (_ProgressSink(plan, report), _Notices(self._emit))
+        return HostedRun(plan, options, folder, self._clock, Ending(), sinks, listens=True)
+
+    async def _executed(self, run: _Run, prepared: HostedRun) -> None:
+        try:
+            run.row = await run_hosted(prepared)
+        except Exception as error:  # ruff: ignore[blind-except] - raised for the caller of the run
+            run.error = error
+        finally:
+            self._places.release()
+            self._live.remove(run)
+            run.done.set()
+
+
+class _Notices:
+    """A sink that tells the person who runs the server what went wrong in a run."""
+
+    name = "the notices"
+    deltas = False
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+
+    def __call__(self, stamped: Stamped) -> None:
+        if isinstance(stamped.event, Notice) and stamped.event.level != "info":
+            self._emit(stamped.event)
+
+    def close(self) -> None:
+        """Nothing is buffered."""
+
+
+def result_of(offered: OfferedPipeline, row: Row) -> JsonObject:
+    """The `CallToolResult` of a run that has ended."""
+    end: Exit = row["exit"]
+    meta: JsonObject = {RUN_KEY: row["run"]}
+    if end.code != ExitCode.OK:
+        name, run = offered.tool.name.name, row["run"]
+        said = f"[aish] {SERVED}: {name}: {end.name}: {end.reason} (run {run})"
+        return {"content": [_text(said)], "isError": True, "_meta": meta}
+    if offered.plan.pipeline.outputs is not None:
+        outputs = row["outputs"]
+        return {
+            "content": [_text(json_text(outputs))],
+            "structuredContent": outputs,
+            "isError": False,
+            "_meta": meta,
+        }
+    return {"content": [_text(_last_text(offered.plan, row))], "isError": False, "_meta": meta}
+
+
+def _last_text(plan: Plan, row: Row) -> str:
+    """The text of the last step, as `aish run` prints it: of items one after the other."""
+    last = plan.steps[-1]
+    found = row["steps"].get(last.id)
+    if found is None:
+        return ""
+    is_value = plan.answers_in_a_schema(last)
+    if last.flow.foreach is None:
+        return _shown(found, is_value=is_value)
+    texts = (
+        _shown(one, is_value=is_value) for one in found.get("items", ()) if one["status"] == "ok"
+    )
+    return "\n".join(texts)
+
+
+def _shown(found: Mapping[str, JsonValue], *, is_value: bool) -> str:
+    text, output = found["text"], found["output"]
+    if is_value or (text is None and output is not None):
+        return json_text(output, spaced=True)
+    return "" if text is None else str(text)
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": safe_utf8(text)}
