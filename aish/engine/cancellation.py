@@ -167,8 +167,8 @@ def lent_by(lend: Lend) -> Generator[None]:
 
 
 @contextmanager
-def interruptible(end: End) -> Generator[Interrupt]:
-    """Call `end` when SIGINT, SIGTERM or SIGHUP arrives.
+def interruptible(end: End, on_hangup: Callable[[], None] | None = None) -> Generator[Interrupt]:
+    """Call `end` when SIGINT, SIGTERM or SIGHUP arrives; each SIGHUP may mean `on_hangup` instead.
 
     A second one, other than SIGHUP, exits without waiting; the reaper then ends the children (M10).
     """
@@ -178,12 +178,12 @@ def interruptible(end: End) -> Generator[Interrupt]:
         # task.
         yield Interrupt()
         return
-    with _taken(end) if lend is None else lend(end) as seen:
+    with _taken(end, on_hangup) if lend is None else lend(end) as seen:
         yield seen
 
 
 @contextmanager
-def _taken(end: End) -> Generator[Interrupt]:
+def _taken(end: End, on_hangup: Callable[[], None] | None = None) -> Generator[Interrupt]:
     seen = Interrupt()
     loop = asyncio.get_running_loop()
 
@@ -195,14 +195,20 @@ def _taken(end: End) -> Generator[Interrupt]:
     seen.arrive = arrive
 
     def arrived(number: signal.Signals) -> None:
-        if seen.code is None:
+        if number is signal.SIGHUP and on_hangup is not None:
+            on_hangup()
+        elif seen.code is None:
             arrive(_CODES[number])
         elif number is not signal.SIGHUP:
             os._exit(int(seen.code))
 
     installed = []
-    # Signals that the parent ignored (`nohup`, a background job) stay ignored.
-    for number in (n for n in _CODES if signal.getsignal(n) is not signal.SIG_IGN):
+    # Signals that the parent ignored (`nohup`, a background job) stay ignored; a SIGHUP that ends
+    # nothing is taken as by any program that runs in the background.
+    taken = [n for n in _CODES if signal.getsignal(n) is not signal.SIG_IGN]
+    if on_hangup is not None and signal.SIGHUP not in taken:
+        taken.append(signal.SIGHUP)
+    for number in taken:
         # Only the main thread can handle signals; elsewhere (a test) they are left to their owner.
         with suppress(ValueError, RuntimeError, NotImplementedError):
             add_signal_handler(loop, number, partial(arrived, number))

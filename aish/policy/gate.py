@@ -202,6 +202,33 @@ class Gate:
         self._policy = self._policy.with_rule(rule)
         return rule
 
+    def follow(self, policy: Policy, withdrawn: Withdrawn | None) -> None:
+        """Decide by other rules from now on; `decide_open` does so about what is open already."""
+        self._policy, self._withdrawn = policy, withdrawn
+
+    async def decide_open(self) -> None:
+        """Answer the open questions that the rules decide now."""
+        for opened in tuple(self.questions.still_open()):
+            await self._end_by_rule(opened)
+
+    async def decide_again(
+        self,
+        decision: Decision,
+        proposal: Proposal,
+        asking: Asking = _AT_ONCE,
+        asked: Callable[[], None] = _nothing,
+    ) -> Decision:
+        """The decision on a call that was not sent before the rules became others.
+
+        What a person has said stands as far as the rules let it be asked.
+        """
+        if decision.by_person:
+            ruling = await self._ruling(proposal)
+            if ruling.verdict in {"auto", "ask"}:
+                return decision
+        self._open.pop(decision.number, None)
+        return await self.decide(proposal, asking, asked)
+
     def forget(self, server: str) -> int:
         """Ask again about a server that is gone, for another one may take its alias.
 

@@ -33,7 +33,7 @@ _SYNC_SECONDS = 1.0
 _MOST_NAMES = 64
 _LONGEST_NAME = 64
 AuditEvent = Literal[
-    "listening", "session.opened", "session.closed", "decided", "finished", "refused"
+    "listening", "session.opened", "session.closed", "decided", "finished", "refused", "reloaded"
 ]
 _TYPES: Mapping[type, str] = {
     bool: "boolean",

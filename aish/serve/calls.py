@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aish.config.model import ServeLimits
 from aish.core.events import DecisionLevel, Place
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock, Progress
@@ -22,8 +21,8 @@ from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.decide import decision_level
 from aish.policy.gate import Decision, Gate, Proposal
+from aish.serve.active import Active
 from aish.serve.audit import AuditError, AuditLog, Caller
-from aish.serve.served_tools import ServedTools
 
 if TYPE_CHECKING:
     from aish.serve.pipeline_tools import OnRun
@@ -34,6 +33,8 @@ RESULT_TYPE = "resultType"
 _PREFIX = "[aish] "
 
 
+Find = Callable[[], Tool | None]
+"""The tool that a client means, as it is offered to it now."""
 Complete = Callable[[JsonObject], JsonObject]
 """Adds to a result what belongs to the hop to the client."""
 
@@ -44,21 +45,19 @@ class Calls:
     def __init__(
         self,
         gate: Gate,
-        tools: ServedTools,
+        active: Active,
         audit: AuditLog,
-        limits: ServeLimits,
         clock: Clock,
-        mask: Callable[[str], str],
         on_audit_failure: Callable[[str], None],
     ) -> None:
         self.open = 0
         """Calls that were taken and have not ended."""
         self._gate = gate
-        self._tools = tools
+        self._active = active
         self._audit = audit
-        self._limits = limits
+        self._limits = limits = active.now.settings.limits
         self._clock = clock
-        self._mask = mask
+        self._mask = active.now.plan.secrets.mask
         self._on_audit_failure = on_audit_failure
         self._all = anyio.Semaphore(limits.calls, fast_acquire=True)
         self._waiting = 0
@@ -72,6 +71,7 @@ class Calls:
         self,
         caller: Caller,
         places: anyio.Semaphore,
+        find: Find,
         tool: Tool,
         arguments: JsonObject,
         report: Report,
@@ -83,7 +83,7 @@ class Calls:
             said = f"busy: {self._waiting} calls wait already, call again later"
             return dump(complete(self._failed(tool, said)))
         async with self._place(places):
-            return await self._decided(caller, tool, arguments, report, complete)
+            return await self._decided(caller, find, tool, arguments, report, complete)
 
     @asynccontextmanager
     async def _place(self, places: anyio.Semaphore) -> AsyncGenerator[None]:
@@ -102,14 +102,28 @@ class Calls:
     async def _decided(
         self,
         caller: Caller,
+        find: Find,
         tool: Tool,
         arguments: JsonObject,
         report: Report,
         complete: Complete,
     ) -> bytes:
         place = Place(step=caller.client, call=f"{caller.session}/{next(self._numbers)}")
-        proposal = Proposal(tool, arguments, place)
-        decision = await self._gate.decide(proposal)
+        decision: Decision | None = None
+        decided_by = None
+        while decided_by is not self._active.now:
+            # It may have waited, for a place or an answer, while another file came into force.
+            decided_by = self._active.now
+            offered = find()
+            if offered is None:
+                return dump(complete(self._failed(tool, "the tool is not offered any more")))
+            proposal = Proposal(offered, arguments, place)
+            if decision is None or offered != tool:
+                decision = await self._gate.decide(proposal)
+            else:
+                decision = await self._gate.decide_again(decision, proposal)
+            tool = offered
+        assert decision is not None, "it was decided at least once"
         level = decision_level(self._gate.policy, tool, decision.verdict)
         try:
             self._audit.decided(caller, tool, arguments, decision.verdict, decision.rule, level)
@@ -143,7 +157,7 @@ class Calls:
             hint = f" ({decision.hint})" if decision.hint else ""
             return "denied", failed(f"{self._mask(decision.reply)}{self._mask(hint)}")
         self._gate.redeem(decision, proposal)
-        found = await self._tools.forward(tool, proposal.arguments, report, on_run)
+        found = await self._active.now.tools.forward(tool, proposal.arguments, report, on_run)
         if isinstance(found, ToolResult):
             return found.kind, self._failed(tool, found.content.removeprefix(_PREFIX))
         if "content" not in found and "structuredContent" not in found:

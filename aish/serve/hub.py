@@ -16,14 +16,16 @@ from aish.core.events import NOWHERE, Level, Notice
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Emit
 from aish.core.tools import Tool, ToolName
+from aish.engine.resources.resources import missing_server
+from aish.mcp.client.dynamic_registry import Exchanged
 from aish.mcp.client.registry import Registry
 from aish.mcp.protocol.messages import INVALID_PARAMS, RpcError
 from aish.mcp.protocol.requests import dump
 from aish.policy.gate import Gate
 from aish.policy.rules import matches_tool
+from aish.serve.active import Active, ActiveConfig
 from aish.serve.audit import AuditError, AuditLog, Caller
 from aish.serve.calls import Calls, own_part
-from aish.serve.served_tools import ServedTools
 
 PAGE = 1000
 """Entries of a list above which it has pages."""
@@ -85,23 +87,20 @@ class Hub:
 
     def __init__(
         self,
-        name: str,
-        settings: ServeSettings,
-        tools: ServedTools,
+        active: Active,
         registry: Registry,
         gate: Gate,
         calls: Calls,
         audit: AuditLog,
         emit: Emit,
     ) -> None:
-        self.name = name
-        self.settings = settings
+        self.active = active
         self.calls = calls
         self.draining = anyio.Event()
         """Nothing new is taken, and subscriptions end."""
         self.flushes: set[Callable[[], Awaitable[None]]] = set()
         """Wait until what was said to a client is written."""
-        self._tools = tools
+        self._registry = registry
         self._gate = gate
         self._audit = audit
         self._emit = emit
@@ -116,6 +115,23 @@ class Hub:
         self._refused = self._unwritten = 0
         registry.on_change = lambda: self._changed.set()  # ruff: ignore[unnecessary-lambda] - the event is another one after each change
 
+    @property
+    def name(self) -> str:
+        """The name of the server, as clients see it."""
+        return self.active.now.name
+
+    @property
+    def settings(self) -> ServeSettings:
+        """What the file says under `serve`, as it is in force."""
+        return self.active.now.settings
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all required servers are up, and nothing ends (H24)."""
+        if self.draining.is_set() or not self._settled.is_set():
+            return False
+        return missing_server(self.active.now.plan, self._registry.servers) is None
+
     def offer(self, globs: tuple[str, ...]) -> Offer:
         """The offer for clients that may see only these tools; all see what it holds."""
         found = self._offers.get(globs)
@@ -127,7 +143,7 @@ class Hub:
     def tool(self, offer: Offer, public: str) -> Tool | None:
         """The tool that a client calls by this name, as its server defines it now."""
         name = offer.name(public)
-        return None if name is None else self._tools.by_name(name)
+        return None if name is None else self.active.now.tools.by_name(name)
 
     async def settled(self) -> None:
         """Wait until each server has come up or failed: there is no list before that."""
@@ -139,14 +155,35 @@ class Hub:
         Raises:
             UsageError: two tools have the same name.
         """
-
-        def refuse(public: str, first: ToolName, second: ToolName) -> None:
-            said = f"`{first}` and `{second}` would both be called `{public}`"
-            hint = "`names: prefixed` tells them apart, `exclude` leaves one of them out"
-            raise UsageError(said, where="serve.names", hint=hint)
-
-        self._make(refuse)  # nobody has had a list yet, so nobody is told
+        self._make(_refuse)  # nobody has had a list yet, so nobody is told
         self._settled.set()
+
+    def exchange(self, config: ActiveConfig, exchange_servers: Callable[[], Exchanged]) -> None:
+        """Let another file be in force from now on, and tell those whose list is another one.
+
+        Raises:
+            UsageError: two tools would have the same name; nothing has changed.
+        """
+        servers = exchange_servers()
+        old, self.active.now = self.active.now, config
+        self._follow(config)
+        try:
+            self._make(_refuse)
+        except UsageError:
+            self.active.now = old
+            servers.revert()
+            self._follow(old)
+            raise
+        self._left_out.clear()
+        servers.keep()
+
+    def _follow(self, config: ActiveConfig) -> None:
+        own = config.tools.own
+        self._gate.follow(config.plan.policy, own.withdrawn)
+        if own.watch is None:
+            self._registry.hold_to(lambda: None, lambda _tool: True)
+        else:
+            own.watch.hold(self._registry)
 
     async def watch(self) -> None:
         """Follow changes of the tools until this is cancelled."""
@@ -237,7 +274,10 @@ class Hub:
             if public in rows:
                 on_clash(public, rows[public][0], tool.name)
                 continue
-            row = {**own_part(self._tools.row(tool), is_pack=tool.builtin), "name": public}
+            row = {
+                **own_part(self.active.now.tools.row(tool), is_pack=tool.builtin),
+                "name": public,
+            }
             if tool.builtin:
                 row = {key: value for key, value in row.items() if value is not None}
             rows[public] = (tool.name, dump(row))
@@ -251,7 +291,13 @@ class Hub:
         """The tools that are offered: not those that a rule denies whatever the arguments."""
         denying = [rule for rule in self._gate.policy.deny if rule.unconditional]
         globs = self.settings.tools
-        for tool in self._tools.listed():
+        for tool in self.active.now.tools.listed():
             is_denied = any(rule.covers(tool.name) for rule in denying)
             if not is_denied and (not globs or any(matches_tool(one, tool.name) for one in globs)):
                 yield tool
+
+
+def _refuse(public: str, first: ToolName, second: ToolName) -> None:
+    said = f"`{first}` and `{second}` would both be called `{public}`"
+    hint = "`names: prefixed` tells them apart, `exclude` leaves one of them out"
+    raise UsageError(said, where="serve.names", hint=hint)

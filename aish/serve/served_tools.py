@@ -22,32 +22,35 @@ class ServedTools:
     """Lists and calls them; pipelines come after the tools of all servers."""
 
     def __init__(
-        self, tools: AllTools, registry: Registry, clock: Clock, emit: Emit, tasks: TaskGroup
+        self,
+        own: AllTools,
+        registry: Registry,
+        shared: "_SharedRuns",
+        pipelines: Iterable["OfferedPipeline"] = (),
     ) -> None:
-        self._tools = tools
+        self.own = own
+        """The tools of servers and packs."""
         self._registry = registry
-        self._clock = clock
-        self._emit = emit
-        self._tasks = tasks
-        self._pipelines: dict[ToolName, OfferedPipeline] = {}
-        self._runs: PipelineRuns | None = None
-
-    def offer(self, pipelines: Iterable["OfferedPipeline"], limit: int) -> None:
-        """Offer these pipelines from now on; runs under way are not affected."""
+        self._shared = shared
         self._pipelines = {one.tool.name: one for one in pipelines}
-        if self._pipelines and self._runs is None:
-            from aish.serve.pipeline_tools import PipelineRuns
 
-            self._runs = PipelineRuns(limit, self._clock, self._emit, self._tasks)
+    def following(
+        self, own: AllTools, pipelines: Iterable["OfferedPipeline"], limit: int
+    ) -> "ServedTools":
+        """The tools of another file; runs under way are not affected."""
+        found = ServedTools(own, self._registry, self._shared, pipelines)
+        if found._pipelines:
+            self._shared.require(limit)
+        return found
 
     def listed(self) -> tuple[Tool, ...]:
         """Every tool, in the order of the file."""
-        return (*self._tools.listed(), *(one.tool for one in self._pipelines.values()))
+        return (*self.own.listed(), *(one.tool for one in self._pipelines.values()))
 
     def by_name(self, name: ToolName) -> Tool | None:
         """A tool as it is defined now."""
         found = self._pipelines.get(name)
-        return self._tools.by_name(name) if found is None else found.tool
+        return self.own.by_name(name) if found is None else found.tool
 
     def row(self, tool: Tool) -> JsonObject:
         """What is said of a tool in a list, under its own name."""
@@ -62,27 +65,41 @@ class ServedTools:
         Only cancellation propagates, and a fault of ours.
         """
         found = self._pipelines.get(tool.name)
-        if found is None or self._runs is None:
-            return await self._tools.forward(tool, arguments, report)
+        runs = self._shared.runs
+        if found is None or runs is None:
+            return await self.own.forward(tool, arguments, report)
         if found.tool != tool:
             return ToolResult("denied", f"[aish] tool call denied: {tool.name} has changed")
-        return await self._runs.call(found, arguments, report, on_run)
+        return await runs.call(found, arguments, report, on_run)
 
-    async def end(self) -> None:
-        """End the runs that are left, as SIGTERM does."""
-        if self._runs is not None:
-            await self._runs.end()
+
+class _SharedRuns:
+    """The runs of pipelines, whatever file they are of; made for the first that has any."""
+
+    def __init__(self, clock: Clock, emit: Emit, tasks: TaskGroup) -> None:
+        self.runs: PipelineRuns | None = None
+        self._clock = clock
+        self._emit = emit
+        self._tasks = tasks
+
+    def require(self, limit: int) -> None:
+        """Make them, unless they are there."""
+        if self.runs is None:
+            from aish.serve.pipeline_tools import PipelineRuns
+
+            self.runs = PipelineRuns(limit, self._clock, self._emit, self._tasks)
 
 
 @asynccontextmanager
 async def open_served_tools(
     tools: AllTools, registry: Registry, clock: Clock, emit: Emit
 ) -> AsyncGenerator[ServedTools]:
-    """The tools of a hub; runs that are left at the end of the block are ended."""
+    """The tools of a hub; runs that are left at the end of the block end, as by SIGTERM."""
     async with task_group() as tasks:
-        found = ServedTools(tools, registry, clock, emit, tasks)
+        shared = _SharedRuns(clock, emit, tasks)
         try:
-            yield found
+            yield ServedTools(tools, registry, shared)
         finally:
-            await found.end()
+            if shared.runs is not None:
+                await shared.runs.end()
             tasks.cancel_scope.cancel()

@@ -250,6 +250,7 @@ class Session:
         return await self._hub.calls.call(
             self.caller,
             self._places,
+            lambda: self._hub.tool(self._offer, name),
             tool,
             arguments,
             _reporter(meta.get("progressToken"), notify),

@@ -160,6 +160,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--die-at-start", action="store_true", help="complain and exit with 1")
     parser.add_argument("--grandchild", action="store_true", help="leave a child of its own")
     parser.add_argument("--grandchild-note", type=Path, help="file for the grandchild's pid")
+    parser.add_argument("--note-pid", type=Path, help="file for the pid of each start, a line")
     parser.add_argument("--ignore-sigterm", action="store_true")
     parser.add_argument(
         "--huge-line",
@@ -183,6 +184,9 @@ def main() -> None:
     arguments: Any = parse()
     if arguments.ignore_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if arguments.note_pid:
+        with arguments.note_pid.open("a") as file:
+            file.write(f"{os.getpid()}\n")
     if arguments.print_environment:
         arguments.print_environment.write_text(json.dumps(dict(os.environ)))
     if arguments.grandchild or arguments.grandchild_note:

@@ -166,11 +166,11 @@ class ServedHub(LineClient):
         stream.write(data)
         stream.flush()
 
-    def stderr_with(self, text: str) -> str:
-        """What it says on stderr, once `text` is in it."""
+    def stderr_with(self, text: str, count: int = 1) -> str:
+        """What it says on stderr, once `text` is in it so many times."""
         with self._is_told:
-            found = self._is_told.wait_for(lambda: text in self.stderr, PATIENCE)
-        assert found, f"`{text}` was not told\n{self.stderr}"
+            found = self._is_told.wait_for(lambda: self.stderr.count(text) >= count, PATIENCE)
+        assert found, f"`{text}` was not told {count} times\n{self.stderr}"
         return self.stderr
 
     def addresses(self) -> list[str]:

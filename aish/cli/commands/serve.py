@@ -31,6 +31,7 @@ from aish.core.rules import RuleEntry, RuleLists
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.packs.catalogue import PACKS, tools_of
+from aish.serve.active import LoadedFile
 from aish.serve.listeners.endpoint import (
     STDIO,
     Endpoint,
@@ -40,6 +41,7 @@ from aish.serve.listeners.endpoint import (
 )
 from aish.serve.listeners.stdio import own_streams
 from aish.serve.server import ServeRequest, run_server
+from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
     from aish.serve.pipeline_tools import OfferedPipeline
@@ -108,19 +110,25 @@ def command(
         policy.allow, policy.deny, allow_broad_root=policy.broad_root, lock=policy.lock
     )
     with own_streams() as streams:
-        pipeline = _pipeline(file, packs, overrides)
-        if listen.plain:
-            pipeline = replace(pipeline, serve=replace(pipeline.serve, names="plain"))
-        plan = _plan(pipeline, options, is_file=file is not None)
-        pipelines = _pipelines(pipeline, options, plan)
+
+        def load_file(old: Plan | None = None) -> LoadedFile:
+            pipeline = _pipeline(file, packs, overrides)
+            if listen.plain:
+                pipeline = replace(pipeline, serve=replace(pipeline.serve, names="plain"))
+            secrets = None if old is None else old.secrets
+            plan = _plan(pipeline, options, secrets, is_file=file is not None)
+            return LoadedFile(plan, _pipelines(pipeline, options, plan))
+
+        loaded = load_file()
+        plan = loaded.plan
         register_masks(plan.secrets)
         emit = notices(plan.secrets)
-        endpoints = _endpoints(listen, pipeline)
+        endpoints = _endpoints(listen, plan.pipeline)
         if STDIO in endpoints and os.isatty(streams.input):
             say("serving on standard input and output: an MCP client starts this command")
         gc.freeze()
         gc.enable()
-        request = ServeRequest(plan, options.environ, emit, streams, endpoints, pipelines=pipelines)
+        request = ServeRequest(loaded, options.environ, emit, streams, load_file, endpoints)
         return anyio.run(run_server, request)
 
 
@@ -179,11 +187,13 @@ def _read_only(packs: tuple[str, ...]) -> Iterator[RuleEntry]:
             yield RuleEntry(tool=f"{marks.pack}__{name}", path="--pack")
 
 
-def _plan(pipeline: Pipeline, options: RunOptions, *, is_file: bool) -> Plan:
+def _plan(
+    pipeline: Pipeline, options: RunOptions, secrets: Secrets | None, *, is_file: bool
+) -> Plan:
     """The servers and rules, without steps; a lock file applies to a file only."""
     bare = replace(pipeline, steps=(), outputs=None)
     if not is_file:
         options = replace(options, lock="none")
-    plan = make_plan(bare, options, with_models=False)
+    plan = make_plan(bare, options, with_models=False, secrets=secrets)
     # Without steps there are no prompts that a lock could pin.
     return plan if plan.lock is None else replace(plan, lock=replace(plan.lock, prompts={}))

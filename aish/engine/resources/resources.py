@@ -15,7 +15,7 @@ from aish.core.errors import AishError, UnavailableError
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.protocols import Meter, Model
+from aish.core.protocols import Emit, Meter, Model
 from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.limits import PlanMeter
 from aish.engine.plan.credentials import ResolvedModel
@@ -100,7 +100,7 @@ async def open_toolbox(
         reaper = Reaper()
         stack.callback(reaper.close)
         registry: Registry | None = None
-        watch = _watch(plan, environment)
+        watch = watch_of(plan, environment.emit)
         if plan.servers and servers is None:
             from aish.engine.resources.servers import open_servers as servers
         if servers is not None:
@@ -214,12 +214,18 @@ def require_lock(tools: AllTools) -> None:
         raise error
 
 
-def _watch(plan: Plan, environment: RunEnvironment) -> "LockWatch | None":
+def watch_of(plan: Plan, emit: Emit) -> "LockWatch | None":
+    """The lock of a plan, if it has one.
+
+    Raises:
+        LockDiffersError: a server, a model or a prompt is not the one that was pinned, and that is
+            enforced.
+    """
     if plan.lock is None:
         return None
     from aish.engine.resources.lock_watch import begun_watch
 
-    return begun_watch(plan, plan.lock, environment.emit)
+    return begun_watch(plan, plan.lock, emit)
 
 
 def _runtime(

@@ -1,10 +1,10 @@
 """The tool servers of a plan, open. Imported only by runs that have any (docs/performance.md)."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from anyio import CancelScope, create_task_group
 
@@ -51,7 +51,7 @@ async def open_servers(
                 connections,
                 reaper=reaper,
                 logs=environment.folder.logs if children else None,
-                max_tool_name=_name_limit(plan),
+                max_tool_name=tool_name_limit(plan),
                 notice=_noticer(environment.emit),
                 secrets=plan.secrets,
                 adapter=adapter,
@@ -75,6 +75,13 @@ class LiveServers:
         """
         return _connection(server, self.plan, self.services)
 
+    def following(self, plan: Plan, environment: RunEnvironment) -> "LiveServers":
+        """The same registry, for servers of another plan with the same secrets."""
+        services = self.services
+        if services is not None:
+            services = replace(services, **_of_plan(plan, environment))
+        return LiveServers(self.dynamic_registry, plan, services)
+
 
 @asynccontextmanager
 async def open_live_servers(
@@ -96,7 +103,7 @@ async def open_live_servers(
             open_dynamic_registry(
                 reaper=reaper,
                 logs=environment.folder.logs,
-                max_tool_name=_name_limit(plan),
+                max_tool_name=tool_name_limit(plan),
                 notice=_noticer(environment.emit),
                 on_settled=on_settled,
                 elicit=elicit,
@@ -107,7 +114,7 @@ async def open_live_servers(
         yield LiveServers(dynamic_registry, plan, services)
 
 
-def _name_limit(plan: Plan) -> int:
+def tool_name_limit(plan: Plan) -> int:
     """Of all models, so that `-m` and commands without a model see the same names (M4)."""
     return min((entry.max_tool_name for entry in plan.pipeline.models.values()), default=64)
 
@@ -133,13 +140,12 @@ async def pack_services(
                 reaper=reaper,
                 worker=worker,
                 environ=environment.environ,
-                secrets={name: value for one in plan.servers for name, value in one.named.items()},
                 run_folder=environment.folder.path,
                 notice=notice,
                 mask=plan.secrets.mask,
                 run_secrets=plan.secrets,
-                own_files=_own_files(plan, environment),
                 recorded_files=_recorded_files(environment),
+                **_of_plan(plan, environment),
             )
         except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
             problem = error
@@ -148,6 +154,17 @@ async def pack_services(
                 await worker.close()
     if problem is not None:
         raise problem
+
+
+class _PlanServices(TypedDict):
+    secrets: Mapping[str, str]
+    own_files: frozenset[Path]
+
+
+def _of_plan(plan: Plan, environment: RunEnvironment) -> _PlanServices:
+    """What packs are given of a plan."""
+    secrets = {name: value for one in plan.servers for name, value in one.named.items()}
+    return {"secrets": secrets, "own_files": _own_files(plan, environment)}
 
 
 def _connection(

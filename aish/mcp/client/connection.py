@@ -3,7 +3,8 @@
 The tools of a server are listed again each time it says that they changed (M6).
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 
@@ -105,6 +106,7 @@ class Server:
         elicit: Elicit | None,
         on_change: Callable[["Server"], None],
         may_call: Callable[["Server", str], bool],
+        restarts: bool = True,
     ) -> None:
         self.entry: ServerEntry = connection.entry
         self.definitions: Mapping[str, Definition] = {}
@@ -117,6 +119,11 @@ class Server:
         self.ambiguous: frozenset[str] = frozenset()
         """A name under which the server lists two tools that differ."""
         self._opening = opening
+        self._restarts = restarts
+        self._requests = 0
+        self._idle = anyio.Event()
+        if not restarts:
+            opening.on_ended = self._gone
         self._tasks = tasks
         self._elicit = elicit
         self._on_change = on_change
@@ -203,7 +210,8 @@ class Server:
         sample: Sampler | None,
     ) -> JsonObject | ToolResult:
         """Call a tool: what the server answers, unread; a failure is a `ToolResult`."""
-        result = await self._result_of(name, arguments, Call(on_progress, sample))
+        with self._in_use():
+            result = await self._result_of(name, arguments, Call(on_progress, sample))
         if self._opening.adapter is not None:
             # The same in every replay: what follows knows the tools that this call changed.
             await self._refresh.over()
@@ -229,7 +237,8 @@ class Server:
         Raises:
             McpError: the server refused it or could not be reached.
         """
-        return await in_time(self.entry.timeout.call, self._live().request(method, params))
+        with self._in_use():
+            return await in_time(self.entry.timeout.call, self._live().request(method, params))
 
     async def pages(self, method: str) -> Sequence[JsonObject]:
         """All pages of a listing.
@@ -237,7 +246,24 @@ class Server:
         Raises:
             McpError: the server refused it or could not be reached.
         """
-        return await in_time(self.entry.timeout.call, self._live().pages(method))
+        with self._in_use():
+            return await in_time(self.entry.timeout.call, self._live().pages(method))
+
+    async def idle(self) -> None:
+        """Wait until nobody waits for an answer of it."""
+        while self._requests:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    @contextmanager
+    def _in_use(self) -> Generator[None]:
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._idle.set()
 
     async def _call(self, name: str, arguments: JsonObject, call: Call) -> JsonObject:
         params: JsonObject = {"name": name, "arguments": arguments}
@@ -305,6 +331,7 @@ class Server:
             on_gone=self._gone,
             adapter=self._opening.adapter,
             origin=self._opening.origin,
+            restarts=self._restarts,
         )
 
     async def _list(self) -> ToolList:

@@ -5,7 +5,7 @@ They share one `Registry`, which is what all other code sees of them.
 The life of a server in a registry: a task that opens it, keeps its resources, and closes it.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 
 from aish.core.errors import AishError, UnavailableError, UsageError, did_you_mean
 from aish.core.events import ServerInfo
+from aish.core.frozen import frozen
 from aish.mcp.client.connection import Server
 from aish.mcp.client.registry import Registry, server_of, single
 from aish.mcp.client.server_requests import Elicit
@@ -96,6 +97,17 @@ class ServerTask:
         self._tasks.cancel_scope.cancel()
 
 
+@frozen
+class Exchanged:
+    """The servers of a registry are others: `revert` takes it back, `keep` lets the old ones go.
+
+    They are disconnected once their calls have ended.
+    """
+
+    revert: Callable[[], None]
+    keep: Callable[[], None]
+
+
 OnSettled = Callable[[ServerInfo], None]
 """Hears of each server that was begun in the background, once it is ready or has failed; and of
 each that was ready, once it is lost for good."""
@@ -112,11 +124,16 @@ class DynamicRegistry:
         on_settled: OnSettled,
     ) -> None:
         self.registry = registry
+        self.restarts = True
+        """Whether a child that has ended is started once more by the next call; else it is lost at
+        once, and its owner connects it again."""
         self._around = around
         self._elicit = elicit
         self._on_settled = on_settled
         self._stays: dict[str, ServerTask] = {}
         self._joining: set[str] = set()
+        self._apart: set[ServerTask] = set()
+        """Those that are not in the registry: not yet, not any more, or never."""
 
     def begin(self, connections: Sequence[ServerConnection]) -> None:
         """Start to connect to all of them in the background.
@@ -180,9 +197,74 @@ class DynamicRegistry:
         self.registry.remove(alias)
         await stay.end()
 
+    @asynccontextmanager
+    async def beside(
+        self, connections: Sequence[ServerConnection]
+    ) -> AsyncGenerator[Mapping[str, ServerTask]]:
+        """Connect to servers without offering them, by alias: each is ready or has failed.
+
+        Those that were not taken over by an `exchange` are closed at the end of the block.
+        """
+        stays = {one.entry.alias: self._stay(one) for one in connections}
+        for stay in stays.values():
+            self._apart.add(stay)
+            self._around.tasks.start_soon(self._live_apart, stay)
+        try:
+            for stay in stays.values():
+                await stay.settled.wait()
+            yield stays
+        finally:
+            for alias, stay in stays.items():
+                if self._stays.get(alias) is not stay:
+                    stay.leave()
+
+    def exchange(
+        self, order: Sequence[str], new: Mapping[str, ServerTask], max_tool_name: int
+    ) -> "Exchanged":
+        """Offer the servers of these aliases and no others, at once: `new` ones, and those here.
+
+        Nobody is disconnected before `Exchanged.keep`.
+
+        Raises:
+            UsageError: two tools share a name; nothing has changed.
+        """
+        old = self._stays
+        stays = {alias: new[alias] if alias in new else old[alias] for alias in order}
+        undo = self.registry.exchange([one.server for one in stays.values()], max_tool_name)
+        self._stays = stays
+        for stay in new.values():
+            self._apart.discard(stay)
+
+        def revert() -> None:
+            self._stays = old
+            self._apart.update(new.values())
+            undo()
+
+        def keep() -> None:
+            for alias, stay in old.items():
+                if stays.get(alias) is not stay:
+                    self._apart.add(stay)
+                    self._around.tasks.start_soon(self._retire, stay)
+
+        return Exchanged(revert, keep)
+
+    async def _live_apart(self, stay: ServerTask) -> None:
+        try:
+            await stay.live()
+        finally:
+            self._apart.discard(stay)
+
+    async def _retire(self, stay: ServerTask) -> None:
+        """Close a server that is not offered any more, once its calls have ended."""
+        try:
+            await stay.server.idle()
+            await stay.end()
+        finally:
+            self._apart.discard(stay)
+
     def leave(self) -> None:
         """Request that all servers are closed; the task group waits for them."""
-        for stay in self._stays.values():
+        for stay in (*self._stays.values(), *self._apart):
             stay.leave()
 
     def _is_taken(self, alias: str) -> bool:
@@ -192,7 +274,9 @@ class DynamicRegistry:
     def _stay(self, connection: ServerConnection) -> ServerTask:
         def server_in(tasks: TaskGroup) -> Server:
             around = replace(self._around, tasks=tasks)
-            server = server_of(connection, around, self.registry, self._elicit)
+            server = server_of(
+                connection, around, self.registry, self._elicit, restarts=self.restarts
+            )
             server.on_gone = self._lose
             return server
 

@@ -236,6 +236,35 @@ class Registry:
         self._hear()
         self.on_change()
 
+    def exchange(self, servers: Sequence[Server], max_tool_name: int) -> Callable[[], None]:
+        """Take these servers for those that there were; what undoes it.
+
+        Raises:
+            UsageError: two tools share a name, one of them of a server that is new here; nothing
+                has changed.
+        """
+        old, limit = self._servers, self._limit
+        new = {server.alias: server for server in servers}
+        added = {alias for alias, server in new.items() if old.get(alias) is not server}
+
+        def refuse(tool: Tool, taken: Tool) -> None:
+            if not added.isdisjoint({tool.name.server, taken.name.server}):
+                self._refuse(tool, taken)
+
+        def undo() -> None:
+            self._servers, self._limit = old, limit
+            self.withdraw_tools()
+
+        self._limit = max_tool_name
+        try:
+            self._name(new, refuse)
+        except UsageError:
+            self._limit = limit
+            raise
+        self._servers = new
+        self.on_change()
+        return undo
+
     def rename_tools(self, server: Server) -> None:
         """Apply the changed tools of a server; one whose name is in use is left out."""
 
@@ -351,6 +380,8 @@ def server_of(
     around: ServerEnvironment,
     registry: Registry,
     elicit: Elicit | None,
+    *,
+    restarts: bool = True,
 ) -> Server:
     """A server that notifies the registry of its changes."""
     return Server(
@@ -360,4 +391,5 @@ def server_of(
         elicit=elicit,
         on_change=registry.rename_tools,
         may_call=registry.may_call,
+        restarts=restarts,
     )

@@ -67,6 +67,8 @@ class Terms:
     """Takes why a server is lost that is not reached for again."""
     adapter: "CassetteAdapter | None" = None
     origin: str = ""
+    restarts: bool = True
+    """Whether a server that was lost is reached for once more here; else its owner does that."""
 
 
 class Session:
@@ -184,7 +186,10 @@ class Session:
             await self._terms.on_new_session(method, params)
         try:
             return await self._ask(method, params, call)
-        except (SessionLostError, NotSentError):
+        except (SessionLostError, NotSentError) as error:
+            if not (self._terms.restarts or self._channel.over_http):
+                self._terms.on_gone(error.message)
+                raise
             # The server did not receive the request, so sending it again does not repeat it.
             self._lost = True
         except ServerEndedError:
@@ -200,7 +205,9 @@ class Session:
         try:
             return await self._channel.ask(method, params, self._agreement.dialect, call)
         except ServerEndedError as error:
-            if restarts >= MAX_RESTARTS:
+            if not self._terms.restarts:
+                self._terms.on_gone(error.message)
+            elif restarts >= MAX_RESTARTS:
                 self._lost = True
                 self._terms.on_gone(f"{error.message}, again after it was restarted")
             raise
@@ -215,7 +222,7 @@ class Session:
             try:
                 await self._greet()
             except McpError as error:
-                if self._restarts >= MAX_RESTARTS:
+                if self._restarts >= MAX_RESTARTS or not self._terms.restarts:
                     self._terms.on_gone(error.message)
                 raise
             self._lost = False

@@ -49,6 +49,8 @@ class TransportFactory:
         self._around = around
         self._door: HttpOrigin | None = None
         self._stdio: Stdio | None = None
+        self.on_ended: Callable[[str], None] | None = None
+        """Hears at once that the child has ended by itself, and how."""
 
     @property
     def transport(self) -> str:
@@ -156,6 +158,7 @@ class TransportFactory:
             log=self._log(),
             secrets=self._around.secrets,
             on_noise=on_noise,
+            on_ended=self.on_ended,
         )
         return self._stdio
 

@@ -46,6 +46,7 @@ class Stdio:
         log: Path | None,
         secrets: Secrets | None,
         on_noise: Callable[[str], None],
+        on_ended: Callable[[str], None] | None = None,
     ) -> None:
         self._connection = connection
         self._tasks = tasks
@@ -53,6 +54,7 @@ class Stdio:
         self._log = log
         self._secrets = secrets
         self._on_noise = on_noise
+        self._on_ended = on_ended
         self._quiet = True
         self._pending = Pending()
         self._writing = anyio.Lock(fast_acquire=True)
@@ -129,7 +131,11 @@ class Stdio:
                 self._pending.fail(TransportError(text))
         ended.set()
         code = await child.stop(GRACE_SECONDS)
-        self._lost(child, f"the server ended with {_how(code)}")
+        if self._child is child:
+            reason = f"the server ended with {_how(code)}"
+            self._lost(child, reason)
+            if self._on_ended is not None:
+                self._on_ended(reason)
 
     def _lost(self, child: Child, reason: str) -> None:
         """Record the first loss of a child."""

@@ -135,6 +135,8 @@ class Secrets:
                 hint="a short secret would be masked in ordinary text",
             )
         tag = f"<secret:{name}>"
+        if (tag, value) in self._values:
+            return
         for form in _forms(value):
             self._tags.setdefault(form, tag)
         self._values.append((tag, value))

@@ -1,0 +1,73 @@
+"""What is in force now: a reload exchanges all of it at one instant (H23).
+
+Whoever needs the settings, the rules, the tools or the clients asks here each time, and keeps none.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aish.config.model import ServeSettings
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen, slotted
+from aish.engine.plan.plan import Plan
+from aish.engine.plan.validation.names import SERVED
+from aish.serve.served_tools import ServedTools
+
+if TYPE_CHECKING:
+    from aish.serve.pipeline_tools import OfferedPipeline
+
+KEPT = ("state", "audit", "limits")
+"""The settings that hold from the start of the process to its end."""
+
+
+@frozen
+class LoadedFile:
+    """A file that may be served: its servers and rules, and the pipelines that are tools."""
+
+    plan: Plan
+    pipelines: "tuple[OfferedPipeline, ...]" = ()
+
+
+@frozen
+class ActiveConfig:
+    """A file as it was loaded once: its plan, and the tools that it lets through."""
+
+    plan: Plan
+    tools: ServedTools
+
+    @property
+    def name(self) -> str:
+        """The name of the server, as clients see it."""
+        return self.settings.name or self.plan.pipeline.name
+
+    @property
+    def settings(self) -> ServeSettings:
+        """What the file says under `serve`."""
+        return self.plan.pipeline.serve
+
+
+def check_aliases(plan: Plan) -> None:
+    """Refuse a server that has the alias of the pipelines.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if any(server.entry.alias == SERVED for server in plan.servers):
+        where = f"mcp server `{SERVED}`"
+        hint = "the pipelines of a file have this alias when it is served"
+        raise UsageError("this alias cannot be served", where=where, hint=hint)
+
+
+@slotted
+class Active:
+    """The configuration that is in force."""
+
+    now: ActiveConfig
+
+
+def with_kept_settings(plan: Plan, old: Plan) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with the settings of the start, and the names of those that it would change."""
+    was, now = old.pipeline.serve, plan.pipeline.serve
+    changed = tuple(name for name in KEPT if getattr(was, name) != getattr(now, name))
+    kept = replace(now, **{name: getattr(was, name) for name in KEPT})
+    return replace(plan, pipeline=replace(plan.pipeline, serve=kept)), changed

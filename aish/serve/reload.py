@@ -1,0 +1,167 @@
+"""Loading the file anew, on SIGHUP or by command (H23).
+
+A file with problems changes nothing. Else what is new is connected first; then the servers, the
+rules, the tools and the clients are exchanged at one instant, and what is gone ends its calls.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import anyio
+from anyio import to_thread
+
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.phrases import backticked
+from aish.core.protocols import Emit
+from aish.engine.plan.plan import Plan
+from aish.engine.resources.resources import watch_of
+from aish.policy.gate import Gate
+from aish.serve.active import ActiveConfig, LoadedFile, check_aliases, with_kept_settings
+from aish.serve.audit import AuditError, AuditLog
+from aish.serve.hub import Hub
+from aish.serve.supervisor import ServerChanges, Supervisor
+
+Load = Callable[[Plan], LoadedFile]
+"""Loads what is served anew; the plan that is in force shares its secrets with the new one."""
+ReloadResult = Literal["ok", "failed"]
+_NO_CHANGES = ServerChanges((), (), ())
+
+
+@frozen
+class Reloaded:
+    """What came of a reload: the problem, or the servers that are others now."""
+
+    problem: str | None = None
+    servers: ServerChanges = _NO_CHANGES
+    not_applied: tuple[str, ...] = ()
+    """Settings that were changed and hold from the next start on."""
+
+    @property
+    def result(self) -> ReloadResult:
+        """Whether the new file is in force."""
+        return "ok" if self.problem is None else "failed"
+
+    @property
+    def record(self) -> JsonObject:
+        """The same for a log or an answer."""
+        if self.problem is not None:
+            return {"result": self.result, "problem": self.problem}
+        changes = self.servers
+        return {
+            "result": self.result,
+            "added": list(changes.added),
+            "removed": list(changes.removed),
+            "changed": list(changes.changed),
+            "not_applied": list(self.not_applied),
+        }
+
+
+class ReloadRequests:
+    """Wishes for a reload: several before it begins are one."""
+
+    def __init__(self) -> None:
+        self._some = anyio.Event()
+
+    def add(self) -> None:
+        """A reload is wanted."""
+        self._some.set()
+
+    async def next(self) -> None:
+        """Wait until one is wanted."""
+        await self._some.wait()
+        self._some = anyio.Event()
+
+
+class Reloader:
+    """Loads the file anew, once at a time."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        supervisor: Supervisor,
+        gate: Gate,
+        audit: AuditLog,
+        load: Load,
+        emit: Emit,
+    ) -> None:
+        self.counts: dict[ReloadResult, int] = {"ok": 0, "failed": 0}
+        """How many reloads there were, by their result."""
+        self._hub = hub
+        self._supervisor = supervisor
+        self._gate = gate
+        self._audit = audit
+        self._load = load
+        self._emit = emit
+        self._one = anyio.Lock()
+
+    async def run(self, wanted: ReloadRequests) -> None:
+        """Reload whenever that is wanted, until this is cancelled."""
+        while True:
+            await wanted.next()
+            await self.reload()
+
+    async def reload(self) -> Reloaded:
+        """Load the file, and let it be in force unless it has problems; both are reported."""
+        async with self._one:
+            await self._hub.settled()
+            try:
+                found = await self._reloaded()
+            except (AishError, AuditError) as error:
+                found = Reloaded(problem=self._masked(str(error)))
+            except Exception as error:  # ruff: ignore[blind-except] - a fault of ours ends one reload
+                said = self._masked(f"{type(error).__name__}: {error}")
+                found = Reloaded(problem=f"the reload has failed: {said}")
+            self.counts[found.result] += 1
+            self._report(found)
+        return found
+
+    async def _reloaded(self) -> Reloaded:
+        old = self._hub.active.now
+        if self._hub.draining.is_set():
+            raise AishError("the server is shutting down")
+        # The loop goes on meanwhile. A plan that is dropped has only added secrets to mask.
+        loaded = await to_thread.run_sync(self._load, old.plan)
+        check_aliases(loaded.plan)
+        plan, not_applied = with_kept_settings(loaded.plan, old.plan)
+        own = replace(old.tools.own, watch=watch_of(plan, self._emit))
+        tools = old.tools.following(own, loaded.pipelines, old.settings.limits.pipelines)
+        async with self._supervisor.prepared(plan) as prepared:
+            if self._hub.draining.is_set():
+                raise AishError("the server is shutting down")
+            config = ActiveConfig(plan, tools)
+            self._hub.exchange(config, lambda: self._supervisor.exchange(prepared))
+        await self._gate.decide_open()
+        return Reloaded(servers=prepared.changes, not_applied=not_applied)
+
+    def _masked(self, text: str) -> str:
+        return self._hub.active.now.plan.secrets.mask(text)
+
+    def _report(self, found: Reloaded) -> None:
+        """Write it down, and tell the person who runs the server."""
+        try:
+            self._audit.note("reloaded", None, **found.record)
+        except AuditError as error:
+            self._hub.tell("error", "audit_lost", str(error))
+        if found.problem is not None:
+            text = f"the file is not reloaded, and nothing has changed: {found.problem}"
+            self._hub.tell("error", "reload_failed", text)
+        else:
+            self._hub.tell("info", "reloaded", f"the file is reloaded: {_said(found.servers)}")
+        if found.not_applied:
+            keys = backticked(f"serve.{name}" for name in found.not_applied)
+            text = f"{keys} will be what the file says after a restart"
+            self._hub.tell("warning", "reload_not_applied", text)
+
+
+def _said(changes: ServerChanges) -> str:
+    """How the servers differ."""
+    kinds = (
+        ("new", changes.added),
+        ("changed", changes.changed),
+        ("removed", changes.removed),
+    )
+    found = [f"{kind}: {backticked(aliases)}" for kind, aliases in kinds if aliases]
+    return f"servers {', '.join(found)}" if found else "the servers are the same"

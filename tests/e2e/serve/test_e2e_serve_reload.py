@@ -1,0 +1,225 @@
+"""`aish serve` that loads its file anew on SIGHUP, with clients and real servers connected."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import anyio
+import pytest
+from e2e_project import Project, stdio
+from mcp_processes import is_alive, until_gone
+from served_hub import Message, ServedHub, text_of
+
+CHANGED = "notifications/tools/list_changed"
+
+
+def serving(
+    project: Project, servers: dict[str, list[str]], mcp: str = "", serve: str = ""
+) -> None:
+    """A file with servers, each with the flags that it is started with."""
+    entries = ", ".join(f"{alias}: {{command: {stdio(*f)}}}" for alias, f in servers.items())
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{{entries}}}
+          auto_approve: ["*__echo", "*__sleep"]
+          {mcp}
+        {serve}
+        """
+    )
+
+
+def reload(hub: ServedHub, count: int) -> Message:
+    """Send the signal, and wait until that reload is written down."""
+    hub.signal(signal.SIGHUP)
+    hub.stderr_with("the file is ", count)
+    found = [one for one in hub.audit if one["event"] == "reloaded"]
+    assert len(found) == count
+    return found[-1]
+
+
+def pids(note: Path) -> list[int]:
+    """The processes that a server was started as."""
+    return [int(line) for line in note.read_text(encoding="utf-8").splitlines()]
+
+
+def names(hub: ServedHub) -> list[str]:
+    return [tool["name"] for tool in hub.tools()]
+
+
+@pytest.mark.requirement("H23")
+def test_a_reload_exchanges_servers_and_rules_and_keeps_what_is_unchanged(
+    project: Project, tmp_path: Path
+) -> None:
+    kept, gone = tmp_path / "kept", tmp_path / "gone"
+    of = {"kept": ["--note-pid", str(kept)], "gone": ["--note-pid", str(gone)]}
+    serving(project, of)
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        before = names(hub)
+        was = pids(kept)[0], pids(gone)[0]
+        running = hub.request("tools/call", {"name": "gone__sleep", "arguments": {"ms": 2000}})
+        hub.ask("ping")
+        serving(project, {"new": [], "kept": of["kept"]}, mcp="deny: [kept__add]")
+        record = reload(hub, 1)
+        hub.notification(CHANGED)
+        after = names(hub)
+        said = hub.call("new__echo", {"text": "from the new one"})
+        refused = hub.ask("tools/call", {"name": "gone__echo", "arguments": {"text": "x"}})
+        still = is_alive(was[1])
+        done = hub.answer(running)
+        anyio.run(until_gone, was[1])
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert [one for one in before if one.endswith("__echo")] == ["kept__echo", "gone__echo"]
+    assert [one for one in after if one.endswith("__echo")] == ["new__echo", "kept__echo"]
+    assert "kept__add" in before
+    assert "kept__add" not in after
+    assert (record["result"], record["added"], record["removed"], record["changed"]) == (
+        "ok",
+        ["new"],
+        ["gone"],
+        [],
+    )
+    assert text_of(said) == "from the new one"
+    assert refused["error"]["code"] == -32602
+    assert still
+    assert text_of(done["result"]) == "slept 2000 ms"
+    assert pids(kept) == [was[0]]
+    assert "info: the file is reloaded: servers new: `new`, removed: `gone`" in hub.stderr
+
+
+@pytest.mark.requirement("H23")
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("mcp: [", "p.yaml"),
+        ("mcp: {servers: {s: {comand: [true]}}}", "comand"),
+        ('mcp: {servers: {s: {url: "http://127.0.0.1/${NOT_SET_ANYWHERE}"}}}', "NOT_SET_ANYWHERE"),
+        ("mcp: {servers: {t: {command: [/does/not/exist]}}}", "cannot start"),
+        (None, "p.yaml"),
+    ],
+)
+def test_a_file_with_problems_changes_nothing_and_is_reported(
+    project: Project, text: str | None, problem: str
+) -> None:
+    serving(project, {"s": []})
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        before = hub.tools()
+        file = project.folder / "p.yaml"
+        if text is None:
+            file.unlink()
+        else:
+            project.pipeline(text)
+        record = reload(hub, 1)
+        said = hub.call("s__echo", {"text": "still here"})
+        after = hub.tools()
+        serving(project, {"s": []}, mcp="deny: [s__add]")
+        good = reload(hub, 2)
+        hub.notification(CHANGED)
+
+    assert record["result"] == "failed"
+    assert problem in str(record["problem"])
+    assert after == before
+    assert text_of(said) == "still here"
+    assert "error: the file is not reloaded, and nothing has changed: " in hub.stderr
+    assert (good["result"], good["changed"]) == ("ok", [])
+
+
+@pytest.mark.requirement("H23")
+def test_a_server_that_is_changed_is_exchanged_and_calls_of_the_old_one_end(
+    project: Project, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    serving(project, {"s": ["--note-pid", str(old)]})
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        running = hub.request("tools/call", {"name": "s__sleep", "arguments": {"ms": 1500}})
+        hub.ask("ping")
+        serving(project, {"s": ["--note-pid", str(new), "--change-tools"]})
+        record = reload(hub, 1)
+        assert text_of(hub.call("s__echo", {"text": "new"})) == "new"
+        both = is_alive(pids(old)[0]), is_alive(pids(new)[0])
+        done = hub.answer(running)
+        anyio.run(until_gone, pids(old)[0])
+
+    assert record["changed"] == ["s"]
+    assert both == (True, True)
+    assert text_of(done["result"]) == "slept 1500 ms"
+
+
+@pytest.mark.requirement("H23", "H9")
+def test_calls_that_are_not_sent_yet_are_decided_again(project: Project) -> None:
+    one = "serve: {limits: {session_calls: 1}}"
+    serving(project, {"s": []}, serve=one)
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        running = hub.request("tools/call", {"name": "s__sleep", "arguments": {"ms": 1500}})
+        waiting = hub.request("tools/call", {"name": "s__echo", "arguments": {"text": "later"}})
+        other = hub.request("tools/call", {"name": "s__add", "arguments": {"a": 1, "b": 2}})
+        hub.ask("ping")
+        deny = "deny: [{tool: s__echo, when: {text: later}}, s__add]"
+        serving(project, {"s": []}, mcp=deny, serve="serve: {limits: {session_calls: 2}}")
+        reload(hub, 1)
+        done = hub.answer(running)
+        denied, removed = hub.answer(waiting), hub.answer(other)
+
+    assert text_of(done["result"]) == "slept 1500 ms"
+    assert denied["result"]["isError"] is True
+    assert "denied by rule" in text_of(denied["result"])
+    assert text_of(removed["result"]) == "[aish] s: the tool is not offered any more"
+    assert "`serve.limits` will be what the file says after a restart" in hub.stderr
+
+
+@pytest.mark.requirement("H23")
+def test_settings_of_the_offer_and_of_the_lock_are_loaded_anew(project: Project) -> None:
+    serving(project, {"a": [], "b": []}, serve="serve: {tools: [a__echo]}")
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        first = names(hub)
+        serving(project, {"a": [], "b": []}, serve="serve: {tools: ['*__echo']}")
+        reload(hub, 1)
+        second = names(hub)
+        serving(project, {"a": [], "b": []}, serve="serve: {tools: ['*__echo'], names: plain}")
+        clash = reload(hub, 2)
+        third = names(hub)
+        serving(project, {"a": []}, serve="serve: {names: plain, tools: ['*__echo']}")
+        reload(hub, 3)
+        plain = names(hub)
+        said = text_of(hub.call("echo", {"text": "plain"}))
+
+    assert first == ["a__echo"]
+    assert second == third == ["a__echo", "b__echo"]
+    assert clash["result"] == "failed"
+    assert "would both be called `echo`" in str(clash["problem"])
+    assert plain == ["echo"]
+    assert said == "plain"
+
+
+@pytest.mark.requirement("H4", "H5")
+def test_a_server_that_dies_between_calls_loses_its_tools_at_once_and_comes_back(
+    project: Project, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    serving(project, {"s": ["--note-pid", str(note)]})
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        before = names(hub)
+        os.kill(pids(note)[0], signal.SIGKILL)
+        hub.notification(CHANGED)
+        lost = names(hub)
+        hub.notification(CHANGED)
+        back = names(hub)
+        said = text_of(hub.call("s__echo", {"text": "again"}))
+
+    assert before == back
+    assert lost == []
+    assert said == "again"
+    assert "mcp server `s` is missing: the server ended with signal 9" in hub.stderr
+    assert "mcp server `s` is connected again" in hub.stderr
+    assert json.dumps(hub.seen).count(CHANGED) == 2
