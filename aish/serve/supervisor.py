@@ -109,7 +109,7 @@ class Supervisor:
         live = self.live.following(plan, self._environment)
         changes, new = self._differences(plan)
         connections = [live.connection(server) for server in new]
-        async with live.dynamic_registry.beside(connections) as stays:
+        async with live.dynamic_registry.prepared(connections) as stays:
             required = {one.entry.alias for one in new if one.entry.required}
             for alias, stay in stays.items():
                 failure = stay.server.failure

@@ -198,7 +198,7 @@ class DynamicRegistry:
         await stay.end()
 
     @asynccontextmanager
-    async def beside(
+    async def prepared(
         self, connections: Sequence[ServerConnection]
     ) -> AsyncGenerator[Mapping[str, ServerTask]]:
         """Connect to servers without offering them, by alias: each is ready or has failed.
