@@ -150,6 +150,7 @@ def argv_of(arguments: JsonObject) -> tuple[str, ...]:
 if TYPE_CHECKING:
     from aish.engine.resources.lock_watch import LockWatch
     from aish.mcp.client.registry import Registry
+    from aish.mcp.client.server_requests import Call
 
 
 class Offers(Protocol):
@@ -254,17 +255,14 @@ class AllTools:
         return await self.servers.call(tool, arguments, on_progress, sample)
 
     async def forward(
-        self,
-        tool: Tool,
-        arguments: JsonObject,
-        on_progress: Callable[[Progress], None],
+        self, tool: Tool, arguments: JsonObject, call: "Call"
     ) -> JsonObject | ToolResult:
         """What a server answers to a call, unread; every failure is a result."""
         assert self.servers is not None, "a tool of a server comes from a server"
         denied = self.withdrawn(tool)
         if denied is not None:
             return ToolResult("denied", denied)
-        return await self.servers.forward(tool, arguments, on_progress)
+        return await self.servers.forward(tool, arguments, call)
 
     async def declaring(self, capability: Capability) -> tuple[str, ...]:
         """The servers that declare `resources`, or `prompts`."""

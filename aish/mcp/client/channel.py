@@ -17,7 +17,15 @@ from aish.core.errors import AishError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Progress
-from aish.mcp.client.server_requests import ELICITING, NO_CALL, Answers, Call, InFlight, Replay
+from aish.mcp.client.server_requests import (
+    ELICITING,
+    NO_CALL,
+    Answers,
+    Call,
+    InFlight,
+    OnProgress,
+    Replay,
+)
 from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import (
     REFUSED_BY_USER,
@@ -38,11 +46,14 @@ if TYPE_CHECKING:
 
 CLIENT_INFO: JsonObject = {"name": "aish", "version": __version__}
 MAX_ASKED = 16
-"""Requests of a server that are answered at the same time; more are left unanswered (X6)."""
+"""Requests of a server that are answered at the same time while it has a request of ours; more are
+left unanswered (X6)."""
 MAX_PROGRESS = 1000
 CANCEL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 0.2
 """In replay, for how long a call that comes to nothing waits for what it had made us do."""
+CANCELLED = "notifications/cancelled"
+PROGRESS = "notifications/progress"
 _OVER = "the call that this was asked for is over"
 
 
@@ -73,10 +84,10 @@ class Channel:
         self._answers = answers
         self._tasks = tasks
         self._on_note = on_note
-        self._capabilities = answers.capabilities()
         self._number = 0
         self._running: dict[int, InFlight] = {}
-        self._asked = 0
+        self._unowned = InFlight(NO_CALL)
+        self._asking: dict[tuple[type, str | int], anyio.CancelScope] = {}
         self._version: str | None = None
         self._replay: Replay | None = None
         if adapter is not None and adapter.replays:
@@ -118,7 +129,7 @@ class Channel:
         if modern:
             meta[VERSION_KEY] = dialect.version
             meta[CLIENT_KEY] = CLIENT_INFO
-            meta[CAPABILITIES_KEY] = self._capabilities
+            meta[CAPABILITIES_KEY] = self._answers.capabilities(call.owner)
         headers = _headers(method, params, dialect) if self.over_http else ()
         outgoing = Outgoing(
             number, method, {**params, "_meta": meta} if meta else params, (*headers, *call.headers)
@@ -185,9 +196,7 @@ class Channel:
         """Tell the server to stop working on a request that no caller waits for (M9)."""
         if self._replay is not None:
             return
-        body = messages.notification(
-            "notifications/cancelled", {"requestId": number, "reason": "no longer wanted"}
-        )
+        body = messages.notification(CANCELLED, {"requestId": number, "reason": "no longer wanted"})
         # A server that cannot be notified has stopped already.
         with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(TransportError):
             await self._transport.send(body, self._version_header())
@@ -199,42 +208,84 @@ class Channel:
 
     def _take(self, message: Asked | Noted, number: int | None) -> None:
         if isinstance(message, Asked):
-            if self._asked < MAX_ASKED:
-                self._asked += 1
-                running = self._owner(number) or InFlight(NO_CALL)
+            running = self._asked_by(number) or self._unowned
+            if running.asked < MAX_ASKED:
                 running.asked += 1
                 self._tasks.start_soon(self._answer, message, running)
-        elif message.method == "notifications/progress":
+        elif message.method == PROGRESS:
             self._progress(message.params)
+        elif message.method == CANCELLED:
+            self._cancelled(message.params)
         else:
             self._on_note(message.method)
 
-    def _owner(self, number: int | None) -> InFlight | None:
-        """The request with this number, else the newest that has a sampler, or that may elicit."""
+    def _cancelled(self, params: JsonObject) -> None:
+        """The server does not wait any more for what it asked the client of a call (H8)."""
+        id = params.get("requestId")
+        scope = self._asking.get((type(id), id)) if isinstance(id, str | int) else None
+        if scope is not None:
+            scope.cancel()
+
+    def _asked_by(self, number: int | None) -> InFlight | None:
+        """The request with this number, else the newest that has a sampler, or that may elicit.
+
+        Of requests that have an owner it has to be the number, unless they all have the same one.
+        """
         if number is not None and number in self._running:
             return self._running[number]
         newest = tuple(reversed(self._running.values()))
+        owned = [running for running in newest if running.call.owner is not None]
+        if owned:
+            owners = {running.call.owner.client for running in owned if running.call.owner}
+            return owned[0] if number is None and len(owners) == 1 else None
         sampling = (running for running in newest if running.call.sample is not None)
         return next(sampling, None) or next((one for one in newest if one.elicits), None)
 
     async def _answer(self, asked: Asked, running: InFlight) -> None:
         body = messages.refusal(asked.id, RpcError(REFUSED_BY_USER, _OVER))
+        key = type(asked.id), asked.id
+        scope = anyio.CancelScope()
+        running.answering.add(scope)
+        if running.call.owner is not None:
+            self._asking[key] = scope
         try:
-            with anyio.CancelScope() as scope:
-                running.answering.add(scope)
-                result = await self._answers.answer_on_the_way(asked.method, asked.params, running)
+            with scope:
+                tell = self._teller(asked)
+                answers = self._answers
+                result = await answers.answer_on_the_way(asked.method, asked.params, running, tell)
                 body = messages.reply(asked.id, result)
         except RpcError as error:
             body = messages.refusal(asked.id, error)
         finally:
             running.answering.discard(scope)
-            self._asked -= 1
+            if self._asking.get(key) is scope:
+                del self._asking[key]
         # The server that asked may be gone. The adapter remembers what a replay did not find.
         with suppress(TransportError, AishError):
             await self._transport.send(body, self._version_header())
         running.asked -= 1
         running.answered.set()
         running.answered = anyio.Event()
+
+    def _teller(self, asked: Asked) -> OnProgress:
+        """Tells the server of the progress of its request, if it gave a token for that."""
+        token = messages.json_object(asked.params.get("_meta")).get("progressToken")
+        if isinstance(token, bool) or not isinstance(token, str | int):
+            return lambda _: None
+        left = MAX_PROGRESS
+
+        async def send(body: bytes) -> None:
+            with suppress(TransportError):
+                await self._transport.send(body, self._version_header())
+
+        def tell(params: JsonObject) -> None:
+            nonlocal left
+            left -= 1
+            if left >= 0:
+                told: JsonObject = {**params, "progressToken": token}
+                self._tasks.start_soon(send, messages.notification(PROGRESS, told))
+
+        return tell
 
     def _progress(self, params: JsonObject) -> None:
         token, progress = params.get("progressToken"), _number(params.get("progress"))

@@ -39,7 +39,7 @@ from aish.mcp.protocol.messages import (
 )
 from aish.mcp.protocol.mirrored_headers import parameter_headers
 from aish.mcp.transports.factory import TransportFactory
-from aish.mcp.transports.settings import ServerConnection, in_time
+from aish.mcp.transports.settings import CallTime, ServerConnection, in_time
 
 MAX_REFRESHES = 50
 """How often the tools are listed again in a minute; a server may last for months."""
@@ -199,19 +199,16 @@ class Server:
         sample: Sampler | None,
     ) -> ToolResult:
         """Call a tool. Only cancellation propagates as an exception."""
-        result = await self.forward(name, arguments, on_progress, sample)
+        result = await self.forward(name, arguments, Call(on_progress, sample))
         return result if isinstance(result, ToolResult) else read_result(result)
 
     async def forward(
-        self,
-        name: str,
-        arguments: JsonObject,
-        on_progress: Callable[[Progress], None],
-        sample: Sampler | None,
+        self, name: str, arguments: JsonObject, call: Call
     ) -> JsonObject | ToolResult:
         """Call a tool: what the server answers, unread; a failure is a `ToolResult`."""
+        time = None if call.owner is None else CallTime()
         with self._in_use():
-            result = await self._result_of(name, arguments, Call(on_progress, sample))
+            result = await self._result_of(name, arguments, replace(call, time=time))
         if self._opening.adapter is not None:
             # The same in every replay: what follows knows the tools that this call changed.
             await self._refresh.over()
@@ -223,7 +220,7 @@ class Server:
         seconds = self.entry.timeout.tools.get(name, self.entry.timeout.call)
         CALL_DEADLINE.set(anyio.current_time() + seconds)
         try:
-            return await in_time(seconds, self._call(name, arguments, call))
+            return await in_time(seconds, self._call(name, arguments, call), call.time)
         except ToolChangedError as error:
             return denied(error.message)
         except RpcError as error:
@@ -323,6 +320,7 @@ class Server:
                 sampling=entry.sampling == "allow" or entry.options.shell.explain is not None,
                 elicit=self._elicit,
                 chooses_model=bool(entry.pack),
+                forwards=self._opening.forwards,
             ),
             probe_seconds=self._opening.probe_seconds,
             notice=self._opening.notice,

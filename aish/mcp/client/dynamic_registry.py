@@ -149,6 +149,10 @@ class DynamicRegistry:
             self.registry.add(stay.server)
             self._around.tasks.start_soon(stay.live, self._settle)
 
+    def pass_on(self, capabilities: frozenset[str]) -> None:
+        """Pass requests of the servers begun from now on to clients with these capabilities."""
+        self._around = replace(self._around, forwards=capabilities)
+
     async def settled(self) -> None:
         """Wait until each server that was started is ready or has failed."""
         for stay in tuple(self._stays.values()):

@@ -25,7 +25,7 @@ from aish.core.tools import (
     ToolResult,
 )
 from aish.mcp.client.connection import Server
-from aish.mcp.client.server_requests import Elicit
+from aish.mcp.client.server_requests import Call, Elicit
 from aish.mcp.protocol.convert import clash, denied, lost, tool_of
 from aish.mcp.transports.factory import Notify, ServerEnvironment, TransportFactory
 from aish.mcp.transports.settings import ServerConnection
@@ -116,17 +116,13 @@ class Registry:
         return await server.call(tool.name.name, arguments, on_progress, sample)
 
     async def forward(
-        self,
-        tool: Tool,
-        arguments: JsonObject,
-        on_progress: Callable[[Progress], None],
-        sample: Sampler | None = None,
+        self, tool: Tool, arguments: JsonObject, call: Call
     ) -> JsonObject | ToolResult:
         """The same for who passes the answer on: as the server gave it; a failure is a result."""
         server = self._callable(tool)
         if isinstance(server, ToolResult):
             return server
-        return await server.forward(tool.name.name, arguments, on_progress, sample)
+        return await server.forward(tool.name.name, arguments, call)
 
     def _callable(self, tool: Tool) -> Server | ToolResult:
         """The server that a call of a tool goes to, or why there is none."""

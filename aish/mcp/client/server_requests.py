@@ -1,15 +1,17 @@
 """Requests and notifications of a server to its client (M11).
 
 Legacy servers send requests of their own, those of the stateless era put them into an
-`input_required` result; the answers are the same. In a replay, a notification that tools changed is
+`input_required` result; the answers are the same. A hub passes them on to the client whose call
+they belong to (H8). In a replay, a notification that tools changed is
 delivered as soon as it may have been sent, though it led to what is recorded later: the list of
 tools that was requested again (C5).
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
@@ -25,16 +27,54 @@ from aish.mcp.protocol.messages import (
     Noted,
     RpcError,
 )
+from aish.mcp.transports.settings import CallTime
 from aish.mcp.transports.transport import Headers
+
+
+class CallOwner(Protocol):
+    """The client that a call is made for, where a hub makes it (H8)."""
+
+    @property
+    def client(self) -> str:
+        """Who it is; calls of one client may share what a server asks."""
+        ...
+
+    def capabilities(self) -> JsonObject:
+        """What it can be asked for, as it is declared to a server."""
+        ...
+
+    def asked(self, server: str, method: str, params: JsonObject) -> JsonObject | None:
+        """The params of a server's request as they are passed on to it, or `None`."""
+        ...
+
+    def is_given(self, requests: Mapping[str, JsonObject]) -> bool:
+        """Whether these requests of a stateless server go to it in the result of the call."""
+        ...
+
+    async def ask(
+        self, method: str, params: JsonObject, on_progress: Callable[[JsonObject], None]
+    ) -> JsonObject:
+        """Its answer to a request.
+
+        Raises:
+            RpcError: it refuses, or does not answer.
+        """
+        ...
 
 
 @frozen
 class Call:
-    """What belongs to one request: its progress listener, its sampler, its headers."""
+    """What belongs to one request: its progress listener, its sampler, its headers.
+
+    `continuation` is what a client of a hub sends again: its answers, and the server's state.
+    """
 
     on_progress: Callable[[Progress], None] | None = None
     sample: Sampler | None = None
     headers: Headers = ()
+    owner: CallOwner | None = None
+    continuation: JsonObject = field(default_factory=dict)
+    time: CallTime | None = None
 
 
 NO_CALL = Call()
@@ -69,6 +109,16 @@ Elicit = Callable[[str, JsonObject], Awaitable[JsonObject]]
 
 MODEL_PREFERENCES = "modelPreferences"
 ELICITATION = "elicitation/create"
+SAMPLING = "sampling/createMessage"
+ROOTS = "roots/list"
+OnProgress = Callable[[JsonObject], None]
+"""Takes what is told of the progress of an answer."""
+PASSED_ON: Mapping[str, JsonObject] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}},
+    "roots": {},
+}
+"""What is declared to a server of the handshake era, whose clients are not known yet."""
 DECLINED: JsonObject = {"action": "decline"}
 
 
@@ -79,7 +129,8 @@ class Answers:
     Elicitation is declared even if no user can be asked: a server that wants to ask before it
     continues receives a refusal, and does not continue without asking.
 
-    `chooses_model` is true for built-in packs: their requests may name a model of the file.
+    `chooses_model` is true for built-in packs: their requests may name a model of the file, and
+    are for no other one. `forwards` are the capabilities of clients that requests are passed on to.
     """
 
     alias: str
@@ -87,24 +138,38 @@ class Answers:
     sampling: bool = False
     elicit: Elicit | None = None
     chooses_model: bool = False
+    forwards: frozenset[str] = frozenset()
 
-    def capabilities(self) -> JsonObject:
-        """The capabilities that the client declares to the server."""
+    def capabilities(self, owner: CallOwner | None = None) -> JsonObject:
+        """The capabilities that are declared to the server: for all calls, or for one."""
         declared: dict[str, Any] = {"elicitation": {}}
         if self.roots:
             declared["roots"] = {}
         if self.sampling:
             declared["sampling"] = {}
-        return declared
+        if owner is not None:
+            return {**declared, **owner.capabilities()}
+        return declared | {kind: PASSED_ON[kind] for kind in sorted(self.forwards)}
 
     async def answer_on_the_way(
-        self, method: str, params: JsonObject, running: InFlight
+        self,
+        method: str,
+        params: JsonObject,
+        running: InFlight,
+        on_progress: OnProgress = lambda _: None,
     ) -> JsonObject:
         """The result for a request that the server makes while it handles a request of the client.
 
         Raises:
             RpcError: the request is refused, or unknown.
         """
+        owner = running.call.owner
+        if owner is not None and not self.chooses_model:
+            asked = owner.asked(self.alias, method, params)
+            if asked is not None:
+                time = running.call.time
+                with nullcontext() if time is None else time.stopped():
+                    return await owner.ask(method, asked, on_progress)
         elicits = method == ELICITATION
         if elicits and not running.elicits:
             return DECLINED
@@ -123,11 +188,11 @@ class Answers:
         match method:
             case "ping":
                 return {}
-            case "roots/list":
+            case _ if method == ROOTS:
                 return {"roots": [{"uri": p.as_uri(), "name": p.name} for p in self.roots]}
             case _ if method == ELICITATION:
                 return DECLINED if self.elicit is None else await self.elicit(self.alias, params)
-            case "sampling/createMessage":
+            case _ if method == SAMPLING:
                 return await self._sample(params, sample)
         raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
 

@@ -118,7 +118,7 @@ class Session:
         Raises:
             McpError: the server refused it or could not be reached.
         """
-        sent, running = params, InFlight(call, method in ELICITING)
+        sent, running = {**params, **call.continuation}, InFlight(call, method in ELICITING)
         for _ in range(MAX_INPUT_ROUNDS):
             result = await self._once(method, sent, call)
             kind = result.get("resultType", "complete")
@@ -126,6 +126,8 @@ class Session:
                 return result
             if kind != "input_required":
                 raise RpcError(INTERNAL_ERROR, f"unknown kind of result: {kind}")
+            if call.owner is not None and call.owner.is_given(_input_requests(result)):
+                return result
             sent = {**params, **await self._inputs(result, running)}
         raise RpcError(INTERNAL_ERROR, f"the server asked {MAX_INPUT_ROUNDS} times for input")
 
@@ -167,11 +169,9 @@ class Session:
     async def _inputs(self, result: JsonObject, running: InFlight) -> JsonObject:
         """What a retry sends: the answers, and the server's own state unchanged."""
         continuation: dict[str, JsonValue] = {}
-        wanted = result.get("inputRequests")
-        if wanted is not None:
+        if result.get("inputRequests") is not None:
             responses = {}
-            for key, value in json_object(wanted).items():
-                asked = json_object(value)
+            for key, asked in _input_requests(result).items():
                 responses[key] = await self._terms.answers.answer_on_the_way(
                     str(asked.get("method")), json_object(asked.get("params")), running
                 )
@@ -266,6 +266,12 @@ class Session:
     def _note(self, method: str) -> None:
         if method == TOOLS_CHANGED:
             self._terms.on_tools_changed()
+
+
+def _input_requests(result: JsonObject) -> dict[str, JsonObject]:
+    """What a stateless server asks for, by its keys."""
+    wanted = json_object(result.get("inputRequests"))
+    return {key: json_object(value) for key, value in wanted.items()}
 
 
 def _row_count(page: JsonObject) -> int:

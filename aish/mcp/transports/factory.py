@@ -30,7 +30,7 @@ class ServerEnvironment:
     """What all servers of a run share.
 
     `logs` is the folder for the stderr of child processes; `adapter` is set if a run has a
-    cassette.
+    cassette. `forwards` are the capabilities of clients that requests of servers are passed on to.
     """
 
     reaper: Reaper
@@ -39,6 +39,7 @@ class ServerEnvironment:
     notify: Notify
     secrets: Secrets | None
     adapter: "CassetteAdapter | None" = None
+    forwards: frozenset[str] = frozenset()
 
 
 class TransportFactory:
@@ -76,6 +77,11 @@ class TransportFactory:
     def adapter(self) -> "CassetteAdapter | None":
         """The adapter between client and server in a run that has a cassette."""
         return self._around.adapter
+
+    @property
+    def forwards(self) -> frozenset[str]:
+        """The capabilities of clients that requests of the server are passed on to."""
+        return self._around.forwards
 
     @property
     def origin(self) -> str:

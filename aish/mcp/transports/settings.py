@@ -3,7 +3,9 @@
 Also the time limit for a server's answer (M9).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -60,17 +62,43 @@ def _bare(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+class CallTime:
+    """The time that a call may take; it stands still while the client of a hub is asked (H8)."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self._stops = 0
+        self._left = 0.0
+
+    @contextmanager
+    def stopped(self) -> Generator[None]:
+        """The time of the call stands still."""
+        if not self._stops:
+            self._left = self.scope.deadline - anyio.current_time()
+            self.scope.deadline = math.inf
+        self._stops += 1
+        try:
+            yield
+        finally:
+            self._stops -= 1
+            if not self._stops:
+                self.scope.deadline = anyio.current_time() + self._left
+
+
 Answer = TypeVar("Answer")
 
 
-async def in_time(seconds: float, answer: Awaitable[Answer]) -> Answer:
+async def in_time(
+    seconds: float, answer: Awaitable[Answer], time: CallTime | None = None
+) -> Answer:
     """An answer that arrives within `seconds`.
 
     Raises:
         TransportError: it does not arrive.
     """
     try:
-        with anyio.move_on_after(seconds):
+        with anyio.CancelScope() if time is None else time.scope as scope:
+            scope.deadline = anyio.current_time() + seconds
             return await answer
     except LeftError:
         if anyio.current_effective_deadline() < anyio.current_time() + seconds:
