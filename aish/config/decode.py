@@ -32,6 +32,7 @@ from aish.config.model import (
     ExpectKind,
     Flow,
     Foreach,
+    ForwardKind,
     JsonSchemaUse,
     Limits,
     LockIgnored,
@@ -355,6 +356,7 @@ def decode_serve(table: Table) -> ServeSettings:
         for glob in part.texts("tools"):
             if "__" not in glob:
                 part.problem("tools", f"`{glob}` matches no tool", "write `alias__tool`")
+    forward = cast("tuple[ForwardKind, ...]", table.texts("forward"))
     return ServeSettings(
         table.text("name"),
         table.text("instructions"),
@@ -384,6 +386,7 @@ def decode_serve(table: Table) -> ServeSettings:
         table.texts("hosts"),
         table.texts("origins"),
         tuple(_listeners(table)),
+        forward=forward if table.has("forward") else ServeSettings().forward,
         pipelines=tuple(_served_pipelines(table)),
     )
 

@@ -112,6 +112,7 @@ class ControlSettings:
 
 
 ServedNames = Literal["prefixed", "plain"]
+ForwardKind = Literal["elicitation", "sampling", "roots"]
 
 
 @frozen
@@ -176,7 +177,7 @@ class ServeSettings:
 
     `names` says whether tools are called `alias__tool` or `tool`. `tools` are globs over
     `alias__tool`; an empty `tools` means all. `listen` says where clients connect, with absolute
-    paths.
+    paths. `forward` are the requests of servers that are passed on to clients.
     """
 
     name: str | None = None
@@ -191,6 +192,7 @@ class ServeSettings:
     origins: tuple[str, ...] = ()
     listen: tuple[str, ...] = ()
     pipelines: tuple[ServedPipeline, ...] = ()
+    forward: tuple[ForwardKind, ...] = ("elicitation",)
 
 
 @frozen

@@ -6,6 +6,7 @@ Decided, written down, sent, written down. Nobody is asked here: what no rule de
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -17,16 +18,20 @@ from aish.core.protocols import Clock, Progress
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolResult
 from aish.engine.plan.validation.names import SERVED
+from aish.mcp.client.server_requests import Call
 from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.decide import decision_level
 from aish.policy.gate import Decision, Gate, Proposal
 from aish.serve.active import Active
 from aish.serve.audit import AuditError, AuditLog, Caller
+from aish.serve.client_requests import StreamOwner
+from aish.serve.held_calls import INPUT_REQUIRED, StatelessOwner
 
 if TYPE_CHECKING:
     from aish.serve.pipeline_tools import OnRun
 
+Owner = StreamOwner | StatelessOwner
 Report = Callable[[Progress], None]
 _OURS = "aish/"
 RESULT_TYPE = "resultType"
@@ -76,6 +81,7 @@ class Calls:
         arguments: JsonObject,
         report: Report,
         complete: Complete,
+        owner: Owner,
     ) -> bytes:
         """The JSON of the `CallToolResult` of a call. Only cancellation propagates."""
         is_full = places.value == 0 or self._all.value == 0
@@ -83,7 +89,7 @@ class Calls:
             said = f"busy: {self._waiting} calls wait already, call again later"
             return dump(complete(self._failed(tool, said)))
         async with self._place(places):
-            return await self._decided(caller, find, tool, arguments, report, complete)
+            return await self._decided(caller, find, tool, arguments, report, complete, owner)
 
     @asynccontextmanager
     async def _place(self, places: anyio.Semaphore) -> AsyncGenerator[None]:
@@ -107,6 +113,7 @@ class Calls:
         arguments: JsonObject,
         report: Report,
         complete: Complete,
+        owner: Owner,
     ) -> bytes:
         place = Place(step=caller.client, call=f"{caller.session}/{next(self._numbers)}")
         decision: Decision | None = None
@@ -137,7 +144,7 @@ class Calls:
             run = id
 
         try:
-            kind, found = await self._made(proposal, decision, report, note_run)
+            kind, found = await self._made(proposal, decision, report, owner, note_run)
             encoded = self._encoded(tool, found, complete)
         except anyio.get_cancelled_exc_class():
             kind = "cancelled"
@@ -148,7 +155,12 @@ class Calls:
         return encoded
 
     async def _made(
-        self, proposal: Proposal, decision: Decision, report: Report, on_run: "OnRun"
+        self,
+        proposal: Proposal,
+        decision: Decision,
+        report: Report,
+        owner: Owner,
+        on_run: "OnRun",
     ) -> tuple[str, JsonObject]:
         """The kind of result, and the result."""
         tool = proposal.tool
@@ -157,9 +169,16 @@ class Calls:
             hint = f" ({decision.hint})" if decision.hint else ""
             return "denied", failed(f"{self._mask(decision.reply)}{self._mask(hint)}")
         self._gate.redeem(decision, proposal)
-        found = await self._active.now.tools.forward(tool, proposal.arguments, report, on_run)
+        call = Call(report, owner=owner)
+        if isinstance(owner, StatelessOwner):
+            owner.is_passed = decision.verdict == "auto"
+            call = replace(call, continuation=owner.continuation)
+        found = await self._active.now.tools.forward(tool, proposal.arguments, call, on_run)
         if isinstance(found, ToolResult):
             return found.kind, self._failed(tool, found.content.removeprefix(_PREFIX))
+        if found.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(owner, StatelessOwner):
+            required = owner.required(tool.name.server, own_part(found))
+            return INPUT_REQUIRED, {RESULT_TYPE: INPUT_REQUIRED, **required}
         if "content" not in found and "structuredContent" not in found:
             return "transport_error", self._failed(tool, "the server sent no result")
         kind = "handler_error" if found.get("isError") is True else "ok"

@@ -26,6 +26,7 @@ from aish.policy.rules import matches_tool
 from aish.serve.active import Active, ActiveConfig
 from aish.serve.audit import AuditError, AuditLog, Caller
 from aish.serve.calls import Calls, own_part
+from aish.serve.held_calls import HeldCalls
 
 PAGE = 1000
 """Entries of a list above which it has pages."""
@@ -95,6 +96,8 @@ class Hub:
         emit: Emit,
     ) -> None:
         self.active = active
+        self.held: HeldCalls
+        """Given by who composes the server: it reports to the hub."""
         self.calls = calls
         self.draining = anyio.Event()
         """Nothing new is taken, and subscriptions end."""

@@ -1,16 +1,17 @@
 """All tools that clients are offered: those of servers and packs, and the pipelines of the file."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
 from aish.core.json import JsonObject
-from aish.core.protocols import Clock, Emit, Progress
+from aish.core.protocols import Clock, Emit
 from aish.core.tools import Tool, ToolName, ToolResult
 from aish.engine.resources.toolbox import AllTools
 from aish.mcp.client.registry import Registry
+from aish.mcp.client.server_requests import Call
 from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class ServedTools:
         return self._registry.row(tool) if found is None else found.row
 
     async def forward(
-        self, tool: Tool, arguments: JsonObject, report: Callable[[Progress], None], on_run: "OnRun"
+        self, tool: Tool, arguments: JsonObject, call: Call, on_run: "OnRun"
     ) -> JsonObject | ToolResult:
         """The result of a call; every failure is one. `on_run` hears of the run of a pipeline.
 
@@ -67,9 +68,10 @@ class ServedTools:
         found = self._pipelines.get(tool.name)
         runs = self._shared.runs
         if found is None or runs is None:
-            return await self.own.forward(tool, arguments, report)
+            return await self.own.forward(tool, arguments, call)
         if found.tool != tool:
             return ToolResult("denied", f"[aish] tool call denied: {tool.name} has changed")
+        report = call.on_progress or (lambda _: None)
         return await runs.call(found, arguments, report, on_run)
 
 

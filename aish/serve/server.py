@@ -23,6 +23,7 @@ from aish.net.listen.addresses import Exposure
 from aish.serve.active import Active, ActiveConfig, LoadedFile, check_aliases
 from aish.serve.audit import AuditError, AuditLog, open_audit
 from aish.serve.calls import Calls
+from aish.serve.held_calls import HeldCalls
 from aish.serve.hub import Hub
 from aish.serve.listeners.endpoint import STDIO, Endpoint, Kind
 from aish.serve.listeners.line_connection import ClientGoneError, LineRefusedError
@@ -31,7 +32,7 @@ from aish.serve.listeners.listening import OpenEndpoint, described, open_endpoin
 from aish.serve.listeners.stdio import Streams, serve_stdio
 from aish.serve.reload import Load, Reloader, ReloadRequests
 from aish.serve.served_tools import open_served_tools
-from aish.serve.state import open_state
+from aish.serve.state import ServeState, open_state
 from aish.serve.supervisor import Supervisor
 from aish.system.clock import SystemClock
 from aish.system.task_group import task_group
@@ -93,7 +94,7 @@ async def run_server(request: ServeRequest) -> int:
         with open_endpoints(request.endpoints, request.exposure, state, request.emit) as opened:
             for one in opened:
                 audit.note("listening", None, **described(one))
-            return await _served(request, environment, audit, opened)
+            return await _served(request, environment, audit, state, opened)
     except AuditError as error:
         raise AishError(str(error), hint="make room, or name another folder") from error
     finally:
@@ -104,6 +105,7 @@ async def _served(
     request: ServeRequest,
     environment: RunEnvironment,
     audit: AuditLog,
+    state: ServeState,
     opened: Sequence[OpenEndpoint],
 ) -> int:
     ending, wanted = _Ending(anyio.Event()), ReloadRequests()
@@ -113,6 +115,7 @@ async def _served(
             hub = parts.hub
             parts.supervisor.start()
             tasks = await stack.enter_async_context(task_group())
+            hub.held = HeldCalls(tasks, state, environment.clock, hub.report)
             tasks.start_soon(audit.sync)
             tasks.start_soon(parts.supervisor.begin, hub, tasks)
             tasks.start_soon(parts.reloader.run, wanted)

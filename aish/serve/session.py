@@ -6,6 +6,7 @@ the handshake era.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
@@ -28,6 +29,7 @@ from aish.mcp.protocol.requests import (
     Notification,
     Request,
     RequestId,
+    Response,
     answer,
     dump,
     failure,
@@ -43,7 +45,9 @@ from aish.mcp.protocol.revisions import (
     VERSION_KEY,
 )
 from aish.serve.audit import Caller
-from aish.serve.calls import RESULT_TYPE
+from aish.serve.calls import RESULT_TYPE, Report
+from aish.serve.client_requests import ClientRequests, StreamOwner, offered_capabilities
+from aish.serve.held_calls import StatelessOwner
 from aish.serve.hub import Hub
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
@@ -87,6 +91,8 @@ class Session:
         self._offer = hub.offer(tools)
         self._is_ready = False
         self._places = hub.calls.places()
+        self._capabilities: JsonObject = {}
+        self._requests = ClientRequests(hub.settings.limits.message)
         self._running: dict[tuple[type, RequestId], anyio.CancelScope] = {}
         self._subscriptions: list[_Subscription] = []
         self._offer.watchers.add(self._tools_changed)
@@ -135,22 +141,28 @@ class Session:
             del self._running[type(request.id), request.id]
         return found
 
-    def take(self, notification: Notification) -> None:
-        """What the client tells; what is unknown, or comes too late, is ignored."""
-        match notification.method:
+    def take(self, message: Notification | Response) -> None:
+        """What the client tells or answers; what is unknown, or comes too late, is ignored."""
+        if isinstance(message, Response):
+            self._requests.answered(message)
+            return
+        match message.method:
             case "notifications/initialized":
                 self._is_ready = self.version is not None
             case "notifications/cancelled":
-                id = notification.params.get("requestId")
+                id = message.params.get("requestId")
                 scope = self._running.get((type(id), id)) if isinstance(id, str | int) else None
                 if scope is not None:
                     scope.cancel()
+            case "notifications/progress":
+                self._requests.told(message.params)
 
     def close(self) -> None:
         """The client is gone: nothing of it goes on."""
         self._offer.watchers.discard(self._tools_changed)
         for scope in tuple(self._running.values()):
             scope.cancel()
+        self._hub.held.end(self.caller.session)
 
     def _tools_changed(self) -> None:
         """Tell the client that its list is another one."""
@@ -191,6 +203,7 @@ class Session:
         if self.version is not None:
             raise RpcError(INVALID_REQUEST, "the session has begun already")
         self.version = asked if asked in HANDSHAKE else HANDSHAKE[0]
+        self._capabilities = json_object(request.params.get("capabilities"))
         return {
             "protocolVersion": self.version,
             "capabilities": _CAPABILITIES,
@@ -247,15 +260,28 @@ class Session:
         tool = self._hub.tool(self._offer, name)
         if tool is None:
             raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
-        return await self._hub.calls.call(
+        report = _reporter(meta.get("progressToken"), notify)
+        call = partial(
+            self._hub.calls.call,
             self.caller,
             self._places,
             lambda: self._hub.tool(self._offer, name),
             tool,
             arguments,
-            _reporter(meta.get("progressToken"), notify),
-            self._completed if is_modern else dict,
         )
+        declared = json_object(meta.get(CAPABILITIES_KEY)) if is_modern else self._capabilities
+        offered = offered_capabilities(declared, self._hub.settings.forward)
+        if not is_modern:
+            owner = StreamOwner(self.caller.client, offered, self._requests, notify)
+            return await call(report, dict, owner)
+
+        async def make(owner: StatelessOwner, report: Report) -> bytes:
+            return await call(report, self._completed, owner)
+
+        subject: JsonValue = [request.method, name, arguments]
+        held, params = self._hub.held, request.params
+        found = await held.make(self.caller, subject, params, offered, report, make)
+        return found if isinstance(found, bytes) else dump(self._completed(found))
 
     async def _listen(self, request: Request, notify: Notify) -> bytes:
         """Tell of changes until the client cancels this, or the server ends."""

@@ -68,6 +68,7 @@ class Supervisor:
         self._environment = environment
         async with open_live_servers(plan, environment, reaper, None, self._on_settled) as opened:
             opened.dynamic_registry.restarts = False  # that is done here, in time
+            opened.dynamic_registry.pass_on(frozenset(plan.pipeline.serve.forward))
             self._live = opened
             yield opened.dynamic_registry.registry
 
@@ -107,6 +108,7 @@ class Supervisor:
         """
         assert self._environment is not None, "the toolbox was opened in it"
         live = self.live.following(plan, self._environment)
+        live.dynamic_registry.pass_on(frozenset(plan.pipeline.serve.forward))
         changes, new = self._differences(plan)
         connections = [live.connection(server) for server in new]
         async with live.dynamic_registry.prepared(connections) as stays:

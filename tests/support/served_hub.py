@@ -87,11 +87,11 @@ class LineClient:
     def ask(self, method: str, params: Message | None = None, *, modern: bool = False) -> Message:
         return self.answer(self.request(method, params, modern=modern))
 
-    def begin(self, version: str = "2025-11-25") -> Message:
+    def begin(self, version: str = "2025-11-25", capabilities: Message | None = None) -> Message:
         """The handshake; what the server says of itself."""
         params = {
             "protocolVersion": version,
-            "capabilities": {},
+            "capabilities": capabilities or {},
             "clientInfo": {"name": "test", "version": "1"},
         }
         found = self.ask("initialize", params)

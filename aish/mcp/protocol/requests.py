@@ -11,7 +11,7 @@ from typing import Any
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, writable
-from aish.mcp.protocol.messages import MAX_BATCH, RpcError
+from aish.mcp.protocol.messages import MAX_BATCH, RpcError, read_error
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -38,9 +38,11 @@ class Notification:
 
 @frozen
 class Response:
-    """A client's answer to a request of the server."""
+    """A client's answer to a request of the server: its `result`, or the `error` in its place."""
 
     id: RequestId | None
+    result: JsonValue = None
+    error: RpcError | None = None
 
 
 @frozen
@@ -78,7 +80,8 @@ def _message(value: Any) -> Received:  # ruff: ignore[too-many-return-statements
     if params is None:
         params = {}  # some clients write `null` for none
     if method is None and ("result" in value or "error" in value):
-        return Response(id)
+        error = value.get("error")
+        return Response(id, value.get("result"), None if error is None else read_error(error))
     if not isinstance(method, str):
         return _invalid("`method` has to be a text", id)
     if not isinstance(params, dict):
@@ -114,6 +117,11 @@ def failure(id: RequestId | None, error: RpcError) -> bytes:
     if error.data is not None:
         found["data"] = error.data
     return dump({"jsonrpc": "2.0", "id": id, "error": found})
+
+
+def request(number: int, method: str, params: JsonObject) -> bytes:
+    """A request of the server to the client."""
+    return dump({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
 def notice(method: str, params: JsonObject | None = None) -> bytes:

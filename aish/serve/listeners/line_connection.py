@@ -309,6 +309,5 @@ def _said(message: Notification | Response | Invalid, session: Session) -> bytes
     """The answer to what is no request, if there is one."""
     if isinstance(message, Invalid):
         return failure(message.id, message.error)
-    if isinstance(message, Notification):
-        session.take(message)
+    session.take(message)
     return None

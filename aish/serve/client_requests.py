@@ -1,0 +1,315 @@
+"""Requests to a client, on the way to the answer of its own: those of servers, passed on (H8).
+
+A server may ask the client whose call it handles: for input (elicitation), for the answer of a
+model (sampling), for its folders (roots). What is passed on is decided by the capabilities that the
+client declared and by `serve.forward`; a message begins with the alias of the server. Of a form
+only what the protocol knows is passed on.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from secrets import token_hex
+from urllib.parse import urlsplit
+
+import anyio
+
+from aish.config.model import ForwardKind
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonObject, JsonValue
+from aish.mcp.client.server_requests import ELICITATION, ROOTS, SAMPLING, OnProgress
+from aish.mcp.protocol.messages import INTERNAL_ERROR, REFUSED_BY_USER, RpcError, json_object
+from aish.mcp.protocol.requests import Response, notice, request
+from aish.serve.request_state import STATE_SECONDS
+from aish.terminal.elicitation import FieldError, fields_of
+
+ALIAS_MARK = "aish/server"
+"""In the `_meta` of a request that is passed on: the alias of the server that made it."""
+_ACTIONS = frozenset({"accept", "decline", "cancel"})
+_OF_FORM = frozenset({"$schema", "type", "title", "description", "properties", "required"})
+_OF_FIELD = frozenset(
+    {
+        "type",
+        "title",
+        "description",
+        "default",
+        "format",
+        "pattern",
+        "minLength",
+        "maxLength",
+        "minimum",
+        "maximum",
+        "enum",
+        "enumNames",
+        "oneOf",
+        "items",
+        "minItems",
+        "maxItems",
+    }
+)
+_OF_CHOICES = frozenset({"type", "enum", "enumNames", "anyOf", "oneOf"})
+_OF_CHOICE = frozenset({"const", "title"})
+_MODES = ("form", "url")
+_SCHEMES = frozenset({"http", "https"})
+
+Send = Callable[[bytes, str], None]
+"""Sends a message to the client on the way of one of its requests."""
+
+
+def offered_capabilities(declared: JsonObject, kinds: Sequence[ForwardKind]) -> JsonObject:
+    """What a client can be asked for by servers: what it declared and the file forwards."""
+    found: dict[str, JsonValue] = {}
+    for kind in kinds:
+        value = declared.get(kind)
+        if value is None or value is False:
+            continue
+        parts = json_object(value)
+        match kind:
+            case "elicitation":
+                modes: dict[str, JsonValue] = {
+                    mode: {} for mode in _MODES if isinstance(parts.get(mode), Mapping)
+                }
+                found[kind] = modes or {"form": {}}
+            case "sampling":
+                wanted = ("tools", "context")
+                found[kind] = {part: {} for part in wanted if isinstance(parts.get(part), Mapping)}
+            case "roots":
+                found[kind] = {}
+    return found
+
+
+def passed_on(
+    server: str, method: str, params: JsonObject, offered: JsonObject
+) -> JsonObject | None:
+    """The params of a server's request as the client gets them; `None` if it does not."""
+    match method:
+        case _ if method == ELICITATION and "elicitation" in offered:
+            found = _elicitation(server, params, json_object(offered["elicitation"]))
+        case _ if method == SAMPLING and "sampling" in offered:
+            found = _sampling(params, json_object(offered["sampling"]))
+        case _ if method == ROOTS and "roots" in offered:
+            found = {}
+        case _:
+            return None
+    if found is None:
+        return None
+    meta = json_object(params.get("_meta"))
+    return {**found, "_meta": {**meta, ALIAS_MARK: server}}
+
+
+def _elicitation(server: str, params: JsonObject, modes: JsonObject) -> JsonObject | None:
+    mode, message = params.get("mode", "form"), params.get("message")
+    if not isinstance(message, str) or not isinstance(mode, str) or mode not in modes:
+        return None
+    said = f"{server}: {message}"
+    if mode == "form":
+        schema = _form(params.get("requestedSchema"))
+        return None if schema is None else {**params, "message": said, "requestedSchema": schema}
+    url = params.get("url")
+    return {**params, "message": said} if isinstance(url, str) and _is_address(url) else None
+
+
+def _form(schema: JsonValue) -> JsonObject | None:
+    """A form with nothing in it but what the protocol knows; `None` if it is none."""
+    if not isinstance(schema, Mapping) or schema.get("type") != "object":
+        return None
+    try:
+        fields = fields_of(schema)
+    except FieldError:
+        return None
+    found = {key: value for key, value in schema.items() if key in _OF_FORM}
+    found["properties"] = {one.name: _field(one.schema) for one in fields}
+    for key in ("$schema", "title", "description"):
+        if not isinstance(found.get(key), str):
+            found.pop(key, None)
+    return found
+
+
+def _field(schema: JsonObject) -> JsonObject:
+    """One field of a form: flat values under the names that the protocol has for them."""
+    found: dict[str, JsonValue] = {}
+    for key, value in schema.items():
+        if key == "items":
+            found[key] = _choices(json_object(value))
+        elif key == "oneOf":
+            found |= _choices({key: value})
+        elif key in _OF_FIELD and _is_flat(value):
+            found[key] = value
+    return found
+
+
+def _choices(schema: JsonObject) -> JsonObject:
+    found: dict[str, JsonValue] = {}
+    for key, value in schema.items():
+        if key in {"anyOf", "oneOf"} and isinstance(value, Sequence):
+            found[key] = [
+                {name: text for name, text in json_object(row).items() if name in _OF_CHOICE}
+                for row in value
+                if all(isinstance(text, str) for text in json_object(row).values())
+            ]
+        elif key in _OF_CHOICES and _is_flat(value):
+            found[key] = value
+    return found
+
+
+def _is_flat(value: JsonValue) -> bool:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return all(isinstance(one, str) for one in value)
+    return not isinstance(value, Mapping) and value is not None
+
+
+def _is_address(url: str) -> bool:
+    """Whether a page may be opened there: a complete address, in letters that can be seen."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    is_seen = url.isprintable() and " " not in url
+    return parts.scheme in _SCHEMES and bool(parts.hostname) and is_seen
+
+
+def _sampling(params: JsonObject, parts: JsonObject) -> JsonObject | None:
+    messages = params.get("messages")
+    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        return None
+    if ("tools" in params or "toolChoice" in params) and "tools" not in parts:
+        return None
+    if "context" not in parts:
+        return {key: value for key, value in params.items() if key != "includeContext"}
+    return params
+
+
+def checked_answer(method: str, result: JsonValue) -> JsonObject:
+    """A client's answer, if it is one to this request.
+
+    Raises:
+        RpcError: it is not.
+    """
+    found = json_object(result)
+    match method:
+        case _ if method == ELICITATION:
+            content = found.get("content")
+            fits = found.get("action") in _ACTIONS and isinstance(content, Mapping | None)
+        case _ if method == SAMPLING:
+            fits = isinstance(found.get("role"), str) and found.get("content") is not None
+        case _:
+            fits = isinstance(found.get("roots"), Sequence)
+    if not fits:
+        raise RpcError(INTERNAL_ERROR, f"the client's answer to `{method}` is not valid")
+    return found
+
+
+def unanswered(method: str) -> JsonObject:
+    """What a server gets where nobody has answered in time.
+
+    Raises:
+        RpcError: that is an error for this kind of request.
+    """
+    if method == ELICITATION:
+        return {"action": "cancel"}
+    raise RpcError(REFUSED_BY_USER, "the client did not answer in time")
+
+
+@slotted
+class _Asked:
+    """A request that waits for its answer."""
+
+    answered: anyio.Event
+    on_progress: OnProgress
+    progress: float = -math.inf
+    response: Response | None = None
+
+
+class ClientRequests:
+    """The requests to a client of the handshake era, over its session; ids are ours."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._number = 0
+        self._open: dict[int, _Asked] = {}
+
+    async def ask(
+        self, method: str, params: JsonObject, send: Send, on_progress: OnProgress
+    ) -> JsonObject:
+        """The client's answer to a request that is sent on the way of one of its own.
+
+        Raises:
+            RpcError: it refuses, its answer is not valid, or does not come.
+        """
+        self._number += 1
+        number = self._number
+        meta = json_object(params.get("_meta"))
+        if "progressToken" in meta:
+            meta = {**meta, "progressToken": number}
+            params = {**params, "_meta": meta}
+        message = request(number, method, params)
+        if len(message) > self._longest:
+            raise RpcError(REFUSED_BY_USER, f"`{method}` has more than {self._longest:,} bytes")
+        self._open[number] = asked = _Asked(anyio.Event(), on_progress)
+        try:
+            send(message, "")
+            with anyio.move_on_after(STATE_SECONDS):
+                await asked.answered.wait()
+        finally:
+            del self._open[number]
+            if asked.response is None:
+                told: JsonObject = {"requestId": number, "reason": "no longer wanted"}
+                send(notice("notifications/cancelled", told), "")
+        if asked.response is None:
+            return unanswered(method)
+        if asked.response.error is not None:
+            raise asked.response.error
+        return checked_answer(method, asked.response.result)
+
+    def answered(self, response: Response) -> None:
+        """Take an answer; one to no open request is ignored, and so is a second one."""
+        number = response.id
+        asked = self._open.get(number) if isinstance(number, int) else None
+        if asked is not None and asked.response is None:
+            asked.response = response
+            asked.answered.set()
+
+    def told(self, params: JsonObject) -> None:
+        """Pass on the progress of an answer, as long as it rises."""
+        number, progress = params.get("progressToken"), params.get("progress")
+        asked = self._open.get(number) if isinstance(number, int) else None
+        if asked is None or isinstance(progress, bool) or not isinstance(progress, int | float):
+            return
+        with suppress(OverflowError):
+            if float(progress) > asked.progress:
+                asked.progress = float(progress)
+                asked.on_progress(params)
+
+
+@frozen
+class StreamOwner:
+    """A client of the handshake era as the owner of a call: it is asked on the way of the call."""
+
+    client: str
+    offered: JsonObject
+    requests: ClientRequests
+    send: Send
+
+    def capabilities(self) -> JsonObject:
+        """What it can be asked for."""
+        return self.offered
+
+    def asked(self, server: str, method: str, params: JsonObject) -> JsonObject | None:
+        """The params of a server's request as it gets them."""
+        found = passed_on(server, method, params, self.offered)
+        if found is not None and found.get("mode") == "url" and "elicitationId" not in found:
+            # Servers of the stateless era do not give one, and this client needs it.
+            return {**found, "elicitationId": token_hex(16)}
+        return found
+
+    def is_given(self, requests: Mapping[str, JsonObject]) -> bool:  # ruff: ignore[unused-method-argument, no-self-use] - `CallOwner`
+        """No: it has no such result."""
+        return False
+
+    async def ask(self, method: str, params: JsonObject, on_progress: OnProgress) -> JsonObject:
+        """Its answer to a request.
+
+        Raises:
+            RpcError: it refuses, its answer is not valid, or does not come.
+        """
+        return await self.requests.ask(method, params, self.send, on_progress)

@@ -1,0 +1,351 @@
+"""What servers ask the client whose call they handle, through `aish serve` (H8)."""
+
+import json
+from typing import Any
+
+import pytest
+from e2e_project import Project, stdio
+from served_hub import META, Message, ServedHub, text_of
+
+FORM: Message = {
+    "message": "Who are you?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {"name": {"type": "string", "minLength": 1}},
+        "required": ["name"],
+    },
+}
+SAMPLE: Message = {
+    "messages": [{"role": "user", "content": {"type": "text", "text": "2 + 2?"}}],
+    "maxTokens": 10,
+}
+ANSWER: Message = {
+    "role": "assistant",
+    "content": {"type": "text", "text": "4"},
+    "model": "m",
+    "stopReason": "endTurn",
+}
+ALL: Message = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+EVERY_KIND = "serve: {forward: [elicitation, sampling, roots]}"
+ACCEPTED: Message = {"action": "accept", "content": {"name": "Ada"}}
+
+
+def asking(project: Project, *, era: str = "legacy", rest: str = EVERY_KIND) -> None:
+    """A file with a server whose tool `ask_client` asks the client what it is told to ask."""
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{s: {{command: {stdio("--asks", "--era", era)}}}}}
+          auto_approve: ["s__*"]
+        {rest}
+        """
+    )
+
+
+def asked(hub: ServedHub, method: str, params: Message | None = None) -> int:
+    """Begin a call that asks the client; its id."""
+    arguments = {"method": method, "params": params or {}}
+    return hub.request("tools/call", {"name": "s__ask_client", "arguments": arguments})
+
+
+def respond(hub: ServedHub, request: Message, **answer: Any) -> None:
+    hub.send({"jsonrpc": "2.0", "id": request["id"], **answer})
+
+
+def modern(
+    hub: ServedHub,
+    method: str,
+    params: Message | None = None,
+    capabilities: Message | None = None,
+    **more: Any,
+) -> Message:
+    """The answer to the same call of a stateless client."""
+    arguments = {"method": method, "params": params or {}}
+    meta = {f"{META}clientCapabilities": ALL if capabilities is None else capabilities}
+    sent = {"name": "s__ask_client", "arguments": arguments, "_meta": meta, **more}
+    return hub.ask("tools/call", sent, modern=True)
+
+
+def again(required: Message, **answers: Any) -> Message:
+    """What a client sends after an `input_required`: one answer for each request."""
+    assert required["resultType"] == "input_required"
+    (key,) = required["inputRequests"]
+    return {"requestState": required["requestState"], "inputResponses": {key: answers}}
+
+
+@pytest.mark.requirement("H8")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_client_of_the_handshake_era_gets_what_servers_ask_on_the_way_of_its_call(
+    project: Project, era: str
+) -> None:
+    asking(project, era=era)
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin(capabilities=ALL)
+        hub.tools()
+        call = asked(hub, "elicitation/create", {**FORM, "_meta": {"own": 1}})
+        form = hub.notification("elicitation/create")
+        respond(hub, form, result=ACCEPTED)
+        filled = hub.answer(call)["result"]
+        call = asked(hub, "sampling/createMessage", {**SAMPLE, "includeContext": "thisServer"})
+        sampling = hub.notification("sampling/createMessage")
+        respond(hub, sampling, result=ANSWER)
+        sampled = hub.answer(call)["result"]
+        call = asked(hub, "roots/list")
+        roots = hub.notification("roots/list")
+        respond(hub, roots, result={"roots": [{"uri": "file:///w"}]})
+        listed = hub.answer(call)["result"]
+        url = {"mode": "url", "message": "Sign in", "url": "https://example.org/in?a=b"}
+        call = asked(hub, "elicitation/create", url)
+        page = hub.notification("elicitation/create")
+        respond(hub, page, result={"action": "accept"})
+        opened = hub.answer(call)["result"]
+
+    assert form["params"] == {
+        "message": "s: Who are you?",
+        "requestedSchema": FORM["requestedSchema"],
+        "_meta": {"own": 1, "aish/server": "s"},
+    }
+    assert json.loads(text_of(filled)) == ACCEPTED
+    assert sampling["params"] == {**SAMPLE, "_meta": {"aish/server": "s"}}
+    assert json.loads(text_of(sampled)) == ANSWER
+    assert json.loads(text_of(listed)) == {"roots": [{"uri": "file:///w"}]}
+    assert page["params"].pop("elicitationId")
+    assert page["params"] == {**url, "message": "s: Sign in", "_meta": {"aish/server": "s"}}
+    assert json.loads(text_of(opened)) == {"action": "accept"}
+    assert len({one["id"] for one in (form, sampling, roots, page)}) == 4
+
+
+@pytest.mark.requirement("H8")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_stateless_client_gets_the_same_as_input_that_is_required(
+    project: Project, era: str
+) -> None:
+    asking(project, era=era)
+    with ServedHub(project, "p.yaml") as hub:
+        method = "elicitation/create"
+        required = modern(hub, method, FORM)["result"]
+        done = modern(hub, method, FORM, **again(required, **ACCEPTED))["result"]
+        method = "sampling/createMessage"
+        sampling = modern(hub, method, SAMPLE)["result"]
+        sampled = modern(hub, method, SAMPLE, **again(sampling, **ANSWER))["result"]
+        hub.end_input()
+        assert hub.finish() == 0
+        kinds = [one["kind"] for one in hub.audit if one["event"] == "finished"]
+
+    (request,) = required["inputRequests"].values()
+    assert request == {
+        "method": "elicitation/create",
+        "params": {**FORM, "message": "s: Who are you?", "_meta": {"aish/server": "s"}},
+    }
+    assert required["_meta"][f"{META}serverInfo"]["name"] == "p"
+    assert "content" not in required
+    assert done["resultType"] == "complete"
+    assert json.loads(text_of(done)) == ACCEPTED
+    assert json.loads(text_of(sampled)) == ANSWER
+    held = ["ok", "ok"]
+    assert kinds == (held if era == "legacy" else ["input_required", "ok"] * 2)
+
+
+@pytest.mark.requirement("H8")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_client_that_did_not_declare_it_is_not_asked(project: Project, era: str) -> None:
+    asking(project, era=era)
+    url = {"mode": "url", "message": "Sign in", "url": "https://example.org/"}
+    tools = {**SAMPLE, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]}
+    cases: list[tuple[Message, str, Message]] = [
+        ({}, "elicitation/create", FORM),
+        ({"elicitation": {}}, "elicitation/create", url),
+        ({"elicitation": {"url": {}}}, "elicitation/create", FORM),
+        ({"sampling": {}}, "sampling/createMessage", tools),
+        ({"elicitation": {}}, "sampling/createMessage", SAMPLE),
+    ]
+    for capabilities, method, params in cases:
+        with ServedHub(project, "p.yaml") as hub:
+            hub.begin(capabilities=capabilities)
+            told = hub.answer(asked(hub, method, params))["result"]
+            stateless = modern(hub, method, params, capabilities)["result"]
+        for found in (told, stateless):
+            if method == "elicitation/create":
+                assert json.loads(text_of(found)) == {"action": "decline"}
+            else:
+                assert "sampling is denied by the configuration" in text_of(found)
+        assert not [one for one in hub.seen if "method" in one]
+
+
+@pytest.mark.requirement("H8")
+def test_what_the_file_does_not_forward_is_refused(project: Project) -> None:
+    asking(project, rest="")
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin(capabilities=ALL)
+        sampled = hub.answer(asked(hub, "sampling/createMessage", SAMPLE))["result"]
+        roots = hub.answer(asked(hub, "roots/list"))["result"]
+        call = asked(hub, "elicitation/create", FORM)
+        respond(hub, hub.notification("elicitation/create"), result=ACCEPTED)
+        assert json.loads(text_of(hub.answer(call)["result"])) == ACCEPTED
+    asking(project, rest="serve: {forward: []}")
+    with ServedHub(project, "p.yaml") as closed:
+        closed.begin(capabilities=ALL)
+        declined = closed.answer(asked(closed, "elicitation/create", FORM))["result"]
+
+    assert "sampling is denied by the configuration" in text_of(sampled)
+    assert json.loads(text_of(roots)) == {"roots": []}
+    assert json.loads(text_of(declined)) == {"action": "decline"}
+
+
+@pytest.mark.requirement("H8")
+def test_the_state_of_a_request_is_good_for_it_alone_and_once(project: Project) -> None:
+    asking(project)
+    method = "elicitation/create"
+    other = {**FORM, "message": "Another?"}
+    with ServedHub(project, "p.yaml") as hub:
+        required = modern(hub, method, FORM)["result"]
+        retry = again(required, **ACCEPTED)
+        state = retry["requestState"]
+        data, _, digest = state.partition(".")
+        wrong = [
+            f"{data}.{'0' * 64}",
+            f"{data[:-4]}AAAA.{digest}",
+            f"{data}.{digest}x",
+            data,
+            "",
+            "\ud800.x",
+            7,
+            {},
+        ]
+        altered = [modern(hub, method, FORM, **{**retry, "requestState": one}) for one in wrong]
+        elsewhere = modern(hub, method, other, **retry)
+        bare = modern(hub, method, FORM, inputResponses=retry["inputResponses"])["result"]
+        done = modern(hub, method, FORM, **retry)["result"]
+        repeated = modern(hub, method, FORM, **retry)
+
+    for one in (*altered, elsewhere, repeated):
+        assert one["error"]["code"] == -32602, one
+    assert "does not belong to this request" in elsewhere["error"]["message"]
+    assert bare["resultType"] == "input_required"
+    assert json.loads(text_of(done)) == ACCEPTED
+
+
+@pytest.mark.requirement("H8")
+def test_answers_that_are_missing_are_asked_for_again_and_wrong_ones_refused(
+    project: Project,
+) -> None:
+    asking(project)
+    method = "elicitation/create"
+    with ServedHub(project, "p.yaml") as hub:
+        first = modern(hub, method, FORM)["result"]
+        state = first["requestState"]
+        second = modern(hub, method, FORM, requestState=state, inputResponses={"odd": {}})["result"]
+        stale = modern(hub, method, FORM, **again(first, **ACCEPTED))
+        wrong = modern(hub, method, FORM, **again(second, action="perhaps"))
+        done = modern(hub, method, FORM, **again(second, **ACCEPTED))["result"]
+
+    assert second["inputRequests"] == first["inputRequests"]
+    assert "was used already" in stale["error"]["message"]
+    assert "is not valid" in wrong["error"]["message"]
+    assert json.loads(text_of(done)) == ACCEPTED
+
+
+@pytest.mark.requirement("H8")
+def test_only_the_first_answer_of_the_client_counts_and_none_that_is_no_answer(
+    project: Project,
+) -> None:
+    asking(project)
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin(capabilities=ALL)
+        hub.tools()
+        call = asked(hub, "elicitation/create", FORM)
+        form = hub.notification("elicitation/create")
+        respond(hub, {"id": str(form["id"])}, result={"action": "accept", "content": {"a": "b"}})
+        respond(hub, {"id": form["id"] + 1}, result={"action": "accept", "content": {"a": "b"}})
+        respond(hub, {"id": None}, result={"action": "accept", "content": {"a": "b"}})
+        respond(hub, form, result={"action": "decline"})
+        respond(hub, form, result=ACCEPTED)
+        declined = hub.answer(call)["result"]
+        call = asked(hub, "elicitation/create", FORM)
+        respond(hub, hub.notification("elicitation/create"), result={"action": "perhaps"})
+        odd = hub.answer(call)["result"]
+        call = asked(hub, "sampling/createMessage", SAMPLE)
+        refusal = {"code": -1, "message": "not this time"}
+        respond(hub, hub.notification("sampling/createMessage"), error=refusal)
+        refused = hub.answer(call)["result"]
+
+    assert json.loads(text_of(declined)) == {"action": "decline"}
+    assert "`elicitation/create` is not valid" in json.loads(text_of(odd))["message"]
+    assert json.loads(text_of(refused)) == refusal
+
+
+@pytest.mark.requirement("H8")
+def test_a_form_reaches_the_client_with_nothing_but_what_the_protocol_knows(
+    project: Project,
+) -> None:
+    asking(project)
+    deep: Any = "x"
+    for _ in range(200):
+        deep = {"properties": {"a": deep}}
+    hostile: list[Any] = [
+        None,
+        [],
+        "object",
+        {"type": "array"},
+        {"type": "object", "properties": {"a": {"$ref": "https://evil.example/x"}}},
+        {"type": "object", "properties": {"a": {"type": "object", "properties": {}}}},
+        {"type": "object", "properties": {"a": deep}},
+        {"type": "object", "properties": {str(n): {"type": "string"} for n in range(1000)}},
+        {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"]},
+        {"type": "object", "properties": []},
+    ]
+    pages = ["javascript:alert(1)", "file:///etc/passwd", "https://", "https://a b/", "//a", 5]
+    choices = {"type": "string", "oneOf": [{"const": "a", "title": "A", "$ref": "#"}]}
+    rich = {
+        "type": "object",
+        "$ref": "https://evil.example/x",
+        "$defs": {"a": deep},
+        "properties": {
+            "a": {"type": "string", "$ref": "#", "default": deep, "x-own": 1, "format": "email"},
+            "b": choices,
+            "c": {"type": "array", "items": {"type": "string", "enum": ["x"], "not": deep}},
+        },
+        "allOf": [deep],
+    }
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin(capabilities=ALL)
+        declined = []
+        for schema in hostile:
+            params = {"message": "?", "requestedSchema": schema}
+            declined.append(hub.answer(asked(hub, "elicitation/create", params))["result"])
+        for url in pages:
+            params = {"mode": "url", "message": "?", "url": url}
+            declined.append(hub.answer(asked(hub, "elicitation/create", params))["result"])
+        for odd in ({"mode": "voice"}, {"message": 7}, {"mode": ["form"]}):
+            params = {**FORM, **odd}
+            declined.append(hub.answer(asked(hub, "elicitation/create", params))["result"])
+        asked(hub, "elicitation/create", {**FORM, "requestedSchema": rich})
+        form = hub.notification("elicitation/create")
+
+    assert [json.loads(text_of(one)) for one in declined] == [{"action": "decline"}] * 19
+    assert form["params"]["requestedSchema"] == {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string", "format": "email"},
+            "b": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]},
+            "c": {"type": "array", "items": {"type": "string", "enum": ["x"]}},
+        },
+    }
+
+
+@pytest.mark.requirement("H8", "H15")
+def test_a_call_that_is_cancelled_takes_back_what_was_asked_for_it(project: Project) -> None:
+    asking(project)
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin(capabilities=ALL)
+        hub.tools()
+        call = asked(hub, "elicitation/create", FORM)
+        form = hub.notification("elicitation/create")
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+        hub.send({**cancel, "params": {"requestId": call}})
+        taken_back = hub.notification("notifications/cancelled")
+        respond(hub, form, result=ACCEPTED)
+        hub.ask("ping")
+
+    assert taken_back["params"]["requestId"] == form["id"]
+    assert all(one.get("id") != call for one in hub.seen)
