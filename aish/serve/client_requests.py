@@ -269,7 +269,7 @@ class ClientRequests:
             asked.response = response
             asked.answered.set()
 
-    def told(self, params: JsonObject) -> None:
+    def progressed(self, params: JsonObject) -> None:
         """Pass on the progress of an answer, as long as it rises."""
         number, progress = params.get("progressToken"), params.get("progress")
         asked = self._open.get(number) if isinstance(number, int) else None

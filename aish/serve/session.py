@@ -155,7 +155,7 @@ class Session:
                 if scope is not None:
                     scope.cancel()
             case "notifications/progress":
-                self._requests.told(message.params)
+                self._requests.progressed(message.params)
 
     def close(self) -> None:
         """The client is gone: nothing of it goes on."""
