@@ -28,6 +28,8 @@ _RUN_ID = r"[0-9A-Za-z][0-9A-Za-z-]*\Z"
 _PATH = r"[^-]"
 # A socket file or a port, and not the name of a pipeline file.
 _ADDRESS = r"unix:|\S*:\d+\Z"
+DEFAULT_ADDRESS = "default"
+"""Stands for the address that an option has without a value."""
 # Only after a `=`: the next word is an argument of its own.
 _NOTHING = r"(?!)"
 
@@ -40,6 +42,7 @@ _ALONE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         **dict.fromkeys(("--record", "--replay", "--cassette"), (FILES_OWN, _PATH)),
     },
     "shell": {"--resume": ("latest", _RUN_ID), "--control": ("auto", _ADDRESS)},
+    "serve": {"--tcp": (DEFAULT_ADDRESS, _ADDRESS)},
     "test": {"--record": ("changed", _NOTHING)},
 }
 

@@ -26,6 +26,7 @@ from aish.policy.rules import matches_tool
 from aish.serve.active import Active, ActiveConfig
 from aish.serve.audit import AuditError, AuditLog, Caller
 from aish.serve.calls import Calls, own_part
+from aish.serve.clients import Clients
 from aish.serve.held_calls import HeldCalls
 
 PAGE = 1000
@@ -94,8 +95,11 @@ class Hub:
         calls: Calls,
         audit: AuditLog,
         emit: Emit,
+        clients: Clients,
     ) -> None:
         self.active = active
+        self.clients = clients
+        """Who may connect with a token."""
         self.held: HeldCalls
         """Given by who composes the server: it reports to the hub."""
         self.calls = calls

@@ -14,7 +14,7 @@ import anyio
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen, slotted
-from aish.core.protocols import Emit
+from aish.core.protocols import Clock, Emit
 from aish.engine.cancellation import interruptible
 from aish.engine.environment import RunEnvironment
 from aish.engine.resources.resources import open_toolbox
@@ -23,6 +23,7 @@ from aish.net.listen.addresses import Exposure
 from aish.serve.active import Active, ActiveConfig, LoadedFile, check_aliases
 from aish.serve.audit import AuditError, AuditLog, open_audit
 from aish.serve.calls import Calls
+from aish.serve.clients import Clients, read_tokens
 from aish.serve.held_calls import HeldCalls
 from aish.serve.hub import Hub
 from aish.serve.listeners.endpoint import STDIO, Endpoint, Kind
@@ -39,6 +40,7 @@ from aish.system.task_group import task_group
 from aish.terminal.unattended import Unattended
 
 _LISTENERS: Mapping[Kind, Callable[[Hub, OpenEndpoint], Coroutine[Any, Any, None]]] = {
+    "tcp": serve_line_socket,
     "unix": serve_line_socket,
 }
 """What serves the clients of a socket, until it is cancelled after the drain."""
@@ -91,14 +93,29 @@ async def run_server(request: ServeRequest) -> int:
         environ=request.environ,
     )
     try:
+        clients = _clients(request, state, clock)
         with open_endpoints(request.endpoints, request.exposure, state, request.emit) as opened:
             for one in opened:
                 audit.note("listening", None, **described(one))
-            return await _served(request, environment, audit, state, opened)
+            return await _served(request, environment, audit, state, clients, opened)
     except AuditError as error:
         raise AishError(str(error), hint="make room, or name another folder") from error
     finally:
         audit.close()
+
+
+def _clients(request: ServeRequest, state: ServeState, clock: Clock) -> Clients:
+    """Who may connect with a token; no token is read or made where nobody needs one.
+
+    Raises:
+        UsageError: a token is missing, too short, or can be read by others.
+    """
+    clients = Clients(clock)
+    if any(endpoint.needs_token for endpoint in request.endpoints):
+        plan = request.loaded.plan
+        tokens = read_tokens(plan.pipeline.serve, state, request.environ, plan.secrets)
+        clients.configure(tokens)
+    return clients
 
 
 async def _served(
@@ -106,12 +123,13 @@ async def _served(
     environment: RunEnvironment,
     audit: AuditLog,
     state: ServeState,
+    clients: Clients,
     opened: Sequence[OpenEndpoint],
 ) -> int:
     ending, wanted = _Ending(anyio.Event()), ReloadRequests()
     with interruptible(lambda code: ending.end(int(code)), wanted.add):
         async with AsyncExitStack() as stack:
-            parts = await _open_parts(request, environment, audit, ending, stack)
+            parts = await _open_parts(request, environment, audit, clients, ending, stack)
             hub = parts.hub
             parts.supervisor.start()
             tasks = await stack.enter_async_context(task_group())
@@ -143,6 +161,7 @@ async def _open_parts(
     request: ServeRequest,
     environment: RunEnvironment,
     audit: AuditLog,
+    clients: Clients,
     ending: _Ending,
     stack: AsyncExitStack,
 ) -> _Parts:
@@ -164,7 +183,7 @@ async def _open_parts(
         ending.end(int(ExitCode.FAILED))
 
     calls = Calls(gate, active, audit, environment.clock, lose_audit)
-    hub = Hub(active, registry, gate, calls, audit, emit)
+    hub = Hub(active, registry, gate, calls, audit, emit, clients)
     reloader = Reloader(hub, supervisor, gate, audit, request.load, emit)
     return _Parts(hub, supervisor, reloader)
 

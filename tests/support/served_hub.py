@@ -10,6 +10,7 @@ import os
 import queue
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -215,9 +216,16 @@ class ServedHub(LineClient):
 
 
 class SocketClient(LineClient):
-    """A client at a socket file, or at a TCP port with its token in each first message."""
+    """A client at a socket file, or at a TCP port with its token in its first message."""
 
-    def __init__(self, address: str, token: str | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        read: bool = True,
+    ) -> None:
         super().__init__()
         kind, _, rest = address.partition(":")
         if kind == "unix":
@@ -226,10 +234,13 @@ class SocketClient(LineClient):
         else:
             host, _, port = rest.removeprefix("//").rpartition(":")
             self.socket = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)
+            if tls is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.socket.settimeout(PATIENCE)
         self._token = token
         self._thread = threading.Thread(target=self._receive, daemon=True)
-        self._thread.start()
+        if read:
+            self._thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -237,8 +248,9 @@ class SocketClient(LineClient):
     def __exit__(self, *details: object) -> None:
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
+        if self._thread.ident is not None:
+            self._thread.join(PATIENCE)
         self.socket.close()
-        self._thread.join(PATIENCE)
 
     def write(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -257,6 +269,14 @@ class SocketClient(LineClient):
         found = []
         while (line := self._lines.get(timeout=PATIENCE)) is not None:
             found.append(json.loads(line))
+        return found
+
+    def raw_rest(self) -> bytes:
+        """The same as bytes, for a client that does not `read`."""
+        found = b""
+        with suppress(ConnectionResetError):
+            while piece := self.socket.recv(65536):
+                found += piece
         return found
 
     def _receive(self) -> None:

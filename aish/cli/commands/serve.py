@@ -2,13 +2,14 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import anyio
 
+from aish.cli.arguments import DEFAULT_ADDRESS
 from aish.cli.boundary import say
 from aish.cli.options import (
     AllowOption,
@@ -30,13 +31,17 @@ from aish.core.frozen import frozen
 from aish.core.rules import RuleEntry, RuleLists
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
+from aish.net.listen.addresses import Exposure
 from aish.packs.catalogue import PACKS, tools_of
 from aish.serve.active import LoadedFile
 from aish.serve.listeners.endpoint import (
     STDIO,
+    TCP_DEFAULT,
     Endpoint,
     check_distinct,
+    environment_endpoint,
     parse_endpoint,
+    tcp_endpoint,
     unix_endpoint,
 )
 from aish.serve.listeners.stdio import own_streams
@@ -68,9 +73,34 @@ class ListenOptions:
     stdio: Annotated[
         bool, Option("--stdio", help="Serve the program that started this one; the default.")
     ] = False
+    tcp: Annotated[
+        list[str] | None,
+        Option(
+            "--tcp",
+            metavar="[HOST:PORT]",
+            help="Listen on a port, 127.0.0.1:9100 by default; may be repeated.",
+        ),
+    ] = None
     unix: Annotated[
         list[Path] | None,
         Option("--unix", metavar="PATH", help="Listen on a socket file; may be repeated."),
+    ] = None
+    from_env: Annotated[bool, Option("--from-env", help="Listen at the address in `MCP_ADDR`.")] = (
+        False
+    )
+    allow_remote: Annotated[
+        bool, Option("--allow-remote", help="Allow addresses that other machines can reach.")
+    ] = False
+    behind_proxy: Annotated[
+        bool, Option("--behind-proxy", help="With `--allow-remote`: a proxy in front has TLS.")
+    ] = False
+    tls_cert: Annotated[
+        Path | None,
+        Option("--tls-cert", metavar="FILE", help="Encrypt ports with this certificate."),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        Option("--tls-key", metavar="FILE", help="With `--tls-cert`: the key of the certificate."),
     ] = None
     plain: Annotated[
         bool, Option("--plain", help="Call tools by their own names, without the alias.")
@@ -123,18 +153,31 @@ def command(
         plan = loaded.plan
         register_masks(plan.secrets)
         emit = notices(plan.secrets)
-        endpoints = _endpoints(listen, plan.pipeline)
+        endpoints = _endpoints(listen, plan.pipeline, options.environ)
         if STDIO in endpoints and os.isatty(streams.input):
             say("serving on standard input and output: an MCP client starts this command")
         gc.freeze()
         gc.enable()
-        request = ServeRequest(loaded, options.environ, emit, streams, load_file, endpoints)
+        exposure = Exposure(
+            listen.allow_remote, listen.behind_proxy, listen.tls_cert, listen.tls_key
+        )
+        request = ServeRequest(
+            loaded, options.environ, emit, streams, load_file, endpoints, exposure
+        )
         return anyio.run(run_server, request)
 
 
-def _endpoints(listen: ListenOptions, pipeline: Pipeline) -> tuple[Endpoint, ...]:
+def _endpoints(
+    listen: ListenOptions, pipeline: Pipeline, environ: Mapping[str, str]
+) -> tuple[Endpoint, ...]:
     """Where clients connect: what flags say, else the file, else standard streams."""
     found = [STDIO] if listen.stdio else []
+    usual = tcp_endpoint(TCP_DEFAULT, "--tcp")
+    if listen.from_env:
+        usual = environment_endpoint(environ)
+        found += [] if DEFAULT_ADDRESS in (listen.tcp or ()) else [usual]
+    for text in listen.tcp or ():
+        found.append(usual if text == DEFAULT_ADDRESS else tcp_endpoint(text, "--tcp"))
     found += [unix_endpoint(path, "--unix") for path in listen.unix or ()]
     if found:
         return check_distinct(found, "the options")

@@ -28,6 +28,11 @@ class Endpoint:
     address: Address | None = None
     path: str = ""
 
+    @property
+    def needs_token(self) -> bool:
+        """Whether clients prove with a token who they are: a port does not tell (H18)."""
+        return self.address is not None and self.address.path is None
+
     def at(self, address: Address) -> "Endpoint":
         """The same with its real address: the port that was free."""
         return Endpoint(self.kind, address, self.path)

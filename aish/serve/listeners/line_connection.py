@@ -264,6 +264,14 @@ async def _take(line: bytes, session: Session, writer: LineWriter, tasks: TaskGr
         writer.send(said)
 
 
+def token_in(message: Received) -> str:
+    """The token that a message proves with whose client it is; empty if it has none."""
+    if not isinstance(message, Request | Notification):
+        return ""
+    token = json_object(message.params.get("_meta")).get(TOKEN_KEY)
+    return token if isinstance(token, str) else ""
+
+
 def _without_token(message: Received) -> Received:
     """The message without the client's token, which is for nobody behind this server (H18)."""
     if not isinstance(message, Request | Notification):

@@ -1,29 +1,35 @@
 """Clients over socket files and TCP: a JSON message a line, one session per connection (H14, H15).
 
-Over a socket file the peer's user has to be ours, as the kernel says it (H18).
+Over a socket file the peer's user has to be ours, as the kernel says it; over TCP the first message
+has a token (H18). A connection may be encrypted (H20).
 """
 
 import os
 import socket
 import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 
 import anyio
 
-from aish.core.frozen import frozen
+from aish.config.model import ServeLimits
 from aish.core.json import JsonObject
 from aish.mcp.protocol.messages import INTERNAL_ERROR, RpcError
-from aish.mcp.protocol.requests import INVALID_REQUEST, failure
+from aish.mcp.protocol.requests import INVALID_REQUEST, Request, RequestId, failure, read
+from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import accepted, credentials
 from aish.serve.audit import AuditError
+from aish.serve.clients import Client
 from aish.serve.hub import Hub
 from aish.serve.listeners.line_connection import (
     CHUNK,
+    TOKEN_KEY,
     ClientGoneError,
     LineReader,
     LineRefusedError,
     LineWriter,
     converse,
+    token_in,
 )
 from aish.serve.listeners.listening import OpenEndpoint
 from aish.serve.session import Session
@@ -31,6 +37,8 @@ from aish.system.task_group import task_group
 from aish.system.user import login_name
 
 _LINGER_SECONDS = 2.0
+_SILENT_SECONDS = 60
+"""After which a silent client is asked by the kernel whether it is there."""
 _MOST_DRAINED = 1 << 20
 
 
@@ -77,20 +85,82 @@ class SocketStream:
         await (anyio.wait_readable if self._write_waits else anyio.wait_writable)(self._connection)
 
 
-@frozen
-class _Client:
-    """Who is at the other end of a connection."""
-
-    name: str
-    peer: JsonObject
-
-
 class _RefusedError(Exception):
-    """A connection is not served: what the client is told, and why, for the log."""
+    """A connection is not served: what the client is told, as the answer to `id`."""
 
-    def __init__(self, error: RpcError) -> None:
+    def __init__(self, error: RpcError, id: RequestId | None = None) -> None:
         super().__init__(error.message)
         self.error = error
+        self.id = id
+
+
+class _Connection:
+    """A connection of a client; `trusted` once it is known whose it is."""
+
+    def __init__(self, opened: socket.socket, limits: ServeLimits) -> None:
+        self.socket = opened
+        self.scope = anyio.CancelScope()
+        self.trusted = False
+        self.peer: JsonObject = {}
+        self._limits = limits
+        opened.setblocking(False)
+        if opened.family != socket.AF_UNIX:
+            # A client that has vanished without a word does not hold its place for ever.
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_SECONDS)
+        self._use(opened)
+
+    async def encrypt(self, tls: ssl.SSLContext) -> None:
+        """Let the client begin TLS.
+
+        Raises:
+            OSError: it does not.
+        """
+        encrypted = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self._use(encrypted)
+        while True:
+            try:
+                encrypted.do_handshake()
+            except ssl.SSLWantReadError:
+                await anyio.wait_readable(encrypted)
+            except ssl.SSLWantWriteError:
+                await anyio.wait_writable(encrypted)
+            else:
+                return
+
+    async def linger(self) -> None:
+        """Let the client see the last words: closing what is unread would take them back."""
+        self._end_tls()
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+        drained = 0
+        with anyio.move_on_after(_LINGER_SECONDS):
+            while drained < _MOST_DRAINED:
+                chunk = self._stream.read()
+                if chunk is None:
+                    await self._stream.wait_readable()
+                elif chunk:
+                    drained += len(chunk)
+                else:
+                    return
+
+    def close(self) -> None:
+        """Close it."""
+        self._end_tls()
+        self.socket.close()
+
+    def _end_tls(self) -> None:
+        """Say that no more is sent, where it is encrypted; nobody waits for the client's word."""
+        if isinstance(self.socket, ssl.SSLSocket):
+            with suppress(OSError, ValueError):
+                self.socket.unwrap()
+
+    def _use(self, opened: socket.socket) -> None:
+        self.socket = opened
+        self._stream = SocketStream(opened)
+        self.writer = LineWriter(self._stream, self._limits.queued)
+        reader = LineReader(self._stream, self._limits.message, self._limits.receive)
+        self.lines = reader.lines()
 
 
 async def serve_line_socket(hub: Hub, opened: OpenEndpoint) -> None:
@@ -117,91 +187,156 @@ class _LineListener:
 
     def __init__(self, hub: Hub, opened: OpenEndpoint) -> None:
         self._hub = hub
-        self._address = str(opened.listener.address.path)
+        self._address = opened.listener.address
+        self._tls = opened.tls
         self._limits = hub.settings.limits
-        self._open = 0
+        self._open: dict[_Connection, None] = {}
+        self._lingering = 0
 
-    async def serve(self, connection: socket.socket) -> None:
+    async def serve(self, opened: socket.socket) -> None:
         """Serve a connection to its end; a fault in it ends nothing else."""
-        self._open += 1
+        connection = _Connection(opened, self._limits)
+        serve = self._served if self._make_room() else self._refuse
         try:
-            with connection:
-                connection.setblocking(False)
-                await self._served(connection)
+            with connection.scope:
+                await serve(connection)
         except Exception as error:  # ruff: ignore[blind-except] - a fault ends one connection
             self._hub.report(error)
         finally:
-            self._open -= 1
+            connection.close()
 
-    async def _served(self, connection: socket.socket) -> None:
-        stream = SocketStream(connection)
-        writer = LineWriter(stream, self._limits.queued)
+    async def _refuse(self, connection: _Connection) -> None:
+        """There is no room."""
+        if self._tls is None:
+            said = f"busy: there are {self._limits.connections} connections already"
+            connection.writer.send(failure(None, RpcError(INTERNAL_ERROR, said)))
+            await self._linger(connection)
+
+    async def _linger(self, connection: _Connection) -> None:
+        """Let a refused client see why, unless very many are."""
+        if self._lingering >= self._limits.connections:
+            return
+        self._lingering += 1
         try:
-            await self._conversed(connection, stream, writer)
+            await connection.linger()
+        finally:
+            self._lingering -= 1
+
+    def _make_room(self) -> bool:
+        """Whether there may be one more; the oldest of those that proved nothing yet makes room."""
+        if len(self._open) < self._limits.connections:
+            return True
+        waiting = [one for one in self._open if not one.trusted and not one.scope.cancel_called]
+        if waiting:
+            waiting[0].scope.cancel()
+        return bool(waiting)
+
+    async def _served(self, connection: _Connection) -> None:
+        hub = self._hub
+        self._open[connection] = None
+        try:
+            await self._conversed(connection)
         except _RefusedError as refused:
-            writer.send(failure(None, refused.error))
+            connection.writer.send(failure(refused.id, refused.error))
         except LineRefusedError as error:
-            self._hub.tell("warning", "client_refused", f"a client was disconnected: {error}")
+            hub.tell("warning", "client_refused", f"a client was disconnected: {error}")
         except ClientGoneError as error:
             if error.is_slow:
                 text = "a client does not read: it is disconnected"
-                self._hub.tell("warning", "client_lost", text)
+                hub.tell("warning", "client_lost", text)
             return
         except AuditError as error:
-            self._hub.tell("error", "audit_lost", str(error))
+            hub.tell("error", "audit_lost", str(error))
         else:
             return
-        await _linger(connection, stream)
-
-    async def _conversed(
-        self, connection: socket.socket, stream: SocketStream, writer: LineWriter
-    ) -> None:
-        if self._open > self._limits.connections:
-            said = f"busy: there are {self._limits.connections} connections already"
-            raise _RefusedError(RpcError(INTERNAL_ERROR, said))
-        client = self._socket_user(connection)
-        reader = LineReader(stream, self._limits.message, self._limits.receive)
-        session = Session(self._hub, client.name, client.peer, writer.send)
-        self._hub.opened(session.caller)
-        self._hub.flushes.add(writer.flush)
-        try:
-            await converse(session, reader.lines(), writer)
         finally:
-            self._hub.flushes.discard(writer.flush)
-            self._hub.closed(session.caller)
+            del self._open[connection]
+        await self._linger(connection)
 
-    def _socket_user(self, connection: socket.socket) -> _Client:
+    async def _conversed(self, connection: _Connection) -> None:
+        client: Client | None
+        first: bytes | None = None
+        if self._address.path is not None:
+            client = self._socket_user(connection)
+        else:
+            client, first = await self._token_holder(connection)
+        if client is None:
+            return
+        connection.trusted = True
+        hub, writer = self._hub, connection.writer
+        session = Session(hub, client.name, connection.peer, writer.send, client.tools)
+        hub.opened(session.caller)
+        hub.flushes.add(writer.flush)
+        try:
+            await converse(session, _all_lines(first, connection.lines), writer)
+        finally:
+            hub.flushes.discard(writer.flush)
+            hub.closed(session.caller)
+
+    def _socket_user(self, connection: _Connection) -> Client:
         """The user who opened a connection to a socket file.
 
         Raises:
             _RefusedError: it is another one.
         """
-        found = credentials(connection)
-        peer: JsonObject = {
+        found = credentials(connection.socket)
+        connection.peer = {
             "transport": "unix",
-            "address": self._address,
+            "address": str(self._address.path),
             "pid": found.pid,
             "uid": found.uid,
             "user": login_name(found.uid) if found.uid >= 0 else None,
         }
         if found.uid != os.geteuid():
-            self._hub.refused(peer, "the socket belongs to another user")
             said = "this socket belongs to another user"
+            self._hub.refused(connection.peer, said)
             raise _RefusedError(RpcError(INVALID_REQUEST, said))
-        return _Client(f"uid:{found.uid}", peer)
+        return self._hub.clients.named(f"uid:{found.uid}")
+
+    async def _token_holder(self, connection: _Connection) -> tuple[Client | None, bytes]:
+        """The client whose token is in the first message, and that; no client if none came.
+
+        Raises:
+            _RefusedError: no message came in time, or it has no token that is known.
+            LineRefusedError: it is too long, or too slow.
+        """
+        connection.peer = _tcp_peer(connection.socket)
+        first: bytes | None = None
+        with anyio.move_on_after(self._limits.receive) as waiting:
+            if self._tls is not None:
+                try:
+                    await connection.encrypt(self._tls)
+                except OSError:  # it has gone, or speaks no TLS
+                    return None, b""
+            first = await anext(connection.lines, None)
+        if waiting.cancelled_caught:
+            said = f"no message arrived within {self._limits.receive:g} s"
+            raise _RefusedError(RpcError(INVALID_REQUEST, said))
+        if first is None:
+            return None, b""
+        message = read(first)
+        token = "" if isinstance(message, Sequence) else token_in(message)
+        client = self._hub.clients.by_token(token) if token else None
+        if client is None:
+            said = "the token is not valid" if token else "a token is needed"
+            self._hub.refused(connection.peer, said)
+            hint = f"send it in the first message, as `_meta.{TOKEN_KEY}`"
+            id = message.id if isinstance(message, Request) else None
+            raise _RefusedError(RpcError(INVALID_REQUEST, f"{said}: {hint}"), id)
+        return client, first
 
 
-async def _linger(connection: socket.socket, stream: SocketStream) -> None:
-    """Let the client see the last words: a socket that is closed unread would take them back."""
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_WR)
-    drained = 0
-    with anyio.move_on_after(_LINGER_SECONDS):
-        while drained < _MOST_DRAINED:
-            chunk = stream.read()
-            if chunk is None:
-                await stream.wait_readable()
-            elif chunk:
-                drained += len(chunk)
-            else:
-                return
+def _tcp_peer(connection: socket.socket) -> JsonObject:
+    try:
+        host, port, *_ = connection.getpeername()
+    except OSError:  # it has gone
+        return {"transport": "tcp"}
+    return {"transport": "tcp", "address": str(Address(host=host, port=port))}
+
+
+async def _all_lines(first: bytes | None, lines: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """The lines of a connection, with the one that was read already."""
+    if first is not None:
+        yield first
+    async for line in lines:
+        yield line

@@ -2,15 +2,47 @@
 
 import json
 import os
+import select
 import signal
 import stat
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, Self
 
 import anyio
 import pytest
-from e2e_project import Project
+from e2e_project import Project, stdio
 from mcp_processes import until_gone
-from served_hub import ServedHub, SocketClient, text_of
+from served_hub import PATIENCE, ServedHub, SocketClient, text_of
+from tls_files import make_tls_files
+
+
+class Fifo:
+    """A named pipe; others append lines to it."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._descriptor = os.open(path, os.O_RDWR)
+        self._held = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        os.close(self._descriptor)
+
+    def next(self) -> str:
+        """The next line."""
+        while b"\n" not in self._held:
+            readable, _, _ = select.select([self._descriptor], [], [], PATIENCE)
+            assert readable, "nothing was written"
+            self._held += os.read(self._descriptor, 4096)
+        line, _, self._held = self._held.partition(b"\n")
+        return line.decode()
+
 
 PACK = ("--pack", "fs", "--root", ".")
 
@@ -146,3 +178,314 @@ def test_a_socket_is_replaced_only_if_nobody_answers_there(project: Project) -> 
     assert "`file` is not a socket" in planted[0][1].replace(f"{folder}/", "")
     assert "`link` is a link" in planted[1][1].replace(f"{folder}/", "")
     assert "`folder` is not a socket" in planted[2][1].replace(f"{folder}/", "")
+
+
+TOKENS = {"ALICE": "alice-" + "a" * 40, "BOB": "bob-" + "b" * 40}
+OVER_TCP = """
+    mcp:
+      servers: {fs: {pack: fs, root: .}}
+      auto_approve: [fs__file_read, fs__dir_list]
+    serve:
+      listen: tcp://127.0.0.1:0
+      clients:
+        alice: {token_env: ALICE}
+        bob: {token_env: BOB, tools: [fs__dir_*]}
+"""
+
+
+@pytest.mark.requirement("H14", "H15", "H18")
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_tcp_client_is_known_by_the_token_in_its_first_message(
+    project: Project, *, modern: bool
+) -> None:
+    project.aish.env.update(TOKENS)
+    project.pipeline(OVER_TCP)
+    with ServedHub(project, "p.yaml") as hub:
+        (address,) = hub.addresses()
+        with (
+            SocketClient(address, TOKENS["ALICE"]) as alice,
+            SocketClient(address, TOKENS["BOB"]) as bob,
+        ):
+            for client in () if modern else (alice, bob):
+                client.begin()
+            all_names = {tool["name"] for tool in alice.tools(modern=modern)}
+            names = {tool["name"] for tool in bob.tools(modern=modern)}
+            hidden = bob.ask(
+                "tools/call", {"name": "fs__file_read", "arguments": {}}, modern=modern
+            )
+            seen = alice.call("fs__dir_list", {"path": "."}, modern=modern)
+        hub.signal(signal.SIGTERM)
+        assert hub.finish() == 0
+        told = hub.stderr + json.dumps(hub.audit)
+        decided = [one for one in hub.audit if one["event"] == "decided"]
+
+    assert hub.seen == []
+    assert "fs__file_read" in all_names
+    assert names < all_names
+    assert {name.partition("__dir_")[0] for name in names} == {"fs"}
+    assert hidden["error"] == {"code": -32602, "message": "unknown tool: fs__file_read"}
+    assert seen["isError"] is False
+    assert [one["client"] for one in decided] == ["alice"]
+    assert decided[0]["peer"]["transport"] == "tcp"
+    assert decided[0]["peer"]["address"].startswith("127.0.0.1:")
+    assert not any(token in told for token in TOKENS.values())
+
+
+@pytest.mark.requirement("H18", "H21")
+def test_without_a_token_that_is_known_a_tcp_client_gets_nothing(project: Project) -> None:
+    project.aish.env.update(TOKENS)
+    project.pipeline(OVER_TCP)
+    ping = {"jsonrpc": "2.0", "id": "p", "method": "ping"}
+    token = TOKENS["ALICE"]
+    cases: tuple[tuple[Any, str], ...] = (
+        ({**ping}, "a token is needed"),
+        ({**ping, "params": {"_meta": {"aish/token": token[:-1]}}}, "the token is not valid"),
+        ({**ping, "params": {"_meta": {"aish/token": "x" * 46}}}, "the token is not valid"),
+        ({**ping, "params": {"_meta": {"aish/token": [token]}}}, "a token is needed"),
+        ({**ping, "params": {"aish/token": token}}, "a token is needed"),
+        ([{**ping, "params": {"_meta": {"aish/token": token}}}], "a token is needed"),
+        ({"jsonrpc": "2.0", "method": "notifications/initialized"}, "a token is needed"),
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        (address,) = hub.addresses()
+        answers = []
+        for message, _ in cases:
+            with SocketClient(address) as client:
+                client.send(message, ping, ping)
+                answers.append(client.rest())
+        with SocketClient(address, token) as honest:
+            # Only the first message can prove it.
+            honest.begin()
+            honest.send({**ping, "params": {"_meta": {"aish/token": "wrong"}}})
+            assert honest.answer("p")["result"] == {}
+        hub.signal(signal.SIGTERM)
+        assert hub.finish() == 0
+        refused = [one for one in hub.audit if one["event"] == "refused"]
+        written = json.dumps(hub.audit) + hub.stderr
+
+    for (message, reason), found in zip(cases, answers, strict=True):
+        id = message.get("id") if isinstance(message, dict) else None
+        assert len(found) == 1, found
+        assert found[0]["id"] == id
+        assert found[0]["error"]["code"] == -32600
+        assert found[0]["error"]["message"].startswith(reason)
+    assert [one["reason"] for one in refused] == [reason for _, reason in cases]
+    assert all(one["peer"]["address"].startswith("127.0.0.1:") for one in refused)
+    assert token[:-1] not in written
+
+
+@pytest.mark.requirement("H14", "H18")
+def test_without_clients_a_token_is_made_and_the_address_may_be_in_a_variable(
+    project: Project,
+) -> None:
+    project.aish.env["MCP_ADDR"] = "127.0.0.1:0"
+    with ServedHub(project, *PACK, "--from-env") as hub:
+        (address,) = hub.addresses()
+        made = project.folder / ".aish" / "serve" / "token"
+        mode = stat.S_IMODE(made.stat().st_mode)
+        with SocketClient(address, made.read_text().strip()) as client:
+            client.begin()
+            names = [tool["name"] for tool in client.tools()]
+    with ServedHub(project, *PACK, "--tcp", "127.0.0.1:0") as without:
+        (other,) = without.addresses()
+    project.aish.env["MCP_ADDR"] = ""
+    with ServedHub(project, *PACK, "--from-env") as unset:
+        assert unset.finish() == 2
+
+    assert mode == 0o600
+    assert names
+    assert address.startswith("tcp://127.0.0.1:")
+    assert not address.endswith(":0")
+    assert other.startswith("tcp://127.0.0.1:")
+    assert "`--from-env` needs `MCP_ADDR`, which is not set" in unset.stderr
+
+
+@pytest.mark.requirement("H20")
+def test_other_machines_connect_only_if_asked_for_and_encrypted(
+    project: Project, tmp_path: Path
+) -> None:
+    project.pipeline("serve: {listen: 'tcp://0.0.0.0:0'}")
+    for options, said in (
+        ((), "`0.0.0.0:0` can be reached from other machines"),
+        (("--allow-remote",), "`0.0.0.0:0` would send tokens unencrypted"),
+        (("--allow-remote", "--tls-cert", "c.pem"), "`--tls-cert` and `--tls-key` go together"),
+    ):
+        with ServedHub(project, "p.yaml", *options) as refused:
+            assert refused.finish() == 2
+        assert said in refused.stderr
+    files = make_tls_files(tmp_path)
+    tls = ("--tls-cert", files.certificate, "--tls-key", files.key)
+    with ServedHub(project, *PACK, "--tcp", "127.0.0.1:0", *tls) as hub:
+        (address,) = hub.addresses()
+        token = (project.folder / ".aish" / "serve" / "token").read_text().strip()
+        with SocketClient(address, token, read=False) as plain:
+            plain.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+            answer = plain.raw_rest()
+        with SocketClient(address, token, tls=files.trusting) as client:
+            client.begin()
+            names = [tool["name"] for tool in client.tools()]
+            big = "x" * 300_000
+            client.send({"jsonrpc": "2.0", "id": big, "method": "ping"})
+            assert client.answer(big)["result"] == {}
+        with SocketClient(address, "y" * 40, tls=files.trusting) as wrong:
+            wrong.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+            (last,) = wrong.rest()
+
+    assert b"result" not in answer
+    assert names
+    assert last["error"]["message"].startswith("the token is not valid")
+
+
+@pytest.mark.requirement("H16")
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
+def test_what_a_client_of_a_socket_sends_has_bounds(project: Project, transport: str) -> None:
+    listen = {"tcp": "tcp://127.0.0.1:0", "unix": "unix:run/s"}[transport]
+    project.aish.env.update(TOKENS)
+    project.pipeline(
+        f"""
+        serve:
+          listen: "{listen}"
+          clients: {{alice: {{token_env: ALICE}}}}
+          limits: {{message: 4KiB, receive: 300ms, connections: 3}}
+        """
+    )
+    token = TOKENS["ALICE"] if transport == "tcp" else None
+    with ServedHub(project, "p.yaml") as hub:
+        (address,) = hub.addresses()
+        with SocketClient(address, token) as honest:
+            honest.begin()
+            whole = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": ""}}
+            whole["params"] = {"a": "b" * (4096 - len(json.dumps(whole)))}
+            assert len(json.dumps(whole)) == 4096
+            honest.send(whole)
+            assert honest.answer(1)["result"] == {}
+            said = []
+            for sent in (b"x" * 4097 + b"\n", b"x" * 300_000, b'{"jsonrpc": '):
+                with SocketClient(address, token) as client:
+                    client.begin()
+                    client.write(sent)
+                    said.append(client.rest()[-1])
+            if transport == "tcp":
+                with SocketClient(address) as silent:
+                    said += silent.rest()
+            with SocketClient(address, token) as second, SocketClient(address, token) as third:
+                for client in (second, third):
+                    client.begin()
+                with SocketClient(address) as fourth:
+                    (busy,) = fourth.rest()
+            honest.send(whole)
+            assert honest.answer(1)["result"] == {}
+
+    long = "a message has more than 4,096 bytes"
+    slow = "a message took longer than 0.3 s to arrive"
+    expected = [long, long, slow]
+    if transport == "tcp":
+        expected.append("no message arrived within 0.3 s")
+    assert [one["error"]["message"] for one in said] == expected
+    assert {one["id"] for one in said} == {None}
+    assert {one["error"]["code"] for one in said} == {-32600}
+    assert busy["error"]["message"] == "busy: there are 3 connections already"
+
+
+@pytest.mark.requirement("H16")
+def test_connections_without_a_token_do_not_keep_clients_out(project: Project) -> None:
+    project.aish.env.update(TOKENS)
+    project.pipeline(OVER_TCP + "      limits: {connections: 2}\n")
+    with ServedHub(project, "p.yaml") as hub:
+        (address,) = hub.addresses()
+        with ExitStack() as stack:
+            silent = [stack.enter_context(SocketClient(address)) for _ in range(8)]
+            with SocketClient(address, TOKENS["ALICE"]) as honest:
+                honest.begin()
+                assert honest.tools()
+            assert [one.rest() for one in silent[:6]] == [[]] * 6
+
+
+@pytest.mark.requirement("H15", "H16")
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
+def test_calls_of_a_client_that_leaves_are_cancelled_and_others_go_on(
+    project: Project, transport: str
+) -> None:
+    note = project.folder / "cancelled"
+    listen = {"tcp": "tcp://127.0.0.1:0", "unix": "unix:run/s"}[transport]
+    project.aish.env.update(TOKENS)
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{s: {{command: {stdio("--note-cancelled", str(note))}}}}}
+          auto_approve: [s__*]
+        serve:
+          listen: "{listen}"
+          clients: {{alice: {{token_env: ALICE}}}}
+          limits: {{queued: 4}}
+        """
+    )
+    token = TOKENS["ALICE"] if transport == "tcp" else None
+    slow = {"name": "s__sleep", "arguments": {"ms": 60_000}}
+    call = {"jsonrpc": "2.0", "id": "same", "method": "tools/call", "params": slow}
+    with Fifo(note) as lines, ServedHub(project, "p.yaml") as hub:
+        (address,) = hub.addresses()
+        with SocketClient(address, token) as stays:
+            stays.begin()
+            with SocketClient(address, token) as leaves:
+                leaves.begin()
+                leaves.tools()
+                leaves.send(call)
+                stays.send(call)
+                leaves.ask("ping")
+            cancelled = [lines.next()]
+            with SocketClient(address, token, read=False) as deaf:
+                deaf.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+                for _ in range(20):
+                    deaf.request("tools/call", {"name": "s__big", "arguments": {"n": 1_000_000}})
+                hub.stderr_with("a client does not read: it is disconnected")
+            assert text_of(stays.call("s__echo", {"text": "here"})) == "here"
+        cancelled += [lines.next()]
+    assert len(set(cancelled)) == 2
+    assert all(one.get("id") != "same" for one in stays.seen)
+
+
+FOREIGN = """
+import os, socket, sys
+os.setgid(12345); os.setuid(12345)
+client = socket.socket(socket.AF_UNIX)
+try:
+    client.connect(sys.argv[1])
+except PermissionError:
+    sys.exit("no permission")
+client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\\n')
+print(client.recv(65536).decode(), client.recv(65536))
+"""
+
+
+@pytest.mark.requirement("H17", "H18")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_gets_nothing_at_a_socket_file(project: Project) -> None:
+    before = os.umask(0)
+    try:
+        with (
+            tempfile.TemporaryDirectory() as public,
+            ServedHub(project, *PACK, "--unix", f"{public}/run/s") as hub,
+        ):
+            hub.addresses()
+            path = Path(public) / "run" / "s"
+            modes = [stat.S_IMODE(one.stat().st_mode) for one in (path.parent, path)]
+            # Somebody opens the way to it: then the kernel's word on who it is decides.
+            for one, mode in ((Path(public), 0o755), (path.parent, 0o755), (path, 0o666)):
+                command = [sys.executable, "-I", "-c", FOREIGN, str(path)]
+                kept_out = subprocess.run(command, capture_output=True, text=True, check=False)
+                assert kept_out.stderr.strip() == "no permission"
+                one.chmod(mode)
+            refused = subprocess.run(command, capture_output=True, text=True, check=True)
+            hub.signal(signal.SIGTERM)
+            assert hub.finish() == 0
+            (record,) = [one for one in hub.audit if one["event"] == "refused"]
+    finally:
+        os.umask(before)
+
+    assert modes == [0o700, 0o600]
+    answer, _, rest = refused.stdout.partition("\n")
+    assert json.loads(answer)["error"]["message"] == "this socket belongs to another user"
+    assert rest.strip() == "b''"
+    assert record["reason"] == "this socket belongs to another user"
+    assert record["peer"]["uid"] == 12345
