@@ -376,6 +376,7 @@ def decode_serve(table: Table) -> ServeSettings:
             limits.whole("queued", usual.queued),
             limits.seconds("drain", usual.drain),
             limits.whole("pipelines", usual.pipelines),
+            limits.whole("children", usual.children),
         ),
         AuditSettings(
             audit.absolute("path"),
@@ -764,6 +765,7 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
         exclude=table.texts("exclude"),
         timeout=_server_timeout(table.part("timeout")),
         verify_tls=table.flag("verify_tls", default=True),
+        share=table.flag("share", default=True),
     )
 
 

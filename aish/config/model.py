@@ -144,6 +144,7 @@ class ServeLimits:
     queued: int = 256
     drain: float = 30.0
     pipelines: int = 4
+    children: int = 32
 
 
 @frozen
@@ -312,7 +313,8 @@ class ServerEntry:
     `command` is the whole argv (`args` already appended). `env` maps names to values; a value of
     `None` means "pass on the variable of that name". `root` and `cwd` are absolute. `roots` are the
     folders told to a server that asks (M11). `tools` and `exclude` are globs over the server's own
-    tool names; an empty `tools` means all. `required` of `None` selects the default: required in a
+    tool names; an empty `tools` means all. Without `share` each client of a hub has a connection of
+    its own. `required` of `None` selects the default: required in a
     run, optional in a session (M5).
     """
 
@@ -336,6 +338,7 @@ class ServerEntry:
     exclude: tuple[str, ...] = ()
     timeout: ServerTimeout = ServerTimeout()
     verify_tls: bool = True
+    share: bool = True
 
 
 PLATFORM_SHELL = ("/bin/sh", "-c")

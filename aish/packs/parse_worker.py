@@ -132,6 +132,7 @@ class _ParseChild:
                 cwd="/",
                 env=child_environment({}, {}),
                 reaper=self._reaper,
+                is_own=True,
             )
         return self._child
 

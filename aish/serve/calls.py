@@ -144,7 +144,7 @@ class Calls:
             run = id
 
         try:
-            kind, found = await self._made(proposal, decision, report, owner, note_run)
+            kind, found = await self._made(caller, proposal, decision, report, owner, note_run)
             encoded = self._encoded(tool, found, complete)
         except anyio.get_cancelled_exc_class():
             kind = "cancelled"
@@ -156,6 +156,7 @@ class Calls:
 
     async def _made(
         self,
+        caller: Caller,
         proposal: Proposal,
         decision: Decision,
         report: Report,
@@ -173,7 +174,8 @@ class Calls:
         if isinstance(owner, StatelessOwner):
             owner.is_passed = decision.verdict == "auto"
             call = replace(call, continuation=owner.continuation)
-        found = await self._active.now.tools.forward(tool, proposal.arguments, call, on_run)
+        tools, arguments = self._active.now.tools, proposal.arguments
+        found = await tools.forward(caller.session, tool, arguments, call, on_run)
         if isinstance(found, ToolResult):
             return found.kind, self._failed(tool, found.content.removeprefix(_PREFIX))
         if found.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(owner, StatelessOwner):

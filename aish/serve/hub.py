@@ -105,6 +105,8 @@ class Hub:
         self.calls = calls
         self.draining = anyio.Event()
         """Nothing new is taken, and subscriptions end."""
+        self.is_cut_off = False
+        """What did not end in time was cancelled."""
         self.flushes: set[Callable[[], Awaitable[None]]] = set()
         """Wait until what was said to a client is written."""
         self._registry = registry
@@ -113,7 +115,7 @@ class Hub:
         self._emit = emit
         self._offers: dict[tuple[str, ...], Offer] = {}
         self._rows: Mapping[str, tuple[ToolName, bytes]] = {}
-        self._open = 0
+        self._answering: set[anyio.CancelScope] = set()
         self._idle = anyio.Event()
         self._settled = anyio.Event()
         self._changed = anyio.Event()
@@ -208,19 +210,25 @@ class Hub:
             self._make(leave_out)
 
     @contextmanager
-    def answering(self) -> Generator[None]:
-        """A request is being answered."""
-        self._open += 1
+    def answering(self, scope: anyio.CancelScope) -> Generator[None]:
+        """A request is being answered, in this scope."""
+        self._answering.add(scope)
         try:
             yield
         finally:
-            self._open -= 1
-            if not self._open:
+            self._answering.discard(scope)
+            if not self._answering:
                 self._idle.set()
+
+    def cut_off(self) -> None:
+        """Cancel what is still being answered: it has had its time."""
+        self.is_cut_off = True
+        for scope in tuple(self._answering):
+            scope.cancel()
 
     async def idle(self) -> None:
         """Wait until no request is being answered."""
-        while self._open:
+        while self._answering:
             self._idle = anyio.Event()
             await self._idle.wait()
 
@@ -234,6 +242,7 @@ class Hub:
 
     def closed(self, caller: Caller) -> None:
         """A session has ended."""
+        self.active.now.tools.close_session(caller.session)
         try:
             self._audit.note("session.closed", caller)
         except AuditError as error:

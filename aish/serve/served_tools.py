@@ -12,6 +12,7 @@ from aish.core.tools import Tool, ToolName, ToolResult
 from aish.engine.resources.toolbox import AllTools
 from aish.mcp.client.registry import Registry
 from aish.mcp.client.server_requests import Call
+from aish.serve.session_servers import SessionServers
 from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ class ServedTools:
         self,
         own: AllTools,
         registry: Registry,
+        sessions: SessionServers,
         shared: "_SharedRuns",
         pipelines: Iterable["OfferedPipeline"] = (),
     ) -> None:
         self.own = own
         """The tools of servers and packs."""
         self._registry = registry
+        self._sessions = sessions
         self._shared = shared
         self._pipelines = {one.tool.name: one for one in pipelines}
 
@@ -39,7 +42,7 @@ class ServedTools:
         self, own: AllTools, pipelines: Iterable["OfferedPipeline"], limit: int
     ) -> "ServedTools":
         """The tools of another file; runs under way are not affected."""
-        found = ServedTools(own, self._registry, self._shared, pipelines)
+        found = ServedTools(own, self._registry, self._sessions, self._shared, pipelines)
         if found._pipelines:
             self._shared.require(limit)
         return found
@@ -59,7 +62,7 @@ class ServedTools:
         return self._registry.row(tool) if found is None else found.row
 
     async def forward(
-        self, tool: Tool, arguments: JsonObject, call: Call, on_run: "OnRun"
+        self, session: str, tool: Tool, arguments: JsonObject, call: Call, on_run: "OnRun"
     ) -> JsonObject | ToolResult:
         """The result of a call; every failure is one. `on_run` hears of the run of a pipeline.
 
@@ -68,11 +71,18 @@ class ServedTools:
         found = self._pipelines.get(tool.name)
         runs = self._shared.runs
         if found is None or runs is None:
-            return await self.own.forward(tool, arguments, call)
+            server = await self._sessions.server(session, tool.name.server)
+            if isinstance(server, ToolResult):
+                return server
+            return await self.own.forward(tool, arguments, call, own=server)
         if found.tool != tool:
             return ToolResult("denied", f"[aish] tool call denied: {tool.name} has changed")
         report = call.on_progress or (lambda _: None)
         return await runs.call(found, arguments, report, on_run)
+
+    def close_session(self, session: str) -> None:
+        """Close the connections that only this session had."""
+        self._sessions.end(session)
 
 
 class _SharedRuns:
@@ -94,13 +104,13 @@ class _SharedRuns:
 
 @asynccontextmanager
 async def open_served_tools(
-    tools: AllTools, registry: Registry, clock: Clock, emit: Emit
+    tools: AllTools, registry: Registry, sessions: SessionServers, clock: Clock, emit: Emit
 ) -> AsyncGenerator[ServedTools]:
     """The tools of a hub; runs that are left at the end of the block end, as by SIGTERM."""
     async with task_group() as tasks:
         shared = _SharedRuns(clock, emit, tasks)
         try:
-            yield ServedTools(tools, registry, shared)
+            yield ServedTools(tools, registry, sessions, shared)
         finally:
             if shared.runs is not None:
                 await shared.runs.end()

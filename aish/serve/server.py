@@ -39,6 +39,8 @@ from aish.system.clock import SystemClock
 from aish.system.task_group import task_group
 from aish.terminal.unattended import Unattended
 
+_LAST_WORDS_SECONDS = 2.0
+"""How long calls that are cut off may take to say so, to servers and to clients."""
 _LISTENERS: Mapping[Kind, Callable[[Hub, OpenEndpoint], Coroutine[Any, Any, None]]] = {
     "tcp": serve_line_socket,
     "unix": serve_line_socket,
@@ -172,7 +174,7 @@ async def _open_parts(
     )
     registry, gate = supervisor.live.dynamic_registry.registry, box.runtime.gate
     tools = await stack.enter_async_context(
-        open_served_tools(box.tools, registry, environment.clock, emit)
+        open_served_tools(box.tools, registry, supervisor.session_servers, environment.clock, emit)
     )
     limit = plan.pipeline.serve.limits.pipelines
     tools = tools.following(box.tools, request.loaded.pipelines, limit)
@@ -210,6 +212,9 @@ async def _drain(hub: Hub, ending: _Ending) -> bool:
     with anyio.move_on_after(hub.settings.limits.drain):
         await hub.idle()
     was_cut_off = hub.calls.open > 0
+    hub.cut_off()
+    with anyio.move_on_after(_LAST_WORDS_SECONDS):
+        await hub.idle()
     # What ended just now is still to be written.
     for flush in tuple(hub.flushes):
         await flush()

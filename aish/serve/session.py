@@ -129,8 +129,11 @@ class Session:
         """The answer to a request that was admitted; `None` if it was cancelled."""
         found: bytes | None = None
         try:
-            with self._hub.answering(), scope:
+            with self._hub.answering(scope), scope:
                 found = answer(request.id, await self._result(request, notify))
+            if found is None and self._hub.is_cut_off:
+                said = "this request was cut off: the server is shutting down"
+                found = failure(request.id, RpcError(INTERNAL_ERROR, said))
         except RpcError as error:
             found = failure(request.id, error)
         except Exception as error:  # ruff: ignore[blind-except] - a fault of ours ends one request

@@ -20,6 +20,7 @@ from aish.engine.resources.servers import LiveServers, open_live_servers, tool_n
 from aish.mcp.client.dynamic_registry import Exchanged, ServerTask
 from aish.mcp.client.registry import Registry
 from aish.serve.hub import Hub
+from aish.serve.session_servers import SessionServers
 from aish.system.process.reaper import Reaper
 
 _FIRST_RETRY = 1.0
@@ -48,6 +49,7 @@ class Supervisor:
         self._retries: dict[str, anyio.CancelScope] = {}
         self._delays: dict[str, float] = {}
         self._up_since: dict[str, float] = {}
+        self.session_servers = SessionServers(lambda: self.live)
 
     @property
     def live(self) -> LiveServers:
@@ -70,6 +72,7 @@ class Supervisor:
             opened.dynamic_registry.restarts = False  # that is done here, in time
             opened.dynamic_registry.pass_on(frozenset(plan.pipeline.serve.forward))
             self._live = opened
+            reaper.limit = plan.pipeline.serve.limits.children
             yield opened.dynamic_registry.registry
 
     def start(self) -> None:
@@ -136,7 +139,9 @@ class Supervisor:
 
         def keep() -> None:
             found.keep()
-            for alias in (*prepared.changes.removed, *prepared.changes.changed):
+            gone = (*prepared.changes.removed, *prepared.changes.changed)
+            self.session_servers.drop(gone)
+            for alias in gone:
                 self._forget(alias)
             for stay in prepared.stays.values():
                 self._on_settled(stay.server.info)

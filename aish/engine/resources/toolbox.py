@@ -149,6 +149,7 @@ def argv_of(arguments: JsonObject) -> tuple[str, ...]:
 
 if TYPE_CHECKING:
     from aish.engine.resources.lock_watch import LockWatch
+    from aish.mcp.client.connection import Server
     from aish.mcp.client.registry import Registry
     from aish.mcp.client.server_requests import Call
 
@@ -255,14 +256,17 @@ class AllTools:
         return await self.servers.call(tool, arguments, on_progress, sample)
 
     async def forward(
-        self, tool: Tool, arguments: JsonObject, call: "Call"
+        self, tool: Tool, arguments: JsonObject, call: "Call", own: "Server | None" = None
     ) -> JsonObject | ToolResult:
-        """What a server answers to a call, unread; every failure is a result."""
+        """What a server answers to a call, unread; every failure is a result.
+
+        `own` is the caller's own connection to the server, if it has one.
+        """
         assert self.servers is not None, "a tool of a server comes from a server"
         denied = self.withdrawn(tool)
         if denied is not None:
             return ToolResult("denied", denied)
-        return await self.servers.forward(tool, arguments, call)
+        return await self.servers.forward(tool, arguments, call, own)
 
     async def declaring(self, capability: Capability) -> tuple[str, ...]:
         """The servers that declare `resources`, or `prompts`."""

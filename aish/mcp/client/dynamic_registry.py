@@ -247,10 +247,31 @@ class DynamicRegistry:
         def keep() -> None:
             for alias, stay in old.items():
                 if stays.get(alias) is not stay:
-                    self._apart.add(stay)
-                    self._around.tasks.start_soon(self._retire, stay)
+                    self.retire(stay)
 
         return Exchanged(revert, keep)
+
+    async def connect_apart(self, connection: ServerConnection) -> ServerTask:
+        """Connect to a server that is not offered; who has it ends it.
+
+        Raises:
+            UnavailableError: it cannot be connected.
+        """
+        stay = self._stay(connection)
+        self._apart.add(stay)
+        self._around.tasks.start_soon(self._live_apart, stay)
+        try:
+            await stay.settled.wait()
+            _require_up(stay.server)
+        except BaseException:
+            stay.leave()
+            raise
+        return stay
+
+    def retire(self, stay: ServerTask) -> None:
+        """Close a server that gets no more calls, once those that it has are over."""
+        self._apart.add(stay)
+        self._around.tasks.start_soon(self._retire, stay)
 
     async def _live_apart(self, stay: ServerTask) -> None:
         try:
@@ -259,7 +280,6 @@ class DynamicRegistry:
             self._apart.discard(stay)
 
     async def _retire(self, stay: ServerTask) -> None:
-        """Close a server that is not offered any more, once its calls have ended."""
         try:
             await stay.server.idle()
             await stay.end()

@@ -116,12 +116,20 @@ class Registry:
         return await server.call(tool.name.name, arguments, on_progress, sample)
 
     async def forward(
-        self, tool: Tool, arguments: JsonObject, call: Call
+        self, tool: Tool, arguments: JsonObject, call: Call, own: Server | None = None
     ) -> JsonObject | ToolResult:
-        """The same for who passes the answer on: as the server gave it; a failure is a result."""
+        """The same for who passes the answer on: as the server gave it; a failure is a result.
+
+        `own` is the caller's own connection to the server, if it has one.
+        """
         server = self._callable(tool)
         if isinstance(server, ToolResult):
             return server
+        if own is not None:
+            name = tool.name.name
+            if own.failure is None and own.definitions.get(name) != server.definitions.get(name):
+                return denied(f"{tool.name} has changed")
+            server = own
         return await server.forward(tool.name.name, arguments, call)
 
     def _callable(self, tool: Tool) -> Server | ToolResult:

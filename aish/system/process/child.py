@@ -139,6 +139,7 @@ def start_process(
     env: Mapping[str, str],
     streams: tuple[int, int, int],
     reaper: Reaper | None,
+    is_own: bool = False,
 ) -> Process:
     """Start a child with the given standard streams, in a session and a group of its own.
 
@@ -151,6 +152,8 @@ def start_process(
         OSError: it cannot be started.
     """
     hide_process()
+    if reaper is not None and not is_own:
+        reaper.require_room()
     pipes = {found.st_ino for found in map(os.fstat, streams) if stat.S_ISFIFO(found.st_mode)}
     if reaper is not None:
         reaper.expect(pipes)
@@ -161,7 +164,7 @@ def start_process(
             reaper.unexpect(pipes)
         raise
     if reaper is not None:
-        reaper.register(popen.pid)
+        reaper.register(popen.pid, counts=not is_own)
     return Process(popen, pipes, reaper)
 
 
@@ -392,8 +395,11 @@ async def start_child(
     reaper: Reaper | None = None,
     stderr_to: Path | None = None,
     secrets: Secrets | None = None,
+    is_own: bool = False,
 ) -> Child:
     """Start a child in a group of its own that inherits only its three streams.
+
+    A worker of our `own` does not count for the limit of the reaper.
 
     Raises:
         OSError: it cannot be started.
@@ -406,7 +412,9 @@ async def start_child(
         stdin, stdout = PipeWriter(pipes[0][0]), PipeReader(pipes[1][0])
         streams = (pipes[0][1], pipes[1][1], pipes[2][1])
         try:
-            process = start_process(argv, cwd=cwd, env=env, streams=streams, reaper=reaper)
+            process = start_process(
+                argv, cwd=cwd, env=env, streams=streams, reaper=reaper, is_own=is_own
+            )
         except BaseException:
             stdin.close()
             stdout.close()

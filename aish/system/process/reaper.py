@@ -1,6 +1,7 @@
 """Ensures that no child process outlives this one, even after SIGKILL (M10, X8)."""
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -26,6 +27,18 @@ class Reaper:
         self._pipe: int | None = None
         self._pid = 0
         self._lines: dict[bytes, None] = {}
+        self.limit: int | None = None
+        """How many children of others there may be at a time; what is our own does not count."""
+        self._counted: set[int] = set()
+
+    def require_room(self) -> None:
+        """Refuse to start one more child of others than there may be.
+
+        Raises:
+            OSError: there are so many already.
+        """
+        if self.limit is not None and len(self._counted) >= self.limit:
+            raise OSError(errno.EAGAIN, f"{self.limit} child processes run already")
 
     def expect(self, pipes: Collection[int]) -> None:
         """A child that will hold these pipes, named by inode, is about to be forked."""
@@ -37,12 +50,15 @@ class Reaper:
         for inode in pipes:
             self._unsay(b"?%d\n" % inode, b"!%d\n" % inode)
 
-    def register(self, pgid: int) -> None:
+    def register(self, pgid: int, *, counts: bool = True) -> None:
         """Register a process group to be killed when this process ends."""
+        if counts:
+            self._counted.add(pgid)
         self._say(b"+%d\n" % pgid)
 
     def forget(self, pgid: int) -> None:
         """Remove an ended group; to be called before its leader is reaped and its number reused."""
+        self._counted.discard(pgid)
         self._unsay(b"+%d\n" % pgid, b"-%d\n" % pgid)
 
     def mark(self, mark: str) -> None:

@@ -77,6 +77,7 @@ class SchemaWorker:
                 cwd="/",
                 env=child_environment({}, {}),
                 reaper=self._reaper,
+                is_own=True,
             )
         with anyio.move_on_after(_START_PATIENCE):
             if await _line(child):

@@ -1,0 +1,78 @@
+"""Servers that are not shared: each session has a connection of its own (`share: false`, H4).
+
+What they offer is that of the connection of all; a call goes to the session's own one, which is
+opened by the first call and closed with the session.
+"""
+
+from collections.abc import Callable, Collection
+
+import anyio
+
+from aish.core.errors import AishError
+from aish.core.frozen import slotted
+from aish.core.tools import ToolResult
+from aish.engine.plan.credentials import ResolvedServer
+from aish.engine.resources.servers import LiveServers
+from aish.mcp.client.connection import Server
+from aish.mcp.client.dynamic_registry import ServerTask
+from aish.mcp.protocol.convert import lost
+
+
+@slotted
+class _Connection:
+    """The connection of a session to a server, once there is one."""
+
+    opening: anyio.Lock
+    stay: ServerTask | None = None
+
+
+class SessionServers:
+    """The connections of all sessions, by session and alias."""
+
+    def __init__(self, live: Callable[[], LiveServers]) -> None:
+        self._live = live
+        self._connections: dict[str, dict[str, _Connection]] = {}
+
+    async def server(self, session: str, alias: str) -> Server | ToolResult | None:
+        """The session's own server, `None` if it is shared, or why there is none."""
+        resolved = self._resolved(alias)
+        if resolved is None:
+            return None
+        of_session = self._connections.setdefault(session, {})
+        connection = of_session.setdefault(alias, _Connection(anyio.Lock()))
+        async with connection.opening:
+            stay = connection.stay
+            if stay is not None and stay.server.failure is not None:
+                # It has ended by itself: the next call has a new one.
+                stay.leave()
+                stay = connection.stay = None
+            if stay is None:
+                live = self._live()
+                try:
+                    stay = await live.dynamic_registry.connect_apart(live.connection(resolved))
+                except AishError as error:
+                    return lost(error.message)
+                connection.stay = stay
+                if self._connections.get(session, {}).get(alias) is not connection:
+                    # The session has ended, or the server is another one since a reload.
+                    live.dynamic_registry.retire(stay)
+        return stay.server
+
+    def end(self, session: str) -> None:
+        """Close the connections of a session that has ended."""
+        for connection in self._connections.pop(session, {}).values():
+            if connection.stay is not None:
+                connection.stay.leave()
+
+    def drop(self, aliases: Collection[str]) -> None:
+        """Close the connections to servers that are others now, once their calls have ended."""
+        for of_session in self._connections.values():
+            for alias in aliases:
+                connection = of_session.pop(alias, None)
+                if connection is not None and connection.stay is not None:
+                    self._live().dynamic_registry.retire(connection.stay)
+
+    def _resolved(self, alias: str) -> ResolvedServer | None:
+        servers = self._live().plan.servers
+        found = (one for one in servers if one.entry.alias == alias and not one.entry.share)
+        return next(found, None)

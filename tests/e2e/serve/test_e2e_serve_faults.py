@@ -1,0 +1,322 @@
+"""`aish serve` where something fails: servers, clients, disk, descriptors, the process itself."""
+
+import json
+import os
+import resource
+import signal
+from pathlib import Path
+
+import anyio
+import pytest
+from e2e_project import Project, stdio
+from mcp_processes import is_alive, until_gone
+from served_hub import META, ServedHub, SocketClient, text_of
+
+
+def serving(project: Project, *flags: str, server: str = "", serve: str = "") -> None:
+    """A file with one server, all of whose tools are approved."""
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{s: {{command: {stdio(*flags)}, {server}}}}}
+          auto_approve: ["s__*", s__crash]
+        {serve}
+        """
+    )
+
+
+def pids(note: Path) -> list[int]:
+    """The processes that a server was started as."""
+    return [int(line) for line in note.read_text(encoding="utf-8").splitlines()]
+
+
+def sleep(hub: ServedHub | SocketClient, ms: int) -> int:
+    """Begin a call that takes a while; its id."""
+    return hub.request("tools/call", {"name": "s__sleep", "arguments": {"ms": ms}})
+
+
+@pytest.mark.requirement("H3", "H4")
+def test_a_server_that_is_killed_in_mid_call_fails_that_call_and_comes_back(
+    project: Project, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    serving(project, "--note-pid", str(note))
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        calls = [sleep(hub, 60_000) for _ in range(3)]
+        hub.ask("ping")
+        os.kill(pids(note)[0], signal.SIGKILL)
+        ended = [hub.answer(number)["result"] for number in calls]
+        hub.notification("notifications/tools/list_changed")
+        unknown = hub.ask("tools/call", {"name": "s__echo", "arguments": {"text": "x"}})
+        hub.notification("notifications/tools/list_changed")
+        said = hub.call("s__echo", {"text": "again"})
+
+    assert [one["isError"] for one in ended] == [True] * 3
+    assert {text_of(one) for one in ended} == {
+        "[aish] s: tool transport error: the server ended with signal 9"
+    }
+    assert unknown["error"]["code"] == -32602
+    assert text_of(said) == "again"
+
+
+@pytest.mark.requirement("H3")
+def test_a_server_that_hangs_or_floods_fails_its_calls_and_no_others(project: Project) -> None:
+    project.pipeline(
+        f"""
+        mcp:
+          servers:
+            s: {{command: {stdio()}, timeout: {{call: 300ms}}}}
+            flood: {{command: {stdio("--huge-line")}}}
+          auto_approve: ["*__*"]
+        """
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        hung = sleep(hub, 60_000)
+        flooded = hub.request("tools/call", {"name": "flood__echo", "arguments": {"text": "x"}})
+        beside = hub.call("s__echo", {"text": "beside"})
+        found = [hub.answer(number)["result"] for number in (hung, flooded)]
+
+    assert text_of(beside) == "beside"
+    assert [one["isError"] for one in found] == [True, True]
+    assert "no answer within 0.3 s" in text_of(found[0])
+    assert "the server wrote a line of more than" in text_of(found[1])
+
+
+@pytest.mark.requirement("H4")
+def test_a_server_that_is_not_shared_is_started_for_each_session_and_ends_with_it(
+    project: Project, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    serving(project, "--note-pid", str(note), server="share: false")
+    with ServedHub(project, "p.yaml", "--stdio", "--unix", "run/s") as hub:
+        (address,) = hub.addresses()
+        hub.begin()
+        listed = hub.tools()
+        hub.call("s__echo", {"text": "mine"})
+        hub.call("s__echo", {"text": "mine"})
+        mine = pids(note)
+        with SocketClient(address) as other:
+            other.begin()
+            assert other.tools() == listed
+            both = [sleep(other, 100), sleep(other, 100)]
+            texts = [text_of(other.answer(number)["result"]) for number in both]
+            theirs = pids(note)
+            crashed = other.call("s__crash")
+            again = other.call("s__echo", {"text": "again"})
+            last = pids(note)[-1]
+        anyio.run(until_gone, last)
+        still = [is_alive(pid) for pid in mine]
+        after = hub.call("s__echo", {"text": "mine"})
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert len(mine) == 2  # the one that is listed, and ours
+    assert len(theirs) == 3
+    assert texts == ["slept 100 ms"] * 2
+    assert "the server ended with exit code 3" in text_of(crashed)
+    assert text_of(again) == "again"
+    assert still == [True, True]
+    assert text_of(after) == "mine"
+    assert not any(map(is_alive, pids(note)))
+
+
+@pytest.mark.requirement("H16")
+def test_no_more_child_processes_run_than_may(project: Project, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    serving(
+        project,
+        *("--note-pid", str(note)),
+        server="share: false",
+        serve="serve: {limits: {children: 2}}",
+    )
+    with ServedHub(project, "p.yaml", "--unix", "run/s") as hub:
+        (address,) = hub.addresses()
+        with SocketClient(address) as one, SocketClient(address) as other:
+            one.begin()
+            other.begin()
+            fits = one.call("s__echo", {"text": "fits"})
+            refused = other.call("s__echo", {"text": "refused"})
+        with SocketClient(address) as third:
+            third.begin()
+            anyio.run(until_gone, pids(note)[1])
+            free = third.call("s__echo", {"text": "free"})
+
+    assert text_of(fits) == "fits"
+    assert refused["isError"] is True
+    assert "2 child processes run already" in text_of(refused)
+    assert text_of(free) == "free"
+
+
+@pytest.mark.requirement("H23", "H25")
+def test_a_broken_reload_and_a_signal_under_load_lose_no_answer(project: Project) -> None:
+    serving(project)
+    with ServedHub(project, "p.yaml", "--unix", "run/s") as hub:
+        (address,) = hub.addresses()
+        clients = [SocketClient(address) for _ in range(4)]
+        for client in clients:
+            client.begin()
+            client.tools()
+        calls = [[sleep(client, 400) for _ in range(8)] for client in clients]
+        project.pipeline("mcp: {servers: 3}")
+        hub.signal(signal.SIGHUP)
+        hub.stderr_with("the file is not reloaded")
+        for client, numbers in zip(clients, calls, strict=True):
+            numbers += [sleep(client, 400) for _ in range(8)]
+            client.ask("ping")
+        hub.signal(signal.SIGTERM)
+        texts = []
+        for client, numbers in zip(clients, calls, strict=True):
+            told = (*client.seen, *client.rest())
+            texts += [text_of(one["result"]) for one in told if one.get("id") in numbers]
+        code = hub.finish()
+        for client in clients:
+            client.__exit__()
+
+    assert texts == ["slept 400 ms"] * 64
+    assert code == 0
+
+
+@pytest.mark.requirement("H25")
+def test_what_is_cut_off_is_told_so_and_cancelled_at_its_server(
+    project: Project, tmp_path: Path
+) -> None:
+    note = tmp_path / "cancelled"
+    serving(project, "--note-cancelled", str(note), serve="serve: {limits: {drain: 100ms}}")
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        running = sleep(hub, 60_000)
+        hub.ask("ping")
+        hub.signal(signal.SIGTERM)
+        found = hub.answer(running)
+        code = hub.finish()
+
+    assert found["error"]["message"] == "this request was cut off: the server is shutting down"
+    assert code == 143
+    assert len(note.read_text(encoding="utf-8").splitlines()) == 1
+
+
+@pytest.mark.requirement("H25")
+def test_a_second_signal_ends_it_at_once_with_its_children(
+    project: Project, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    serving(project, "--note-pid", str(note))
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        listening = hub.request("subscriptions/listen", {"notifications": {}}, modern=True)
+        sleep(hub, 60_000)
+        hub.ask("ping")
+        hub.signal(signal.SIGTERM)
+        hub.answer(listening)
+        hub.signal(signal.SIGTERM)
+        code = hub.finish()
+        anyio.run(until_gone, pids(note)[0])
+
+    assert code == 143
+
+
+@pytest.mark.requirement("H22", "H25")
+def test_calls_of_packs_end_before_the_packs_do(project: Project) -> None:
+    project.pipeline(
+        """
+        mcp:
+          servers: {sh: {pack: shell, root: .}}
+          auto_approve: [{tool: sh__shell_run, command: ["sleep", "*"]}]
+        """
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        arguments = {"command": "sleep 0.5"}
+        running = hub.request("tools/call", {"name": "sh__shell_run", "arguments": arguments})
+        hub.ask("ping")
+        hub.signal(signal.SIGTERM)
+        found = hub.answer(running)
+        code = hub.finish()
+
+    assert found["result"]["structuredContent"]["exit_code"] == 0
+    assert code == 0
+
+
+@pytest.mark.requirement("H25", "H17")
+def test_after_kill_9_no_child_is_left_and_the_socket_is_replaced(
+    project: Project, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    serving(project, "--note-pid", str(note))
+    with ServedHub(project, "p.yaml", "--unix", "run/s") as hub:
+        (address,) = hub.addresses()
+        with SocketClient(address) as client:
+            client.begin()
+            client.tools()
+            sleep(client, 60_000)
+            client.ask("ping")
+            hub.signal(signal.SIGKILL)
+            assert client.rest() == []
+        anyio.run(until_gone, pids(note)[0])
+        left = Path(address.removeprefix("unix:")).exists()
+    with ServedHub(project, "p.yaml", "--unix", "run/s") as again:
+        with SocketClient(again.addresses()[0]) as client:
+            client.begin()
+            said = client.call("s__echo", {"text": "again"})
+        again.signal(signal.SIGTERM)
+        assert again.finish() == 0
+
+    assert left
+    assert text_of(said) == "again"
+
+
+@pytest.mark.requirement("H21")
+def test_on_a_full_disk_no_call_is_made_and_none_is_lost(project: Project) -> None:
+    serving(project)
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        running = sleep(hub, 300)
+        hub.ask("ping")
+        # No file may be longer than the log is now: its next record does not fit.
+        (log,) = (project.folder / ".aish" / "serve" / "audit").glob("audit-*.jsonl")
+        size = log.stat().st_size
+        resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, size))
+        refused = hub.call("s__echo", {"text": "not made"})
+        done = hub.answer(running)
+        code = hub.finish()
+
+    assert "the call was not made: the audit log cannot be written" in text_of(refused)
+    assert refused["isError"] is True
+    assert text_of(done["result"]) == "slept 300 ms"
+    assert code == 1
+    assert all(json.loads(line) for line in log.read_text("ascii").splitlines())
+
+
+@pytest.mark.requirement("H16")
+def test_without_descriptors_new_clients_wait_and_old_ones_are_served(project: Project) -> None:
+    project.write("a.txt", "text")
+    with ServedHub(project, "--pack", "fs", "--root", ".", "--unix", "run/s") as hub:
+        (address,) = hub.addresses()
+        pid = hub.process.pid
+        with SocketClient(address) as old:
+            old.begin()
+            old.call("fs__file_read", {"path": "a.txt"})
+            before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            used = max(int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()) + 1
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, before[1]))
+            with SocketClient(address) as new:
+                waiting = new.request("server/discover", modern=True)
+                hub.stderr_with("a listener failed")
+                failed = old.call("fs__file_read", {"path": "a.txt"})
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+                answered = new.answer(waiting)
+            said = old.call("fs__file_read", {"path": "a.txt"})
+        hub.signal(signal.SIGTERM)
+        assert hub.finish() == 0
+
+    assert failed["isError"] or text_of(failed) == "text"
+    assert answered["result"]["_meta"][f"{META}serverInfo"]["name"] == "aish"
+    assert text_of(said) == "text"
