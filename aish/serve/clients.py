@@ -1,11 +1,12 @@
 """The clients that may connect with a token, and what each of them sees (H18)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from aish.config.model import ServeSettings
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
+from aish.engine.plan.plan import Plan
 from aish.net.listen.tokens import Token, Tokens, made_token, token_from_env, token_from_file
 from aish.serve.state import ServeState
 from aish.system.secrets.secrets import Secrets
@@ -24,12 +25,34 @@ class Client:
     tools: tuple[str, ...] = ()
 
 
-class Clients:
-    """All that may connect with a token now."""
+@frozen
+class Proof:
+    """Whose a token is; `key` tells it from an earlier token of the same client."""
 
-    def __init__(self, clock: Clock) -> None:
+    client: Client
+    key: str
+
+
+class Clients:
+    """All that may connect with a token now; `read` gives those of a plan, if any are needed."""
+
+    def __init__(self, clock: Clock, read: Callable[[Plan], Mapping[Client, Token]]) -> None:
         self.tokens = Tokens((), clock)
+        self.watchers: set[Callable[[], None]] = set()
+        """Hear that they are others now."""
+        self._clock = clock
+        self._read = read
         self._tools: Mapping[str, tuple[str, ...]] = {}
+
+    def prepared(self, plan: Plan) -> Mapping[Client, Token]:
+        """The clients of a plan with their tokens, for `configure`.
+
+        Raises:
+            UsageError: a token is missing, too short, or can be read by others, or two are equal.
+        """
+        found = self._read(plan)
+        Tokens(found.values(), self._clock)
+        return found
 
     def configure(self, tokens: Mapping[Client, Token]) -> None:
         """Replace all of them, at once.
@@ -39,11 +62,19 @@ class Clients:
         """
         self.tokens.configure(tokens.values())
         self._tools = {client.name: client.tools for client in tokens}
+        for tell in tuple(self.watchers):
+            tell()
 
-    def by_token(self, value: str) -> Client | None:
+    def by_token(self, value: str) -> Proof | None:
         """The client that this token proves, if there is one."""
         token = self.tokens.find(value)
-        return None if token is None else self.named(token.name)
+        return None if token is None else Proof(self.named(token.name), token.key)
+
+    def holds(self, proof: Proof) -> bool:
+        """Whether the token is still good, and its client sees what it saw."""
+        keys = {token.name: token.key for token in self.tokens.configured}
+        client = proof.client
+        return keys.get(client.name) == proof.key and self.named(client.name) == client
 
     def named(self, name: str) -> Client:
         """A client with its tools; one who needs no token, over a socket file, sees all."""

@@ -128,11 +128,14 @@ class Reloader:
         plan, not_applied = with_kept_settings(loaded.plan, old.plan)
         own = replace(old.tools.own, watch=watch_of(plan, self._emit))
         tools = old.tools.following(own, loaded.pipelines, old.settings.limits.pipelines)
+        clients = self._hub.clients
+        tokens = clients.prepared(plan)
         async with self._supervisor.prepared(plan) as prepared:
             if self._hub.draining.is_set():
                 raise AishError("the server is shutting down")
             config = ActiveConfig(plan, tools)
             self._hub.exchange(config, lambda: self._supervisor.exchange(prepared))
+            clients.configure(tokens)
         await self._gate.decide_open()
         return Reloaded(servers=prepared.changes, not_applied=not_applied)
 

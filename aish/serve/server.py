@@ -17,13 +17,15 @@ from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Clock, Emit
 from aish.engine.cancellation import interruptible
 from aish.engine.environment import RunEnvironment
+from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import open_toolbox
 from aish.engine.run_folder import RunFolder
 from aish.net.listen.addresses import Exposure
+from aish.net.listen.tokens import Token
 from aish.serve.active import Active, ActiveConfig, LoadedFile, check_aliases
 from aish.serve.audit import AuditError, AuditLog, open_audit
 from aish.serve.calls import Calls
-from aish.serve.clients import Clients, read_tokens
+from aish.serve.clients import Client, Clients, read_tokens
 from aish.serve.held_calls import HeldCalls
 from aish.serve.hub import Hub
 from aish.serve.listeners.endpoint import STDIO, Endpoint, Kind
@@ -112,11 +114,15 @@ def _clients(request: ServeRequest, state: ServeState, clock: Clock) -> Clients:
     Raises:
         UsageError: a token is missing, too short, or can be read by others.
     """
-    clients = Clients(clock)
-    if any(endpoint.needs_token for endpoint in request.endpoints):
-        plan = request.loaded.plan
-        tokens = read_tokens(plan.pipeline.serve, state, request.environ, plan.secrets)
-        clients.configure(tokens)
+    is_needed = any(endpoint.needs_token for endpoint in request.endpoints)
+
+    def read(plan: Plan) -> Mapping[Client, Token]:
+        if not is_needed:
+            return {}
+        return read_tokens(plan.pipeline.serve, state, request.environ, plan.secrets)
+
+    clients = Clients(clock, read)
+    clients.configure(clients.prepared(request.loaded.plan))
     return clients
 
 

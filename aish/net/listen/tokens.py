@@ -128,6 +128,11 @@ class Tokens:
                 raise UsageError(f"`{same.name}` and `{token.name}` have the same token")
         self._configured = found
 
+    @property
+    def configured(self) -> Iterable[Token]:
+        """Those that were configured."""
+        return self._configured.values()
+
     def find(self, value: str) -> Token | None:
         """The token with that value, if there is one and it has not expired."""
         self._forget_expired(self._issued)

@@ -19,7 +19,7 @@ from aish.mcp.protocol.requests import INVALID_REQUEST, Request, RequestId, fail
 from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import accepted, credentials
 from aish.serve.audit import AuditError
-from aish.serve.clients import Client
+from aish.serve.clients import Client, Proof
 from aish.serve.hub import Hub
 from aish.serve.listeners.line_connection import (
     CHUNK,
@@ -101,6 +101,7 @@ class _Connection:
         self.socket = opened
         self.scope = anyio.CancelScope()
         self.trusted = False
+        self.proof: Proof | None = None
         self.peer: JsonObject = {}
         self._limits = limits
         opened.setblocking(False)
@@ -169,12 +170,16 @@ async def serve_line_socket(hub: Hub, opened: OpenEndpoint) -> None:
     Once the server drains no more are taken.
     """
     listener = _LineListener(hub, opened)
-    async with task_group() as tasks:
-        with anyio.CancelScope() as accepting:
-            tasks.start_soon(_until_draining, hub, accepting)
-            async for connection in accepted(opened.listener, hub.report_listener):
-                tasks.start_soon(listener.serve, connection)
-        opened.listener.socket.close()
+    hub.clients.watchers.add(listener.check_clients)
+    try:
+        async with task_group() as tasks:
+            with anyio.CancelScope() as accepting:
+                tasks.start_soon(_until_draining, hub, accepting)
+                async for connection in accepted(opened.listener, hub.report_listener):
+                    tasks.start_soon(listener.serve, connection)
+            opened.listener.socket.close()
+    finally:
+        hub.clients.watchers.discard(listener.check_clients)
 
 
 async def _until_draining(hub: Hub, accepting: anyio.CancelScope) -> None:
@@ -204,6 +209,12 @@ class _LineListener:
             self._hub.report(error)
         finally:
             connection.close()
+
+    def check_clients(self) -> None:
+        """End the connections whose token is not good any more, or that see other tools now."""
+        for connection in self._open:
+            if connection.proof is not None and not self._hub.clients.holds(connection.proof):
+                connection.scope.cancel()
 
     async def _refuse(self, connection: _Connection) -> None:
         """There is no room."""
@@ -316,14 +327,14 @@ class _LineListener:
             return None, b""
         message = read(first)
         token = "" if isinstance(message, Sequence) else token_in(message)
-        client = self._hub.clients.by_token(token) if token else None
-        if client is None:
+        connection.proof = self._hub.clients.by_token(token) if token else None
+        if connection.proof is None:
             said = "the token is not valid" if token else "a token is needed"
             self._hub.refused(connection.peer, said)
             hint = f"send it in the first message, as `_meta.{TOKEN_KEY}`"
             id = message.id if isinstance(message, Request) else None
             raise _RefusedError(RpcError(INVALID_REQUEST, f"{said}: {hint}"), id)
-        return client, first
+        return connection.proof.client, first
 
 
 def _tcp_peer(connection: socket.socket) -> JsonObject:

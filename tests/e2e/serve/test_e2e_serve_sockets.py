@@ -445,6 +445,56 @@ def test_calls_of_a_client_that_leaves_are_cancelled_and_others_go_on(
     assert all(one.get("id") != "same" for one in stays.seen)
 
 
+@pytest.mark.requirement("H18", "H23")
+def test_a_reload_ends_clients_whose_token_is_gone_or_who_see_other_tools(
+    project: Project,
+) -> None:
+    tokens = {name: f"{name}-" + "0" * 40 for name in ("kept", "gone", "other", "rotated")}
+    for name, token in tokens.items():
+        path = project.write(f"{name}.token", token + "\n")
+        path.chmod(0o600)
+
+    def serve(clients: dict[str, Any]) -> None:
+        entries = {name: {"token_file": f"{name}.token"} | more for name, more in clients.items()}
+        project.pipeline(
+            f"""
+            mcp: {{servers: {{fs: {{pack: fs, root: .}}}}}}
+            serve: {{listen: 'tcp://127.0.0.1:0', clients: {json.dumps(entries)}}}
+            """
+        )
+
+    serve({name: {} for name in tokens})
+    with ServedHub(project, "p.yaml") as hub, ExitStack() as stack:
+        (address,) = hub.addresses()
+        clients = {
+            name: stack.enter_context(SocketClient(address, token))
+            for name, token in tokens.items()
+        }
+        for client in clients.values():
+            client.begin()
+        serve({"kept": {}, "other": {"tools": ["fs__dir_*"]}, "rotated": {}})
+        (project.folder / "rotated.token").write_text("rotated-" + "1" * 40)
+        hub.signal(signal.SIGHUP)
+        ended = {name: clients[name].rest() for name in ("gone", "other", "rotated")}
+        assert clients["kept"].ask("ping")["result"] == {}
+        with SocketClient(address, tokens["gone"]) as late:
+            late.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+            (refused,) = late.rest()
+        with SocketClient(address, tokens["other"]) as again:
+            again.begin()
+            names = {tool["name"] for tool in again.tools()}
+        with SocketClient(address, "rotated-" + "1" * 40) as rotated:
+            rotated.begin()
+        (project.folder / "kept.token").chmod(0o644)
+        hub.signal(signal.SIGHUP)
+        hub.stderr_with("the file is not reloaded, and nothing has changed")
+        assert clients["kept"].ask("ping")["result"] == {}
+
+    assert ended == {"gone": [], "other": [], "rotated": []}
+    assert refused["error"]["message"].startswith("the token is not valid")
+    assert {name.partition("__dir_")[0] for name in names} == {"fs"}
+
+
 FOREIGN = """
 import os, socket, sys
 os.setgid(12345); os.setuid(12345)

@@ -7,6 +7,8 @@ import pytest
 
 from aish.config.loader import load_pipeline
 from aish.core.errors import PipelineError, UsageError
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import make_plan
 from aish.serve.clients import DEFAULT_CLIENT, Client, Clients, read_tokens
 from aish.serve.state import open_state
 from aish.system.clock import SystemClock
@@ -24,10 +26,17 @@ def clients_of(
     file = folder / "p.yaml"
     file.write_text(f"aish: 1\nserve:\n  clients: {text}\n" if text else "aish: 1\n")
     pipeline = load_pipeline(file)
-    tokens = read_tokens(pipeline.serve, open_state(pipeline), environ, secrets)
-    found = Clients(SystemClock())
-    found.configure(tokens)
+    state = open_state(pipeline)
+    found = Clients(SystemClock(), lambda _: read_tokens(pipeline.serve, state, environ, secrets))
+    plan = make_plan(pipeline, RunOptions(), with_models=False)
+    found.configure(found.prepared(plan))
     return found
+
+
+def client_of(clients: Clients, token: str) -> Client | None:
+    """Whose a token is."""
+    proof = clients.by_token(token)
+    return None if proof is None else proof.client
 
 
 @pytest.mark.requirement("H18")
@@ -44,9 +53,9 @@ def test_a_token_of_a_variable_or_a_file_is_one_client_with_its_tools(tmp_path: 
         secrets,
     )
 
-    assert clients.by_token(ALICE) == Client("alice", ("repo__*",))
-    assert clients.by_token(BOB) == Client("bob")
-    assert clients.by_token("c" * 40) is None
+    assert client_of(clients, ALICE) == Client("alice", ("repo__*",))
+    assert client_of(clients, BOB) == Client("bob")
+    assert client_of(clients, "c" * 40) is None
     assert secrets.mask(f"{ALICE} {BOB}") == "<secret:A> <secret:serve.clients.bob>"
 
 
@@ -60,7 +69,7 @@ def test_without_clients_one_token_is_made_and_kept(tmp_path: Path) -> None:
 
     assert len(token) >= 32
     assert path.stat().st_mode & 0o777 == 0o600
-    assert again.by_token(token) == Client(DEFAULT_CLIENT)
+    assert client_of(again, token) == Client(DEFAULT_CLIENT)
 
 
 @pytest.mark.requirement("H18")
