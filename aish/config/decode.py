@@ -345,6 +345,13 @@ def decode_control(table: Table) -> ControlSettings:
     )
 
 
+_SERVED = (
+    ("tools", "tool", "alias__tool"),
+    ("resources", "resource", "alias__uri"),
+    ("prompts", "prompt", "alias__name"),
+)
+
+
 def decode_serve(table: Table) -> ServeSettings:
     """What `aish serve` offers of the file, and how."""
     limits, audit, usual = table.part("limits"), table.part("audit"), ServeLimits()
@@ -353,9 +360,10 @@ def decode_serve(table: Table) -> ServeSettings:
         for name, one in table.part("clients").tables()
     )
     for part in (table, *(one for _, one in table.part("clients").tables())):
-        for glob in part.texts("tools"):
-            if "__" not in glob:
-                part.problem("tools", f"`{glob}` matches no tool", "write `alias__tool`")
+        for key, kind, form in _SERVED:
+            for glob in part.texts(key) if part is table or key == "tools" else ():
+                if not all(glob.partition("__")):
+                    part.problem(key, f"`{glob}` matches no {kind}", f"write `{form}`")
     forward = cast("tuple[ForwardKind, ...]", table.texts("forward"))
     return ServeSettings(
         table.text("name"),
@@ -389,6 +397,8 @@ def decode_serve(table: Table) -> ServeSettings:
         tuple(_listeners(table)),
         forward=forward if table.has("forward") else ServeSettings().forward,
         pipelines=tuple(_served_pipelines(table)),
+        resources=table.texts("resources"),
+        prompts=table.texts("prompts"),
     )
 
 

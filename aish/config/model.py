@@ -177,8 +177,9 @@ class ServeSettings:
     """`serve`: what `aish serve` offers of this file, and how; `state` is absolute.
 
     `names` says whether tools are called `alias__tool` or `tool`. `tools` are globs over
-    `alias__tool`; an empty `tools` means all. `listen` says where clients connect, with absolute
-    paths. `forward` are the requests of servers that are passed on to clients.
+    `alias__tool`; an empty `tools` means all. `resources` are globs over `alias__uri`, `prompts`
+    over `alias__name`; where they are empty, there are none. `listen` says where clients connect,
+    with absolute paths. `forward` are the requests of servers that are passed on to clients.
     """
 
     name: str | None = None
@@ -194,6 +195,8 @@ class ServeSettings:
     listen: tuple[str, ...] = ()
     pipelines: tuple[ServedPipeline, ...] = ()
     forward: tuple[ForwardKind, ...] = ("elicitation",)
+    resources: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
 
 
 @frozen

@@ -4,21 +4,23 @@ Decided, written down, sent, written down. Nobody is asked here: what no rule de
 (H10). A failure is a result with `isError`, never an empty success (H3).
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
 import anyio
 
 from aish.core.events import DecisionLevel, Place
 from aish.core.json import JsonObject, JsonValue
-from aish.core.protocols import Clock, Progress
+from aish.core.protocols import Clock
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolResult
 from aish.engine.plan.validation.names import SERVED
 from aish.mcp.client.server_requests import Call
+from aish.mcp.protocol.convert_resources import MAX_URI
 from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.decide import decision_level
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from aish.serve.pipeline_tools import OnRun
 
 Owner = StreamOwner | StatelessOwner
-Report = Callable[[Progress], None]
 _OURS = "aish/"
 RESULT_TYPE = "resultType"
 _PREFIX = "[aish] "
@@ -40,8 +41,60 @@ _PREFIX = "[aish] "
 
 Find = Callable[[], Tool | None]
 """The tool that a client means, as it is offered to it now."""
+
+
+class BusyError(Exception):
+    """There is no place for a call."""
+
+
 Complete = Callable[[JsonObject], JsonObject]
 """Adds to a result what belongs to the hop to the client."""
+
+
+_RESULTS = 1000
+"""So many of the last results of a client may name resources to it (H9)."""
+_NAMED = 10_000
+"""So many resources they may name together."""
+
+
+class NamedResources:
+    """The resources that the last results named to each client: those it may read too (H9)."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, deque[frozenset[tuple[str, str]]]] = {}
+
+    def note(self, client: str, alias: str, result: JsonObject) -> None:
+        """Take up what a server's result names."""
+        found = frozenset((alias, uri) for uri in islice(_named(result), _NAMED))
+        if not found:
+            return
+        results = self._results.setdefault(client, deque(maxlen=_RESULTS))
+        results.append(found)
+        while sum(map(len, results)) > _NAMED:
+            results.popleft()
+
+    def has(self, client: str, alias: str, uri: str) -> bool:
+        """Whether one of them named this resource."""
+        return any((alias, uri) in found for found in self._results.get(client, ()))
+
+
+def _named(result: JsonObject) -> Iterator[str]:
+    """The URIs of the resources in a result: those of its blocks, its messages, its contents."""
+    messages = _objects(result.get("messages"))
+    blocks = [*_objects(result.get("content")), *_objects(result.get("contents"))]
+    for message in messages:
+        content = message.get("content")
+        blocks += _objects(content if isinstance(content, list) else [content])
+    for block in blocks:
+        for about in (block, block.get("resource")):
+            uri = about.get("uri") if isinstance(about, Mapping) else None
+            if isinstance(uri, str) and len(uri) <= MAX_URI:
+                yield uri
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    found = value if isinstance(value, list) else []
+    return [one for one in found if isinstance(one, Mapping)]
 
 
 class Calls:
@@ -57,12 +110,13 @@ class Calls:
     ) -> None:
         self.open = 0
         """Calls that were taken and have not ended."""
+        self.named = NamedResources()
         self._gate = gate
         self._active = active
         self._audit = audit
         self._limits = limits = active.now.settings.limits
         self._clock = clock
-        self._mask = active.now.plan.secrets.mask
+        self.mask = active.now.plan.secrets.mask
         self._on_audit_failure = on_audit_failure
         self._all = anyio.Semaphore(limits.calls, fast_acquire=True)
         self._waiting = 0
@@ -79,20 +133,27 @@ class Calls:
         find: Find,
         tool: Tool,
         arguments: JsonObject,
-        report: Report,
+        about: Call,
         complete: Complete,
         owner: Owner,
     ) -> bytes:
         """The JSON of the `CallToolResult` of a call. Only cancellation propagates."""
-        is_full = places.value == 0 or self._all.value == 0
-        if is_full and self._waiting >= self._limits.waiting:
-            said = f"busy: {self._waiting} calls wait already, call again later"
-            return dump(complete(self._failed(tool, said)))
-        async with self._place(places):
-            return await self._decided(caller, find, tool, arguments, report, complete, owner)
+        try:
+            async with self.place(places):
+                return await self._decided(caller, find, tool, arguments, about, complete, owner)
+        except BusyError as error:
+            return dump(complete(self._failed(tool, str(error))))
 
     @asynccontextmanager
-    async def _place(self, places: anyio.Semaphore) -> AsyncGenerator[None]:
+    async def place(self, places: anyio.Semaphore) -> AsyncGenerator[None]:
+        """Wait for a place among the calls of a session, and of all.
+
+        Raises:
+            BusyError: too many wait already.
+        """
+        is_full = places.value == 0 or self._all.value == 0
+        if is_full and self._waiting >= self._limits.waiting:
+            raise BusyError(f"busy: {self._waiting} calls wait already, call again later")
         self.open += 1
         self._waiting += 1
         is_waiting = True
@@ -111,7 +172,7 @@ class Calls:
         find: Find,
         tool: Tool,
         arguments: JsonObject,
-        report: Report,
+        about: Call,
         complete: Complete,
         owner: Owner,
     ) -> bytes:
@@ -144,7 +205,8 @@ class Calls:
             run = id
 
         try:
-            kind, found = await self._made(caller, proposal, decision, report, owner, note_run)
+            kind, found = await self._made(caller, proposal, decision, about, owner, note_run)
+            self.named.note(caller.client, tool.name.server, found)
             encoded = self._encoded(tool, found, complete)
         except anyio.get_cancelled_exc_class():
             kind = "cancelled"
@@ -159,7 +221,7 @@ class Calls:
         caller: Caller,
         proposal: Proposal,
         decision: Decision,
-        report: Report,
+        about: Call,
         owner: Owner,
         on_run: "OnRun",
     ) -> tuple[str, JsonObject]:
@@ -168,9 +230,9 @@ class Calls:
         if not decision.allowed:
             assert decision.reply is not None, "a call that is not made has a reply"
             hint = f" ({decision.hint})" if decision.hint else ""
-            return "denied", failed(f"{self._mask(decision.reply)}{self._mask(hint)}")
+            return "denied", failed(f"{self.mask(decision.reply)}{self.mask(hint)}")
         self._gate.redeem(decision, proposal)
-        call = Call(report, owner=owner)
+        call = replace(about, owner=owner)
         if isinstance(owner, StatelessOwner):
             owner.is_passed = decision.verdict == "auto"
             call = replace(call, continuation=owner.continuation)
@@ -200,7 +262,7 @@ class Calls:
         return dump(complete(self._failed(tool, said)))
 
     def _failed(self, tool: Tool, reason: str) -> JsonObject:
-        return failed(f"{_PREFIX}{tool.name.server}: {self._mask(reason)}")
+        return failed(f"{_PREFIX}{tool.name.server}: {self.mask(reason)}")
 
     def _finished(
         self,

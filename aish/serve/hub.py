@@ -1,12 +1,12 @@
 """What is offered to clients: the tools of packs and servers, under the names that clients see.
 
-Lists are encoded once per change, in the order of the file, and are the same on every transport
-(H4). A change is told to each session, bursts joined (H5).
+Resources and prompts are those of `passthrough`. A change is told to each session, bursts joined
+(H5).
 """
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import sha256
+from itertools import starmap
 
 import anyio
 
@@ -19,7 +19,6 @@ from aish.core.tools import Tool, ToolName
 from aish.engine.resources.resources import missing_server
 from aish.mcp.client.dynamic_registry import Exchanged
 from aish.mcp.client.registry import Registry
-from aish.mcp.protocol.messages import INVALID_PARAMS, RpcError
 from aish.mcp.protocol.requests import dump
 from aish.policy.gate import Gate
 from aish.policy.rules import matches_tool
@@ -28,60 +27,14 @@ from aish.serve.audit import AuditError, AuditLog, Caller
 from aish.serve.calls import Calls, own_part
 from aish.serve.clients import Clients
 from aish.serve.held_calls import HeldCalls
+from aish.serve.offers import ListName, Offer, Rows
+from aish.serve.passthrough import Passthrough
+from aish.system.task_group import task_group
 
-PAGE = 1000
-"""Entries of a list above which it has pages."""
 _BURST_SECONDS = 0.2
 _REFUSED_SECONDS = 60.0
 _MOST_REFUSED = 100
 """Refusals that are written down in each such time: nobody fills the disk by being refused."""
-
-
-class Offer:
-    """The tools that some clients see: those of the hub, narrowed by `globs` if there are any."""
-
-    def __init__(self, globs: tuple[str, ...]) -> None:
-        self.watchers: set[Callable[[], None]] = set()
-        """Hear that the list is another one."""
-        self._globs = globs
-        self._names: Mapping[str, ToolName] = {}
-        self._pages: Sequence[bytes] = (b"[]",)
-        self._version = ""
-
-    def name(self, public: str) -> ToolName | None:
-        """The tool that clients call by this name."""
-        return self._names.get(public)
-
-    def page(self, cursor: str | None) -> tuple[bytes, str | None]:
-        """A page of the list as a JSON array, and the cursor of the next one.
-
-        Raises:
-            RpcError: the cursor is not of this list.
-        """
-        number = 0
-        if cursor is not None:
-            version, _, text = cursor.partition(".")
-            number = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0  # ruff: ignore[magic-value-comparison] - more pages than there can be
-            if version != self._version or not 0 < number < len(self._pages):
-                raise RpcError(INVALID_PARAMS, "unknown cursor: ask for the list anew")
-        more = number + 1 < len(self._pages)
-        return self._pages[number], f"{self._version}.{number + 1}" if more else None
-
-    def make(self, offered: Mapping[str, tuple[ToolName, bytes]]) -> bool:
-        """Take the tools that there are now; whether the list is another one."""
-        chosen = {
-            public: (name, row)
-            for public, (name, row) in offered.items()
-            if not self._globs or any(matches_tool(glob, name) for glob in self._globs)
-        }
-        self._names = {public: name for public, (name, _) in chosen.items()}
-        rows = [row for _, row in chosen.values()]
-        pages = [b"[%b]" % b",".join(rows[at : at + PAGE]) for at in range(0, len(rows), PAGE)]
-        if (pages or [b"[]"]) == list(self._pages):
-            return False
-        self._pages = pages or [b"[]"]
-        self._version = sha256(b"".join(self._pages)).hexdigest()[:16]
-        return True
 
 
 class Hub:
@@ -114,7 +67,7 @@ class Hub:
         self._audit = audit
         self._emit = emit
         self._offers: dict[tuple[str, ...], Offer] = {}
-        self._rows: Mapping[str, tuple[ToolName, bytes]] = {}
+        self._rows: dict[ListName, Rows] = {}
         self._answering: set[anyio.CancelScope] = set()
         self._idle = anyio.Event()
         self._settled = anyio.Event()
@@ -122,7 +75,8 @@ class Hub:
         self._left_out: set[ToolName] = set()
         self._refused_since = -_REFUSED_SECONDS
         self._refused = self._unwritten = 0
-        registry.on_change = lambda: self._changed.set()  # ruff: ignore[unnecessary-lambda] - the event is another one after each change
+        self.passthrough = Passthrough(registry, active, calls, self._publish, self.tell)
+        registry.on_change = self._on_change
 
     @property
     def name(self) -> str:
@@ -146,12 +100,13 @@ class Hub:
         found = self._offers.get(globs)
         if found is None:
             found = self._offers[globs] = Offer(globs)
-            found.make(self._rows)
+            for listed, rows in self._rows.items():
+                found.make(listed, rows)
         return found
 
     def tool(self, offer: Offer, public: str) -> Tool | None:
         """The tool that a client calls by this name, as its server defines it now."""
-        name = offer.name(public)
+        name = offer.name("tools", public)
         return None if name is None else self.active.now.tools.by_name(name)
 
     async def settled(self) -> None:
@@ -195,8 +150,12 @@ class Hub:
             own.watch.hold(self._registry)
 
     async def watch(self) -> None:
-        """Follow changes of the tools until this is cancelled."""
+        """Follow changes of what servers have until this is cancelled."""
+        async with task_group() as tasks:
+            tasks.start_soon(self.passthrough.run)
+            await self._watch_tools()
 
+    async def _watch_tools(self) -> None:
         def leave_out(public: str, first: ToolName, second: ToolName) -> None:
             if second not in self._left_out:
                 self._left_out.add(second)
@@ -297,11 +256,19 @@ class Hub:
             if tool.builtin:
                 row = {key: value for key, value in row.items() if value is not None}
             rows[public] = (tool.name, dump(row))
-        self._rows = rows
-        changed = [offer for offer in self._offers.values() if offer.make(rows)]
-        for offer in changed if self._settled.is_set() else ():
-            for tell in tuple(offer.watchers):
-                tell()
+        self._publish("tools", {"tools": rows}, is_told=self._settled.is_set())
+
+    def _publish(self, capability: str, lists: Mapping[ListName, Rows], *, is_told: bool) -> None:
+        """Offer what there is now, and tell those whose list is another one."""
+        self._rows.update(lists)
+        for offer in self._offers.values():
+            changed = list(starmap(offer.make, lists.items()))
+            if any(changed) and is_told:
+                offer.tell(capability)
+
+    def _on_change(self) -> None:
+        self._changed.set()
+        self.passthrough.changed()
 
     def _listed(self) -> Iterator[Tool]:
         """The tools that are offered: not those that a rule denies whatever the arguments."""

@@ -10,6 +10,7 @@ from aish.core.json import JsonObject
 from aish.core.protocols import Clock, Emit
 from aish.core.tools import Tool, ToolName, ToolResult
 from aish.engine.resources.toolbox import AllTools
+from aish.mcp.client.connection import Server
 from aish.mcp.client.registry import Registry
 from aish.mcp.client.server_requests import Call
 from aish.serve.session_servers import SessionServers
@@ -79,6 +80,13 @@ class ServedTools:
             return ToolResult("denied", f"[aish] tool call denied: {tool.name} has changed")
         report = call.on_progress or (lambda _: None)
         return await runs.call(found, arguments, report, on_run)
+
+    async def connection(self, session: str, alias: str) -> Server | ToolResult | None:
+        """The connection to a server that only this session has, or why there is none.
+
+        `None` is for servers whose connection is shared.
+        """
+        return await self._sessions.server(session, alias)
 
     def close_session(self, session: str) -> None:
         """Close the connections that only this session had."""

@@ -5,7 +5,9 @@ request with the `_meta` of the stateless era stands for itself, `initialize` be
 the handshake era.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import Any
@@ -16,6 +18,7 @@ from aish import __version__
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Progress
+from aish.mcp.client.server_requests import Call
 from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -36,29 +39,72 @@ from aish.mcp.protocol.requests import (
     notice,
 )
 from aish.mcp.protocol.revisions import (
+    ACKNOWLEDGED,
     BATCHING,
     CAPABILITIES_KEY,
     HANDSHAKE,
+    LIST_CHANGES,
+    LOG_LEVEL_KEY,
+    LOG_LEVELS,
+    LOG_MESSAGE,
     MODERN,
+    RESOURCE_UPDATED,
     SERVER_KEY,
     SUBSCRIPTION_KEY,
     VERSION_KEY,
 )
 from aish.serve.audit import Caller
-from aish.serve.calls import RESULT_TYPE, Report
+from aish.serve.calls import RESULT_TYPE, BusyError, Owner, own_part
 from aish.serve.client_requests import ClientRequests, StreamOwner, offered_capabilities
-from aish.serve.held_calls import StatelessOwner
+from aish.serve.held_calls import Report, StatelessOwner
 from aish.serve.hub import Hub
+from aish.serve.offers import ListName
+from aish.serve.passthrough import error_for
 
-TOOLS_CHANGED = "notifications/tools/list_changed"
 TTL_MS = 1000
 """How long a list may be kept without asking: as long as a change takes to be told (H5)."""
 _MOST_REQUESTS = 512
 _MOST_SUBSCRIPTIONS = 64
+_MOST_RESOURCES = 256
+"""Resources that one client may hear updates of."""
+_MOST_LOGS = 64
+"""Log messages that wait to be sent to one client; a later one replaces the oldest."""
+_USUAL_LEVEL = "info"
+"""From where on a client of the handshake era gets log messages that has not said it."""
+_LISTING: Mapping[str, ListName] = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+_NEEDED = {
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "resources/read": "resources",
+    "resources/subscribe": "resources",
+    "resources/unsubscribe": "resources",
+    "prompts/list": "prompts",
+    "prompts/get": "prompts",
+    "completion/complete": "completions",
+    "logging/setLevel": "logging",
+}
+"""The capability without which there is no such method."""
+_HANDSHAKE_ONLY = frozenset(
+    {
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+    }
+)
+_MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen"})
 
 Notify = Callable[[bytes, str], None]
 """Sends a notification on the way of a request. One with the same key that still waits to be sent
 is replaced by it."""
+Make = Callable[[Call, Owner], Awaitable[bytes]]
+"""Makes a request to a server, for its owner: the JSON of the result."""
 
 
 @slotted
@@ -67,6 +113,8 @@ class _Subscription:
 
     id: RequestId
     notify: Notify
+    capabilities: frozenset[str]
+    """Of what it tells that a list has changed."""
 
 
 class Session:
@@ -95,7 +143,12 @@ class Session:
         self._requests = ClientRequests(hub.settings.limits.message)
         self._running: dict[tuple[type, RequestId], anyio.CancelScope] = {}
         self._subscriptions: list[_Subscription] = []
-        self._offer.watchers.add(self._tools_changed)
+        self._resources: dict[str, Callable[[JsonObject], None]] = {}
+        """What a client of the handshake era wants to hear updates of."""
+        self._level = _USUAL_LEVEL
+        self._logged = 0
+        self._offer.watchers.add(self._list_changed)
+        hub.passthrough.loggers.add(self._log)
 
     @property
     def is_idle(self) -> bool:
@@ -162,20 +215,45 @@ class Session:
 
     def close(self) -> None:
         """The client is gone: nothing of it goes on."""
-        self._offer.watchers.discard(self._tools_changed)
+        self._offer.watchers.discard(self._list_changed)
+        passthrough = self._hub.passthrough
+        passthrough.loggers.discard(self._log)
+        passthrough.forget(self)
+        for uri in tuple(self._resources):
+            passthrough.unsubscribe(uri, self._resources.pop(uri))
         for scope in tuple(self._running.values()):
             scope.cancel()
         self._hub.held.end(self.caller.session)
 
-    def _tools_changed(self) -> None:
+    def _list_changed(self, capability: str) -> None:
         """Tell the client that its list is another one."""
+        method = LIST_CHANGES[capability]
         for one in tuple(self._subscriptions):
-            params: JsonObject = {"_meta": {SUBSCRIPTION_KEY: one.id}}
-            one.notify(notice(TOOLS_CHANGED, params), f"{TOOLS_CHANGED} {one.id!r}")
+            if capability in one.capabilities:
+                params: JsonObject = {"_meta": {SUBSCRIPTION_KEY: one.id}}
+                one.notify(notice(method, params), f"{method} {one.id!r}")
         if self._is_ready:
-            self._tell(notice(TOOLS_CHANGED))
+            self._tell(notice(method))
 
-    async def _result(self, request: Request, notify: Notify) -> bytes:
+    def _log(self, params: JsonObject) -> None:
+        """Pass on a log message of a server that belongs to no request."""
+        if self._is_ready:
+            self._logger(self._level, lambda data, _: self._tell(data))(params)
+
+    def _logger(self, level: str, notify: Notify) -> Callable[[JsonObject], None]:
+        """Passes on the log messages from a level on."""
+
+        def log(params: JsonObject) -> None:
+            found = params.get("level")
+            if found in LOG_LEVELS and LOG_LEVELS.index(str(found)) >= LOG_LEVELS.index(level):
+                self._logged += 1
+                message = notice(LOG_MESSAGE, own_part(params))
+                if len(message) <= self._hub.settings.limits.message:
+                    notify(message, f"log {self._logged % _MOST_LOGS}")
+
+        return log
+
+    async def _result(self, request: Request, notify: Notify) -> bytes:  # ruff: ignore[complex-structure, too-many-return-statements] - one for each method
         meta = json_object(request.params.get("_meta"))
         is_modern = VERSION_KEY in meta
         if is_modern:
@@ -183,20 +261,34 @@ class Session:
         elif self.version is None and request.method not in {"initialize", "ping"}:
             said = f"send `initialize` first, or each request with `_meta.{VERSION_KEY}`"
             raise RpcError(INVALID_PARAMS, said, {"supported": [MODERN, *HANDSHAKE]})
-        match request.method:
-            case "tools/list":
-                return await self._list(request, is_modern=is_modern)
+        method = request.method
+        needed = _NEEDED.get(method)
+        if method in (_HANDSHAKE_ONLY if is_modern else _MODERN_ONLY) or (
+            needed is not None and needed not in self._declared()
+        ):
+            raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
+        match method:
             case "tools/call":
-                return await self._call(request, meta, notify, is_modern=is_modern)
-            case "server/discover" if is_modern:
-                return dump(self._discovered())
-            case "subscriptions/listen" if is_modern:
+                return await self._call(request, notify, is_modern=is_modern)
+            case "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list":
+                return await self._list(request, is_modern=is_modern)
+            case "prompts/get" | "resources/read" | "completion/complete":
+                return await self._passed(request, notify, is_modern=is_modern)
+            case "subscriptions/listen":
                 return await self._listen(request, notify)
-            case "initialize" if not is_modern:
-                return dump(self._begin(request))
-            case "ping" if not is_modern:
+            case "resources/subscribe" | "resources/unsubscribe":
+                return await self._subscribe(request)
+            case "logging/setLevel":
+                self._level = _level(request.params.get("level"))
+                await self._hub.passthrough.want_level(self, self._level)
                 return b"{}"
-        raise RpcError(METHOD_NOT_FOUND, f"method not found: {request.method}")
+            case "server/discover":
+                return dump(self._discovered())
+            case "initialize":
+                return dump(self._begin(request))
+            case "ping":
+                return b"{}"
+        raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
 
     def _begin(self, request: Request) -> JsonObject:
         """Begin a session of the handshake era."""
@@ -209,7 +301,7 @@ class Session:
         self._capabilities = json_object(request.params.get("capabilities"))
         return {
             "protocolVersion": self.version,
-            "capabilities": _CAPABILITIES,
+            "capabilities": self._declared(),
             "serverInfo": self._server_info(),
             **self._instructions(),
         }
@@ -218,11 +310,14 @@ class Session:
         return self._completed(
             {
                 "supportedVersions": [MODERN, *HANDSHAKE],
-                "capabilities": _CAPABILITIES,
+                "capabilities": self._declared(),
                 **self._instructions(),
                 **_CACHE,
             }
         )
+
+    def _declared(self) -> JsonObject:
+        return {"tools": {"listChanged": True}, **self._hub.passthrough.capabilities()}
 
     def _server_info(self) -> JsonObject:
         return {"name": self._hub.name, "version": __version__}
@@ -239,19 +334,109 @@ class Session:
 
     async def _list(self, request: Request, *, is_modern: bool) -> bytes:
         await self._hub.settled()
+        listed = _LISTING[request.method]
+        if listed != "tools":
+            await self._hub.passthrough.settled()
         cursor = request.params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
             raise RpcError(INVALID_PARAMS, "`cursor` has to be a text")
-        page, following = self._offer.page(cursor)
+        page, following = self._offer.page(listed, cursor)
         rest: dict[str, JsonValue] = {} if following is None else {"nextCursor": following}
         if is_modern:
             rest |= self._completed(_CACHE)
         more = b"," + dump(rest)[1:] if rest else b"}"
-        return b'{"tools":%b%b' % (page, more)
+        return b'{"%b":%b%b' % (listed.encode(), page, more)
 
-    async def _call(
-        self, request: Request, meta: JsonObject, notify: Notify, *, is_modern: bool
-    ) -> bytes:
+    async def _passed(self, request: Request, notify: Notify, *, is_modern: bool) -> bytes:
+        """What a server answers to a request that is passed through."""
+        await self._hub.passthrough.settled()
+        about = ("uri", "name", "arguments", "ref", "argument")
+        subject: JsonValue = [request.method, *(request.params.get(key) for key in about)]
+
+        async def make(about: Call, owner: Owner) -> bytes:
+            if isinstance(owner, StatelessOwner):
+                owner.is_passed = True
+                about = replace(about, continuation=owner.continuation)
+            found = await self._read(request, replace(about, owner=owner))
+            if is_modern:
+                is_cached = request.method == "resources/read" and RESULT_TYPE not in found
+                found = self._completed({**found, **(_cache_of(found) if is_cached else {})})
+            return self._encoded(found)
+
+        try:
+            async with self._hub.calls.place(self._places):
+                return await self._owned(request, subject, notify, make, is_modern=is_modern)
+        except BusyError as error:
+            raise RpcError(INTERNAL_ERROR, str(error)) from error
+        except RpcError as error:
+            raise error_for(error, is_modern=is_modern) from error
+
+    def _encoded(self, result: JsonObject) -> bytes:
+        try:
+            encoded = dump(result)
+        except (ValueError, RecursionError) as error:
+            said = "the result is not JSON that can be passed on"
+            raise RpcError(INTERNAL_ERROR, said) from error
+        most = self._hub.settings.limits.message
+        if len(encoded) > most:
+            said = f"the result has {len(encoded):,} bytes, more than {most:,}"
+            raise RpcError(INTERNAL_ERROR, said)
+        return encoded
+
+    async def _read(self, request: Request, call: Call) -> JsonObject:
+        passthrough, params = self._hub.passthrough, request.params
+        match request.method:
+            case "resources/read":
+                uri = _text_of(params, "uri")
+                return await passthrough.read(self._offer, self.caller, uri, call)
+            case "prompts/get":
+                name, arguments = _text_of(params, "name"), params.get("arguments")
+                given = arguments if isinstance(arguments, Mapping) else None
+                return await passthrough.prompt(self._offer, self.caller, name, given, call)
+        return await passthrough.complete(self._offer, self.caller, params, call)
+
+    async def _subscribe(self, request: Request) -> bytes:
+        """Begin or end to tell of updates of a resource, in the handshake era."""
+        passthrough, uri = self._hub.passthrough, _text_of(request.params, "uri")
+        if request.method == "resources/unsubscribe":
+            updated = self._resources.pop(uri, None)
+            if updated is not None:
+                passthrough.unsubscribe(uri, updated)
+            return b"{}"
+        if uri in self._resources:
+            return b"{}"
+        if len(self._resources) >= _MOST_RESOURCES:
+            raise RpcError(INTERNAL_ERROR, "busy: too many subscriptions")
+
+        def tell(params: JsonObject) -> None:
+            self._tell(notice(RESOURCE_UPDATED, params))
+
+        await passthrough.settled()
+        self._resources[uri] = tell
+        try:
+            await passthrough.subscribe(self._offer, self.caller, uri, tell)
+        except BaseException as error:
+            self._resources.pop(uri, None)
+            passthrough.unsubscribe(uri, tell)
+            if isinstance(error, RpcError):
+                raise error_for(error, is_modern=False) from error
+            raise
+        return b"{}"
+
+    async def _about(self, meta: JsonObject, notify: Notify, *, is_modern: bool) -> Call:
+        """What a server tells on the way to an answer, and who hears it."""
+        level: str | None = self._level
+        if is_modern:
+            level = None if LOG_LEVEL_KEY not in meta else _level(meta[LOG_LEVEL_KEY])
+            if level is not None:
+                await self._hub.passthrough.want_level(self, level)
+        return Call(
+            _reporter(meta.get("progressToken"), notify),
+            on_log=None if level is None else self._logger(level, notify),
+            log_level=level,
+        )
+
+    async def _call(self, request: Request, notify: Notify, *, is_modern: bool) -> bytes:
         name, arguments = request.params.get("name"), request.params.get("arguments")
         if arguments is None:
             arguments = {}  # some clients write `null` for none
@@ -263,7 +448,6 @@ class Session:
         tool = self._hub.tool(self._offer, name)
         if tool is None:
             raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
-        report = _reporter(meta.get("progressToken"), notify)
         call = partial(
             self._hub.calls.call,
             self.caller,
@@ -272,18 +456,41 @@ class Session:
             tool,
             arguments,
         )
+
+        async def make(about: Call, owner: Owner) -> bytes:
+            return await call(about, self._completed if is_modern else dict, owner)
+
+        subject: JsonValue = [request.method, name, arguments]
+        return await self._owned(request, subject, notify, make, is_modern=is_modern)
+
+    async def _owned(
+        self, request: Request, subject: JsonValue, notify: Notify, make: Make, *, is_modern: bool
+    ) -> bytes:
+        """Make a request that servers may ask this client about (H8); `subject` is what it is."""
+        meta = json_object(request.params.get("_meta"))
+        is_open = True
+
+        def tell(message: bytes, key: str) -> None:
+            # A call may go on after this request: what is told then has no way to the client.
+            if is_open:
+                notify(message, key)
+
+        about = await self._about(meta, tell, is_modern=is_modern)
+        report = about.on_progress or (lambda _: None)
         declared = json_object(meta.get(CAPABILITIES_KEY)) if is_modern else self._capabilities
         offered = offered_capabilities(declared, self._hub.settings.forward)
         if not is_modern:
             owner = StreamOwner(self.caller.client, offered, self._requests, notify)
-            return await call(report, dict, owner)
+            return await make(about, owner)
 
-        async def make(owner: StatelessOwner, report: Report) -> bytes:
-            return await call(report, self._completed, owner)
+        async def held(owner: StatelessOwner, report: Report) -> bytes:
+            return await make(replace(about, on_progress=report), owner)
 
-        subject: JsonValue = [request.method, name, arguments]
-        held, params = self._hub.held, request.params
-        found = await held.make(self.caller, subject, params, offered, report, make)
+        calls, params = self._hub.held, request.params
+        try:
+            found = await calls.make(self.caller, subject, params, offered, report, held)
+        finally:
+            is_open = False
         return found if isinstance(found, bytes) else dump(self._completed(found))
 
     async def _listen(self, request: Request, notify: Notify) -> bytes:
@@ -293,23 +500,76 @@ class Session:
             raise RpcError(INVALID_PARAMS, "`notifications` has to be an object")
         if len(self._subscriptions) >= _MOST_SUBSCRIPTIONS:
             raise RpcError(INTERNAL_ERROR, "busy: too many subscriptions")
-        honored = {"toolsListChanged": True} if wanted.get("toolsListChanged") is True else {}
+        passthrough = self._hub.passthrough
+        honored: dict[str, JsonValue] = {
+            f"{capability}ListChanged": True
+            for capability in LIST_CHANGES
+            if capability in self._declared() and wanted.get(f"{capability}ListChanged") is True
+        }
         meta: JsonObject = {SUBSCRIPTION_KEY: request.id}
-        params: JsonObject = {"_meta": meta, "notifications": honored}
-        notify(notice("notifications/subscriptions/acknowledged", params), "")
-        one = _Subscription(request.id, notify)
-        if honored:
-            self._subscriptions.append(one)
+
+        def updated(params: JsonObject) -> None:
+            found = {**params, "_meta": {**json_object(params.get("_meta")), **meta}}
+            notify(notice(RESOURCE_UPDATED, found), f"{request.id!r} {params['uri']}")
+
+        uris = await self._followed(wanted.get("resourceSubscriptions"), updated)
+        if uris:
+            honored["resourceSubscriptions"] = uris
+        notify(notice(ACKNOWLEDGED, {"_meta": meta, "notifications": honored}), "")
+        told = frozenset(one for one in LIST_CHANGES if f"{one}ListChanged" in honored)
+        one = _Subscription(request.id, notify, told)
+        self._subscriptions.append(one)
         try:
             await self._hub.draining.wait()
         finally:
-            if honored:
-                self._subscriptions.remove(one)
+            self._subscriptions.remove(one)
+            for uri in uris:
+                passthrough.unsubscribe(uri, updated)
         return dump(self._completed({"_meta": meta}))
 
+    async def _followed(
+        self, wanted: JsonValue, updated: Callable[[JsonObject], None]
+    ) -> list[str]:
+        """Subscribe to resources; those of them whose updates are told from now on."""
+        if "resources" not in self._declared() or not isinstance(wanted, list):
+            return []
+        found: list[str] = []
+        await self._hub.passthrough.settled()
+        try:
+            for uri in dict.fromkeys(one for one in wanted if isinstance(one, str)):
+                if len(found) < _MOST_RESOURCES:
+                    with suppress(RpcError):  # what is not followed is not acknowledged
+                        offer, caller = self._offer, self.caller
+                        await self._hub.passthrough.subscribe(offer, caller, uri, updated)
+                        found.append(uri)
+        except BaseException:
+            for uri in found:
+                self._hub.passthrough.unsubscribe(uri, updated)
+            raise
+        return found
 
-_CAPABILITIES: JsonObject = {"tools": {"listChanged": True}}
+
 _CACHE: JsonObject = {"ttlMs": TTL_MS, "cacheScope": "private"}
+
+
+def _text_of(params: JsonObject, key: str) -> str:
+    found = params.get(key)
+    if not isinstance(found, str):
+        raise RpcError(INVALID_PARAMS, f"`{key}` has to be a text")
+    return found
+
+
+def _level(value: JsonValue) -> str:
+    if not isinstance(value, str) or value not in LOG_LEVELS:
+        raise RpcError(INVALID_PARAMS, "unknown log level")
+    return value
+
+
+def _cache_of(result: JsonObject) -> JsonObject:
+    """How long a result may be kept: as its server says, and by this client only."""
+    ttl = result.get("ttlMs")
+    is_usable = isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0
+    return {"ttlMs": ttl if is_usable else 0, "cacheScope": "private"}
 
 
 def _check_modern(meta: JsonObject) -> None:

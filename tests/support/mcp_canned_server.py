@@ -3,7 +3,8 @@
     python tests/support/mcp_canned_server.py FILE
 
 FILE is JSON: `tools` is what is listed, `results` maps names of tools to results (or to an `error`
-in their place), `calls` is a file that gets the parameters of each call.
+in their place), `calls` is a file that gets the parameters of each call. With `answers`, results by
+method, in turn where it is a list of them, the server declares resources and prompts too.
 """
 
 import json
@@ -14,6 +15,9 @@ from typing import Any
 
 def main() -> None:
     script = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    answers = script.get("answers", {})
+    offered = {"resources": {"subscribe": True}, "prompts": {}, "completions": {}}
+    declared = {"tools": {}, **(offered if answers else {})}
     for line in sys.stdin.buffer:
         message: dict[str, Any] = json.loads(line)
         method, params = message.get("method"), message.get("params") or {}
@@ -23,8 +27,13 @@ def main() -> None:
         if method == "initialize":
             version = params["protocolVersion"]
             info = {"name": "canned", "version": "1"}
-            told = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+            told = {"protocolVersion": version, "capabilities": declared, "serverInfo": info}
             reply["result"] = told
+        elif method in answers:
+            with Path(script["calls"]).open("a", encoding="utf-8") as calls:
+                calls.write(json.dumps(params) + "\n")
+            found = answers[method]
+            reply["result"] = found.pop(0) if isinstance(found, list) else found
         elif method == "tools/list":
             reply["result"] = {"tools": script["tools"]}
         elif method == "tools/call":

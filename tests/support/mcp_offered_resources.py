@@ -7,6 +7,13 @@ import base64
 from typing import Any
 
 CAPABILITIES: dict[str, Any] = {"resources": {}, "prompts": {}}
+LIVE_CAPABILITIES: dict[str, Any] = {
+    "resources": {"subscribe": True, "listChanged": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+"""Of a server that tells of changes too."""
 PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -97,4 +104,8 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         case "prompts/get":
             found = messages(str(params["name"]), dict(params.get("arguments") or {}))
             return {"description": "A prompt", "messages": found}
+        case "completion/complete":
+            ref, argument = params["ref"], params["argument"]
+            about = ref.get("name") or ref.get("uri")
+            return {"completion": {"values": [f"{about} {argument['value']}"], "hasMore": False}}
     return None

@@ -74,6 +74,8 @@ class Serving:
         self.arguments = arguments
         self.calls = 0
         self.asked: dict[str, Any] = {}
+        self.subscribed: set[str] = set()
+        self.listening: dict[Any, Any] = {}
 
     def line(self, raw: bytes) -> None:
         message = json.loads(raw)
@@ -81,6 +83,8 @@ class Serving:
             self.answered(message)
             return
         if self.arguments.asks and message["method"] == "tools/call" and self.asks(message):
+            return
+        if self.arguments.live and self.lives(message):
             return
         if mcp_tools.is_crash(message):
             print("crashing on purpose", file=sys.stderr, flush=True)
@@ -125,6 +129,63 @@ class Serving:
             result = {"resultType": "input_required", "inputRequests": {"q": question}}
             send({"jsonrpc": "2.0", "id": number, "result": {**result, "requestState": "state"}})
         return True
+
+    def lives(self, message: mcp_tools.Message) -> bool:
+        """Take up who wants to hear of what, and tell it; whether this was the answer."""
+        params = message.get("params") or {}
+        if self.arguments.notes is not None:
+            with self.arguments.notes.open("a") as file:
+                file.write(json.dumps([message["method"], params]) + "\n")
+        match message["method"]:
+            case "resources/subscribe":
+                self.subscribed.add(params["uri"])
+            case "resources/unsubscribe":
+                self.subscribed.discard(params["uri"])
+            case "logging/setLevel":
+                pass
+            case "subscriptions/listen":
+                self.listening[message["id"]] = params["notifications"]
+                self.tell("subscriptions/acknowledged", message["id"], params)
+                return True
+            case "notifications/cancelled":
+                self.listening.pop(params["requestId"], None)
+                return False
+            case "tools/call" if params["name"] == "echo":
+                for words in params["arguments"]["text"].split(", "):
+                    self.lives_on(*words.partition(" ")[::2])
+                return False
+            case _:
+                return False
+        send({"jsonrpc": "2.0", "id": message["id"], "result": {}})
+        return True
+
+    def lives_on(self, verb: str, words: str) -> None:
+        """Do what the text of a call says, and tell those who want to hear of it."""
+        if verb == "log":
+            told = {"level": words, "logger": "test", "data": {"said": words}}
+            send({"jsonrpc": "2.0", "method": "notifications/message", "params": told})
+        elif verb == "update":
+            if words in self.subscribed:
+                self.tell("resources/updated", None, {"uri": words})
+            for id, wanted in self.listening.items():
+                if words in wanted.get("resourceSubscriptions", ()):
+                    self.tell("resources/updated", id, {"uri": words})
+        elif verb == "offer":
+            mcp_offered_resources.LIST_PAGES[0].append({"uri": words, "name": "new"})
+            mcp_offered_resources.PROMPTS.append({"name": "new"})
+            for kind in ("resources", "prompts"):
+                if not self.listening:
+                    self.tell(f"{kind}/list_changed", None, {})
+                for id, wanted in self.listening.items():
+                    if wanted.get(f"{kind}ListChanged"):
+                        self.tell(f"{kind}/list_changed", id, {})
+
+    @staticmethod
+    def tell(method: str, subscription: Any, params: mcp_tools.Message) -> None:
+        about = {key: value for key, value in params.items() if key != "_meta"}
+        if subscription is not None:
+            about["_meta"] = {"io.modelcontextprotocol/subscriptionId": subscription}
+        send({"jsonrpc": "2.0", "method": f"notifications/{method}", "params": about})
 
     def answered(self, message: mcp_tools.Message) -> None:
         """The client's answer to a question becomes the result of the call that led to it."""
@@ -174,6 +235,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--many", type=int, default=0, metavar="N", help="so many more tools")
     parser.add_argument("--asks", action="store_true", help="tools that need the client")
     parser.add_argument("--offers", action="store_true", help="resources and prompts too")
+    parser.add_argument("--live", action="store_true", help="these, and tell of their changes")
+    parser.add_argument("--notes", type=Path, help="file for what a live server is sent")
     parser.add_argument("--stderr", type=int, default=0, metavar="N", help="lines on stderr")
     parser.add_argument("--note-cancelled", type=Path, help="file for cancelled request ids")
     parser.add_argument("--print-environment", type=Path, help="file for the environment")
@@ -208,6 +271,8 @@ def main() -> None:
         mcp_tools.TOOLS.extend(ASKING_TOOLS)
     if arguments.offers:
         mcp_tools.CAPABILITIES.update(mcp_offered_resources.CAPABILITIES)
+    if arguments.live:
+        mcp_tools.CAPABILITIES.update(mcp_offered_resources.LIVE_CAPABILITIES)
     serving = Serving(arguments)
     for raw in sys.stdin.buffer:
         if raw.strip():

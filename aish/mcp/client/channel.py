@@ -38,7 +38,14 @@ from aish.mcp.protocol.messages import (
     TransportError,
 )
 from aish.mcp.protocol.mirrored_headers import standard_headers
-from aish.mcp.protocol.revisions import CAPABILITIES_KEY, CLIENT_KEY, HANDSHAKE, VERSION_KEY
+from aish.mcp.protocol.revisions import (
+    CAPABILITIES_KEY,
+    CLIENT_KEY,
+    HANDSHAKE,
+    LOG_LEVEL_KEY,
+    LOG_MESSAGE,
+    VERSION_KEY,
+)
 from aish.mcp.transports.transport import Headers, Outgoing, Transport
 
 if TYPE_CHECKING:
@@ -76,7 +83,7 @@ class Channel:
         transport: Transport,
         answers: Answers,
         tasks: TaskGroup,
-        on_note: Callable[[str], None],
+        on_note: Callable[[str, JsonObject], None],
         adapter: "CassetteAdapter | None" = None,
         origin: str = "",
     ) -> None:
@@ -130,6 +137,8 @@ class Channel:
             meta[VERSION_KEY] = dialect.version
             meta[CLIENT_KEY] = CLIENT_INFO
             meta[CAPABILITIES_KEY] = self._answers.capabilities(call.owner)
+            if call.log_level is not None:
+                meta[LOG_LEVEL_KEY] = call.log_level
         headers = _headers(method, params, dialect) if self.over_http else ()
         outgoing = Outgoing(
             number, method, {**params, "_meta": meta} if meta else params, (*headers, *call.headers)
@@ -180,12 +189,14 @@ class Channel:
         """Whether the server keeps a session over HTTP."""
         return self._transport.has_session
 
-    async def listen(self, dialect: Dialect, heard: anyio.Event) -> None:
-        """Receive unsolicited messages until the stream ends; `heard` is set once it is open."""
+    async def listen(self, dialect: Dialect, heard: anyio.Event, wanted: JsonObject) -> None:
+        """Receive unsolicited messages until the stream ends; `heard` is set once it is open.
+
+        `wanted` says which ones, to a server of the stateless era.
+        """
         if dialect.modern:
             heard.set()
-            wanted: JsonObject = {"notifications": {"toolsListChanged": True}}
-            await self.ask("subscriptions/listen", wanted, dialect)
+            await self.ask("subscriptions/listen", {"notifications": wanted}, dialect)
         else:
             await self._transport.listen(heard, self._version_header())
 
@@ -216,8 +227,25 @@ class Channel:
             self._progress(message.params)
         elif message.method == CANCELLED:
             self._cancelled(message.params)
+        elif message.method == LOG_MESSAGE:
+            self._log(message.params, number)
         else:
-            self._on_note(message.method)
+            self._on_note(message.method, message.params)
+
+    def _log(self, params: JsonObject, number: int | None) -> None:
+        """Pass a log message to the request that it is about; nobody else hears of it.
+
+        Where the wire does not say which one that is, all that run have to be of one client, which
+        wants them for each.
+        """
+        running = self._running.get(number) if number is not None else None
+        calls = [one.call for one in ((running,) if running else self._running.values())]
+        owners = {call.owner.client for call in calls if call.owner is not None}
+        listeners = [call.on_log for call in calls if call.owner is not None]
+        if not owners:
+            self._on_note(LOG_MESSAGE, params)
+        elif len(owners) == 1 and None not in listeners and listeners[-1] is not None:
+            listeners[-1](params)
 
     def _cancelled(self, params: JsonObject) -> None:
         """The server does not wait any more for what it asked the client of a call (H8)."""

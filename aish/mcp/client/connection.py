@@ -17,7 +17,7 @@ from aish.core.events import ServerInfo, ServerState
 from aish.core.json import JsonObject
 from aish.core.protocols import Progress, Sampler
 from aish.core.tools import CALL_DEADLINE, ToolResult
-from aish.mcp.client.server_requests import Answers, Call, Elicit
+from aish.mcp.client.server_requests import NO_CALL, Answers, Call, Elicit
 from aish.mcp.client.session import ENDED_AGAIN, Session, Terms
 from aish.mcp.protocol.convert import (
     Definition,
@@ -38,6 +38,7 @@ from aish.mcp.protocol.messages import (
     TransportError,
 )
 from aish.mcp.protocol.mirrored_headers import parameter_headers
+from aish.mcp.protocol.revisions import LIST_CHANGES
 from aish.mcp.transports.factory import TransportFactory
 from aish.mcp.transports.settings import CallTime, ServerConnection, in_time
 
@@ -116,6 +117,8 @@ class Server:
         self.on_gone: Callable[[Server], None] | None = None
         """Hears that it is lost for good. Without it, in a run, it stays what it was: that each
         call fails is all that there is to say then (M8)."""
+        self.on_note: Callable[[Server, str, JsonObject], None] | None = None
+        """Takes notifications that belong to no request: their method and their params."""
         self.ambiguous: frozenset[str] = frozenset()
         """A name under which the server lists two tools that differ."""
         self._opening = opening
@@ -228,14 +231,51 @@ class Server:
         except TransportError as error:
             return lost(error.message)
 
-    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+    async def ask(self, method: str, params: JsonObject, call: Call = NO_CALL) -> JsonObject:
         """The answer to a request other than a tool call.
 
         Raises:
             McpError: the server refused it or could not be reached.
         """
+        time = None if call.owner is None else CallTime()
         with self._in_use():
-            return await in_time(self.entry.timeout.call, self._live().request(method, params))
+            request = self._live().request(method, params, replace(call, time=time))
+            return await in_time(self.entry.timeout.call, request, time)
+
+    @property
+    def has_subscriptions(self) -> bool:
+        """Whether the server says when a resource was updated."""
+        return self._session is not None and self._session.agreement.has_subscriptions
+
+    async def subscribe(self, uri: str) -> None:
+        """Hear of updates of a resource, as long as this server is connected.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        await in_time(self.entry.timeout.call, self._live().subscribe(uri))
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Hear of no more updates of a resource.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        await in_time(self.entry.timeout.call, self._live().unsubscribe(uri))
+
+    async def set_log_level(self, level: str) -> None:
+        """Want the log messages from this level on; a request may want more, or less.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        await in_time(self.entry.timeout.call, self._live().set_log_level(level))
+
+    def _note(self, method: str, params: JsonObject) -> None:
+        if method == LIST_CHANGES["tools"]:
+            self._refresh.changed()
+        elif self.on_note is not None:
+            self.on_note(self, method, params)
 
     async def pages(self, method: str) -> Sequence[JsonObject]:
         """All pages of a listing.
@@ -324,7 +364,7 @@ class Server:
             ),
             probe_seconds=self._opening.probe_seconds,
             notice=self._opening.notice,
-            on_tools_changed=self._refresh.changed,
+            on_note=self._note,
             on_new_session=self._on_new_session,
             on_gone=self._gone,
             adapter=self._opening.adapter,

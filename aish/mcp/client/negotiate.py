@@ -43,11 +43,14 @@ class Agreement:
     sent: str
     capabilities: JsonObject
 
+    def announces(self, capability: str) -> bool:
+        """Whether the server says when its tools, resources or prompts change."""
+        return _object(self.capabilities.get(capability)).get("listChanged") is True
+
     @property
-    def announces_tools(self) -> bool:
-        """Whether the server says when its tools change."""
-        tools = self.capabilities.get("tools")
-        return isinstance(tools, dict) and tools.get("listChanged") is True
+    def has_subscriptions(self) -> bool:
+        """Whether the server says when a resource was updated, if it is asked to."""
+        return _object(self.capabilities.get("resources")).get("subscribe") is True
 
 
 async def negotiate(

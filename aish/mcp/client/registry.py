@@ -65,12 +65,19 @@ class Registry:
         self._hear: Callable[[], None] = lambda: None
         self.on_change: Callable[[], None] = lambda: None
         """Hears of each change of tools, after `hold_to` has."""
+        self.on_note: Callable[[Server, str, JsonObject], None] = lambda *_note: None
+        """Takes notifications of servers that belong to no request: method and params."""
         self._offers: Callable[[Tool], bool] = lambda _tool: True
 
     @property
     def servers(self) -> tuple[ServerInfo, ...]:
         """Every server of the file, in order, and whether it is connected."""
         return tuple(server.info for server in self._servers.values())
+
+    def server(self, alias: str) -> Server | None:
+        """A server that is connected; `None` if it is not."""
+        found = self._servers.get(alias)
+        return found if found is not None and found.state == "ready" else None
 
     def failure(self, alias: str) -> str | None:
         """Why a server failed to start, with the tail of its stderr; `None` if it is connected."""
@@ -388,7 +395,7 @@ def server_of(
     restarts: bool = True,
 ) -> Server:
     """A server that notifies the registry of its changes."""
-    return Server(
+    server = Server(
         connection,
         TransportFactory(connection, around),
         around.tasks,
@@ -397,3 +404,5 @@ def server_of(
         may_call=registry.may_call,
         restarts=restarts,
     )
+    server.on_note = registry.on_note
+    return server

@@ -27,6 +27,7 @@ from aish.mcp.protocol.messages import (
     Noted,
     RpcError,
 )
+from aish.mcp.protocol.revisions import LIST_CHANGES
 from aish.mcp.transports.settings import CallTime
 from aish.mcp.transports.transport import Headers
 
@@ -67,6 +68,8 @@ class Call:
     """What belongs to one request: its progress listener, its sampler, its headers.
 
     `continuation` is what a client of a hub sends again: its answers, and the server's state.
+    `on_log` takes the params of the log messages about it, `log_level` is the least important level
+    that it wants.
     """
 
     on_progress: Callable[[Progress], None] | None = None
@@ -75,6 +78,8 @@ class Call:
     owner: CallOwner | None = None
     continuation: JsonObject = field(default_factory=dict)
     time: CallTime | None = None
+    on_log: Callable[[JsonObject], None] | None = None
+    log_level: str | None = None
 
 
 NO_CALL = Call()
@@ -214,8 +219,6 @@ class Answers:
 if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
 
-TOOLS_CHANGED = "notifications/tools/list_changed"
-
 
 class Replay:
     """Replay of the messages of one server, held back until `hear` may receive them."""
@@ -236,7 +239,7 @@ class Replay:
 
     def holds_back(self, message: Asked | Noted) -> bool:
         """Hold back a message that is not due yet; returns whether it is one."""
-        if not isinstance(message, Noted) or message.method != TOOLS_CHANGED:
+        if not isinstance(message, Noted) or message.method != LIST_CHANGES["tools"]:
             return False
         self._changes.append(message)
         self._release()

@@ -4,8 +4,9 @@ Retries `input_required`, and starts a new session when a session or a process w
 only as JSON.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import anyio
@@ -13,20 +14,20 @@ from anyio.abc import TaskGroup
 
 from aish.config.model import ProtocolChoice
 from aish.core.errors import AishError
-from aish.core.frozen import frozen
+from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.mcp.client.channel import BEFORE_AGREEMENT, Channel
 from aish.mcp.client.negotiate import Agreement, handshake, negotiate
 from aish.mcp.client.server_requests import (
     ELICITING,
     NO_CALL,
-    TOOLS_CHANGED,
     Answers,
     Call,
     InFlight,
 )
 from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     LISTINGS,
     MAX_LISTED,
     McpError,
@@ -34,8 +35,10 @@ from aish.mcp.protocol.messages import (
     RpcError,
     ServerEndedError,
     SessionLostError,
+    TransportError,
     json_object,
 )
+from aish.mcp.protocol.revisions import ACKNOWLEDGED, LIST_CHANGES
 from aish.mcp.transports.transport import Transport
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ MAX_INPUT_ROUNDS = 10
 MAX_RESTARTS = 1
 ENDED_AGAIN = "the server ended again after it was restarted"
 MAX_PAGES = 100
+FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 LISTEN_SECONDS = 0.5
 """Some servers send the head of a stream only with its first event."""
 
@@ -60,7 +64,8 @@ class Terms:
     answers: Answers
     probe_seconds: float | None
     notice: Callable[[str, str], None]
-    on_tools_changed: Callable[[], None]
+    on_note: Callable[[str, JsonObject], None]
+    """Takes the method and the params of a notification that belongs to no request."""
     on_new_session: Callable[[str, JsonObject], Awaitable[None]]
     """Takes the method and the params of the request that a new session is begun for."""
     on_gone: Callable[[str], None]
@@ -69,6 +74,25 @@ class Terms:
     origin: str = ""
     restarts: bool = True
     """Whether a server that was lost is reached for once more here; else its owner does that."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether no change may be missed, however long the session lasts."""
+        return not self.restarts
+
+    @property
+    def follows(self) -> Sequence[str]:
+        """Of which lists changes are wanted."""
+        return tuple(LIST_CHANGES) if self.stays else ("tools",)
+
+
+@slotted
+class _Subscription:
+    """A wish to hear of the updates of one resource."""
+
+    scope: anyio.CancelScope
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    is_honored: bool = False
 
 
 class Session:
@@ -86,6 +110,10 @@ class Session:
         self._beginning = anyio.Lock()
         self._heard = anyio.Event()
         self._left_out: set[str] = set()
+        self._subscriptions: dict[str, _Subscription] = {}
+        self._log_level: str | None = None
+        self._listening = anyio.CancelScope()
+        self._missed = False
 
     @property
     def agreement(self) -> Agreement:
@@ -227,6 +255,8 @@ class Session:
                 raise
             self._lost = False
         self._watch()
+        if self._terms.stays:
+            self._tasks.start_soon(self._take_up)
 
     async def _greet(self) -> None:
         await self._channel.open()
@@ -249,23 +279,129 @@ class Session:
         with anyio.move_on_after(LISTEN_SECONDS):
             await self._heard.wait()
 
+    async def subscribe(self, uri: str) -> None:
+        """Hear of updates of a resource from now on, after a restart of the server too.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        if uri in self._subscriptions:
+            return
+        self._subscriptions[uri] = one = _Subscription(anyio.CancelScope())
+        try:
+            await self._subscribe(uri, one)
+        except BaseException:
+            one.scope.cancel()
+            del self._subscriptions[uri]
+            raise
+
+    async def _subscribe(self, uri: str, one: _Subscription) -> None:
+        if not self._agreement.dialect.modern:
+            await self.request("resources/subscribe", {"uri": uri})
+            return
+        self._tasks.start_soon(self._follow, uri, one)
+        await one.settled.wait()
+        if not one.is_honored:
+            raise RpcError(INVALID_PARAMS, "its updates are not told")
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Hear of no more updates of a resource.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        one = self._subscriptions.pop(uri, None)
+        if one is None:
+            return
+        one.scope.cancel()
+        if not self._agreement.dialect.modern:
+            await self.request("resources/unsubscribe", {"uri": uri})
+
+    async def set_log_level(self, level: str) -> None:
+        """Ask a server of the handshake era for the log messages from this level on.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        if level != self._log_level and "logging" in self._agreement.capabilities:
+            self._log_level = level
+            if not self._agreement.dialect.modern:
+                await self.request("logging/setLevel", {"level": level})
+
+    async def _take_up(self) -> None:
+        """Tell a server that began anew what it had been told, and ask what it has now."""
+        if not self._agreement.dialect.modern:
+            # What it refuses now it would refuse at the next request as well.
+            with suppress(McpError, AishError):
+                if self._log_level is not None:
+                    await self.request("logging/setLevel", {"level": self._log_level})
+                for uri in tuple(self._subscriptions):
+                    await self.request("resources/subscribe", {"uri": uri})
+        self._ask_anew()
+
+    def _ask_anew(self) -> None:
+        """Changes may have been missed: take each list for changed."""
+        for capability in self._terms.follows:
+            if capability in self._agreement.capabilities:
+                self._terms.on_note(LIST_CHANGES[capability], {})
+
+    async def _follow(self, uri: str, one: "_Subscription") -> None:
+        """Keep a subscription to a resource of a server of the stateless era."""
+        with one.scope:
+            await self._keep_listening(anyio.Event(), {"resourceSubscriptions": [uri]})
+        one.settled.set()
+
     def _watch(self) -> None:
         self._heard = anyio.Event()
-        if self._agreement.announces_tools or self._channel.has_session:
-            self._tasks.start_soon(self._listen, self._heard)
+        wanted = [one for one in self._terms.follows if self._agreement.announces(one)]
+        if wanted or self._channel.has_session:
+            self._tasks.start_soon(self._listen, self._heard, wanted)
         else:
             self._heard.set()
 
-    async def _listen(self, heard: anyio.Event) -> None:
-        # If the stream cannot be opened, the server is asked when needed. The adapter remembers
-        # what a replay did not find.
-        with suppress(McpError, AishError):
-            await self._channel.listen(self._agreement.dialect, heard)
+    async def _listen(self, heard: anyio.Event, wanted: Sequence[str]) -> None:
+        lists: JsonObject = {f"{capability}ListChanged": True for capability in wanted}
+        if self._terms.stays and self._agreement.dialect.modern:
+            self._listening.cancel()
+            self._listening = anyio.CancelScope()
+            with self._listening:
+                await self._keep_listening(heard, lists)
+        else:
+            # If the stream cannot be opened, the server is asked when needed. The adapter remembers
+            # what a replay did not find.
+            with suppress(McpError, AishError):
+                await self._channel.listen(self._agreement.dialect, heard, lists)
         heard.set()
 
-    def _note(self, method: str) -> None:
-        if method == TOOLS_CHANGED:
-            self._terms.on_tools_changed()
+    async def _keep_listening(self, heard: anyio.Event, wanted: JsonObject) -> None:
+        """Listen, and again where the stream ends, after 1, 2, 4 … 60 seconds."""
+        delay = FIRST_DELAY
+        while True:
+            began = anyio.current_time()
+            try:
+                await self._channel.listen(self._agreement.dialect, heard, wanted)
+            except RpcError:
+                return  # it does not offer that
+            except (TransportError, AishError):
+                pass
+            if anyio.current_time() - began > LONGEST_DELAY:
+                delay = FIRST_DELAY
+            self._missed = True
+            await anyio.sleep(delay)
+            delay = min(2 * delay, LONGEST_DELAY)
+
+    def _note(self, method: str, params: JsonObject) -> None:
+        if method != ACKNOWLEDGED:
+            self._terms.on_note(method, params)
+            return
+        if self._missed:
+            self._missed = False
+            self._ask_anew()
+        uris = json_object(params.get("notifications")).get("resourceSubscriptions")
+        for uri, one in self._subscriptions.items():
+            if isinstance(uris, list) and uri in uris:
+                one.is_honored = True
+                one.settled.set()
 
 
 def _input_requests(result: JsonObject) -> dict[str, JsonObject]:

@@ -11,3 +11,18 @@ CAPABILITIES_KEY = f"{META}clientCapabilities"
 CLIENT_KEY = f"{META}clientInfo"
 SERVER_KEY = f"{META}serverInfo"
 SUBSCRIPTION_KEY = f"{META}subscriptionId"
+LOG_LEVEL_KEY = f"{META}logLevel"
+LOG_LEVELS = (
+    *("debug", "info", "notice", "warning"),
+    *("error", "critical", "alert", "emergency"),
+)
+"""The levels of `notifications/message`, the least important one first."""
+LIST_CHANGES = {
+    "tools": "notifications/tools/list_changed",
+    "resources": "notifications/resources/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+}
+"""What says that a list is another one, by the capability that announces it."""
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+RESOURCE_UPDATED = "notifications/resources/updated"
+LOG_MESSAGE = "notifications/message"

@@ -1,0 +1,530 @@
+"""Resources and prompts of servers, passed through to clients: lists, reads, updates, log levels.
+
+What is offered is what `serve.resources` and `serve.prompts` name. A URI is known if a server lists
+it, has a template for it, or has named it to this client in one of its last results (H9). Results
+are passed on as the server gave them; a failure is a JSON-RPC error, never an empty result (H3).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.config.model import ServeSettings
+from aish.core.events import Level
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.tools import ToolName, ToolResult
+from aish.engine.plan.uris import matches
+from aish.mcp.client.connection import Server
+from aish.mcp.client.registry import Registry
+from aish.mcp.client.server_requests import Call
+from aish.mcp.protocol.convert import MAX_NAME
+from aish.mcp.protocol.convert_resources import MAX_URI
+from aish.mcp.protocol.messages import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    UNSUPPORTED_VERSION,
+    McpError,
+    RpcError,
+    json_object,
+)
+from aish.mcp.protocol.requests import INVALID_REQUEST, PARSE_ERROR, dump
+from aish.mcp.protocol.revisions import (
+    LIST_CHANGES,
+    LOG_LEVELS,
+    LOG_MESSAGE,
+    RESOURCE_UPDATED,
+)
+from aish.policy.rules import matches_tool
+from aish.serve.active import Active
+from aish.serve.audit import Caller
+from aish.serve.calls import RESULT_TYPE, Calls, own_part
+from aish.serve.held_calls import INPUT_REQUIRED, StatelessOwner
+from aish.serve.offers import ListName, Offer, Rows
+from aish.system.task_group import task_group
+
+RESOURCE_NOT_FOUND = -32002
+"""Of the handshake era; the stateless one says -32602."""
+_SESSION_LOST = -32001
+_OF_THE_HOP = frozenset(
+    {
+        PARSE_ERROR,
+        INVALID_REQUEST,
+        METHOD_NOT_FOUND,
+        HEADER_MISMATCH,
+        MISSING_CAPABILITY,
+        UNSUPPORTED_VERSION,
+        _SESSION_LOST,
+    }
+)
+"""Errors about the connection to a server: on the client's own they would say something else."""
+_BURST_SECONDS = 0.2
+_DOTS = frozenset({".", ".."})
+
+
+class Publish(Protocol):
+    """Offers the lists of a capability to clients; those who had others are told or not."""
+
+    def __call__(self, capability: str, lists: Mapping[ListName, Rows], *, is_told: bool) -> None:
+        """Offer it."""
+        ...
+
+
+Updated = Callable[[JsonObject], None]
+"""Takes the params of `notifications/resources/updated`."""
+
+
+@frozen
+class _Listed:
+    """What a server lists; `server` is the connection that it was asked on."""
+
+    server: Server
+    wanted: tuple[bool, bool]
+    """Whether it was asked for resources, and for prompts."""
+    resources: Mapping[str, JsonObject]
+    templates: Mapping[str, JsonObject]
+    prompts: Mapping[str, JsonObject]
+
+
+class Passthrough:
+    """The resources and prompts of all servers; sessions read them here."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        active: Active,
+        calls: Calls,
+        publish: Publish,
+        tell: Callable[[Level, str, str], None],
+    ) -> None:
+        self.named = calls.named
+        self.loggers: set[Callable[[JsonObject], None]] = set()
+        """One for each session: takes log messages that belong to no request."""
+        self._registry = registry
+        self._active = active
+        self._mask = calls.mask
+        self._publish = publish
+        self._tell = tell
+        self._listed: dict[str, _Listed] = {}
+        self._stale: set[str] = set()
+        self._listing: set[str] = set()
+        self._changed = anyio.Event()
+        self._settled = anyio.Event()
+        self._taken: set[tuple[str, str]] = set()
+        self._subscribers: dict[tuple[str, str], set[Updated]] = {}
+        self._locks: dict[str, anyio.Lock] = {}
+        self._levels: dict[object, str] = {}
+        self._tasks: TaskGroup | None = None
+        registry.on_note = self._note
+
+    def capabilities(self) -> JsonObject:
+        """What is declared to clients, beside the tools."""
+        found: dict[str, JsonObject] = {}
+        if self._settings().resources:
+            found["resources"] = {"subscribe": True, "listChanged": True}
+        if self._settings().prompts:
+            found["prompts"] = {"listChanged": True}
+        if found:
+            found["completions"] = {}
+        if any(server.transport != "pack" for server in self._registry.servers):
+            found["logging"] = {}
+        return found
+
+    def changed(self) -> None:
+        """A server has come, or is gone, or has other tools."""
+        self._changed.set()
+
+    async def settled(self) -> None:
+        """Wait until each server was asked for its lists."""
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Ask servers for their lists, now and when they have changed, until this is cancelled."""
+        async with task_group() as self._tasks:
+            while True:
+                for alias in self._outdated():
+                    self._listing.add(alias)
+                    self._tasks.start_soon(self._list, alias)
+                self._make()
+                if not self._listing:
+                    self._settled.set()
+                await self._changed.wait()
+                self._changed = anyio.Event()
+
+    async def read(self, offer: Offer, caller: Caller, uri: str, call: Call) -> JsonObject:
+        """The result of `resources/read`.
+
+        Raises:
+            RpcError: the resource is unknown to the client, or was not read.
+        """
+        server = self._server_of(self._owner(offer, caller.client, uri), uri)
+        server = await self._of_session(caller, server)
+        found = await self._asked(server, "resources/read", {"uri": uri}, "contents", list, call)
+        self.named.note(caller.client, server.alias, found)
+        return found
+
+    async def prompt(
+        self, offer: Offer, caller: Caller, name: str, arguments: JsonObject | None, call: Call
+    ) -> JsonObject:
+        """The result of `prompts/get`.
+
+        Raises:
+            RpcError: the prompt is unknown to the client, or was not made.
+        """
+        server, own = self._prompt(offer, name)
+        params: dict[str, Any] = {"name": own}
+        if arguments is not None:
+            params["arguments"] = arguments
+        server = await self._of_session(caller, server)
+        found = await self._asked(server, "prompts/get", params, "messages", list, call)
+        self.named.note(caller.client, server.alias, found)
+        return found
+
+    async def complete(
+        self, offer: Offer, caller: Caller, params: JsonObject, call: Call
+    ) -> JsonObject:
+        """The result of `completion/complete`.
+
+        Raises:
+            RpcError: what is to be completed is unknown to the client, or the server refused.
+        """
+        ref = json_object(params.get("ref"))
+        kind, name, uri = ref.get("type"), ref.get("name"), ref.get("uri")
+        if kind == "ref/prompt" and isinstance(name, str):
+            server, own = self._prompt(offer, name)
+            ref = {**ref, "name": own}
+        elif kind == "ref/resource" and isinstance(uri, str):
+            found = offer.name("resourceTemplates", uri)
+            alias = self._owner(offer, caller.client, uri) if found is None else found.server
+            server = self._server_of(alias, uri)
+        else:
+            raise RpcError(INVALID_PARAMS, "`ref` has to name a prompt or a resource")
+        sent = {"ref": ref, **{k: params[k] for k in ("argument", "context") if k in params}}
+        server = await self._of_session(caller, server)
+        return await self._asked(server, "completion/complete", sent, "completion", dict, call)
+
+    async def subscribe(self, offer: Offer, caller: Caller, uri: str, updated: Updated) -> None:
+        """Tell of updates of a resource from now on; twice is once.
+
+        Raises:
+            RpcError: the resource is unknown to the client, or its server does not tell.
+        """
+        server = self._server_of(self._owner(offer, caller.client, uri), uri)
+        if not server.has_subscriptions:
+            raise RpcError(INVALID_PARAMS, f"`{server.alias}` does not tell of updates")
+        key = (server.alias, uri)
+        async with self._lock(server.alias):
+            if key not in self._subscribers:
+                await self._done(server, server.subscribe(uri))
+            self._subscribers.setdefault(key, set()).add(updated)
+
+    def unsubscribe(self, uri: str, updated: Updated) -> None:
+        """Tell of updates no more."""
+        for key, found in tuple(self._subscribers.items()):
+            if key[1] == uri and updated in found:
+                found.remove(updated)
+                if not found and self._tasks is not None:
+                    self._tasks.start_soon(self._release, key)
+
+    async def want_level(self, who: object, level: str) -> None:
+        """A client wants the log messages from this level on: servers are asked for them."""
+        before = self._level()
+        known = self._levels.get(who)
+        if known is None or LOG_LEVELS.index(level) < LOG_LEVELS.index(known):
+            self._levels[who] = level
+        if self._level() != before:
+            async with task_group() as tasks:
+                for server in self._ready():
+                    tasks.start_soon(self._set_level, server)
+
+    def forget(self, who: object) -> None:
+        """A client is gone; servers go on with the level that they have."""
+        self._levels.pop(who, None)
+
+    def _ready(self) -> Iterator[Server]:
+        """The servers that are connected, in the order of the file."""
+        for info in self._registry.servers:
+            server = self._registry.server(info.alias)
+            if server is not None:
+                yield server
+
+    def _outdated(self) -> list[str]:
+        """The servers whose lists are not known, or are others now; those that are gone are out."""
+        ready, wanted = {server.alias: server for server in self._ready()}, self._wanted()
+        for alias in tuple(self._listed):
+            if self._listed[alias].server is not ready.get(alias):
+                del self._listed[alias]
+        known = {alias for alias, one in self._listed.items() if one.wanted == wanted}
+        unknown = (set(ready) - known) | (self._stale & set(ready))
+        return [alias for alias in ready if alias in unknown - self._listing]
+
+    def _settings(self) -> ServeSettings:
+        return self._active.now.settings
+
+    def _wanted(self) -> tuple[bool, bool]:
+        """Whether the file offers resources, and prompts."""
+        settings = self._settings()
+        return bool(settings.resources), bool(settings.prompts)
+
+    async def _list(self, alias: str) -> None:
+        """Ask a server for its lists, and take up what clients want of it."""
+        try:
+            if self._settled.is_set():
+                await anyio.sleep(_BURST_SECONDS)  # joins bursts of changes
+            self._stale.discard(alias)
+            server = self._registry.server(alias)
+            if server is None:
+                return
+            known = self._listed.get(alias)
+            found = await self._lists_of(server)
+            if known is None:
+                await self._take_up(server)
+            if self._registry.server(alias) is server:
+                self._listed[alias] = found
+        finally:
+            self._listing.discard(alias)
+            self._changed.set()
+
+    async def _lists_of(self, server: Server) -> _Listed:
+        resources: Sequence[JsonObject] = ()
+        templates: Sequence[JsonObject] = ()
+        prompts: Sequence[JsonObject] = ()
+        wanted = self._wanted()
+        if wanted[0] and server.declares("resources"):
+            resources = await self._pages(server, "resources/list", "resources")
+            templates = await self._pages(server, "resources/templates/list", "resourceTemplates")
+        if wanted[1] and server.declares("prompts"):
+            prompts = await self._pages(server, "prompts/list", "prompts")
+        return _Listed(
+            server,
+            wanted,
+            dict(_named(resources, "uri", MAX_URI)),
+            dict(_named(templates, "uriTemplate", MAX_URI)),
+            dict(_named(prompts, "name", MAX_NAME)),
+        )
+
+    async def _pages(self, server: Server, method: str, key: str) -> tuple[JsonObject, ...]:
+        """The rows of a list; a server that fails at it has none, and that is reported."""
+        try:
+            pages = await server.pages(method)
+        except McpError as error:
+            is_unknown = isinstance(error, RpcError) and error.code == METHOD_NOT_FOUND
+            if not is_unknown:
+                text = f"mcp server `{server.alias}` does not answer `{method}`: {error.message}"
+                self._tell("warning", "list_failed", self._mask(text))
+            return ()
+        found = (page.get(key) for page in pages)
+        return tuple(
+            row for rows in found if isinstance(rows, list) for row in rows if isinstance(row, dict)
+        )
+
+    async def _take_up(self, server: Server) -> None:
+        """Tell a server that was not connected before what clients want of it."""
+        if self._level() is not None:
+            await self._set_level(server)
+        for alias, uri in tuple(self._subscribers):
+            if alias == server.alias and server.has_subscriptions:
+                with suppress(McpError):
+                    await server.subscribe(uri)
+
+    def _make(self) -> None:
+        """Encode the lists anew."""
+        listed = [self._listed[one.alias] for one in self._ready() if one.alias in self._listed]
+        resources: dict[str, tuple[ToolName, bytes]] = {}
+        templates: dict[str, tuple[ToolName, bytes]] = {}
+        prompts: dict[str, tuple[ToolName, bytes]] = {}
+        for one in listed:
+            alias = one.server.alias
+            for rows, own in ((resources, one.resources), (templates, one.templates)):
+                for uri, row in own.items():
+                    self._add(rows, uri, ToolName(alias, uri), row)
+            for name, row in one.prompts.items():
+                pair = ToolName(alias, name)
+                if self._allows_prompt(pair):
+                    prompts[str(pair)] = (pair, dump({**own_part(row), "name": str(pair)}))
+        is_told = self._settled.is_set()
+        both: dict[ListName, Rows] = {"resources": resources, "resourceTemplates": templates}
+        self._publish("resources", both, is_told=is_told)
+        self._publish("prompts", {"prompts": prompts}, is_told=is_told)
+
+    def _add(
+        self, rows: dict[str, tuple[ToolName, bytes]], uri: str, name: ToolName, row: JsonObject
+    ) -> None:
+        """Add a resource; the first server of the file has it where two do."""
+        if not self._allows(name):
+            return
+        if uri not in rows:
+            rows[uri] = (name, dump(own_part(row)))
+        elif (name.server, uri) not in self._taken:
+            self._taken.add((name.server, uri))
+            text = (
+                f"resource `{uri}` of `{name.server}` is left out: `{rows[uri][0].server}` has it"
+            )
+            self._tell("warning", "resource_taken", self._mask(text))
+
+    def _allows_prompt(self, name: ToolName) -> bool:
+        return any(matches_tool(glob, name) for glob in self._settings().prompts)
+
+    def _allows(self, name: ToolName) -> bool:
+        return any(matches_tool(glob, name) for glob in self._settings().resources)
+
+    def _owner(self, offer: Offer, client: str, uri: str) -> str | None:
+        """The server that a client may read this resource of."""
+        listed = offer.name("resources", uri)
+        if listed is not None and self._allows(listed):
+            return listed.server
+        if len(uri) > MAX_URI or _leaves_its_folder(uri):
+            return None
+        for one in self._ready():
+            name, found = ToolName(one.alias, uri), self._listed.get(one.alias)
+            if not self._allows(name) or not offer.covers(name):
+                continue
+            if found is not None and (
+                uri in found.resources
+                or any(matches(template, uri) for template in found.templates)
+            ):
+                return one.alias
+            if self.named.has(client, one.alias, uri):
+                return one.alias
+        return None
+
+    def _server_of(self, alias: str | None, uri: str) -> Server:
+        server = None if alias is None else self._registry.server(alias)
+        if server is None:
+            raise RpcError(RESOURCE_NOT_FOUND, "resource not found", {"uri": uri})
+        return server
+
+    def _prompt(self, offer: Offer, public: str) -> tuple[Server, str]:
+        """The server of a prompt, and its own name for it."""
+        found = offer.name("prompts", public)
+        if found is None and self._settings().names == "plain":
+            # It is listed with its alias; without it one is meant if there is only one.
+            named = [pair for pair in offer.names("prompts").values() if pair.name == public]
+            found = named[0] if len(named) == 1 else None
+        server = None if found is None else self._registry.server(found.server)
+        if found is None or server is None or not self._allows_prompt(found):
+            raise RpcError(INVALID_PARAMS, f"unknown prompt: {public}")
+        return server, found.name
+
+    async def _of_session(self, caller: Caller, server: Server) -> Server:
+        """The connection of the session's own to a server that is not shared."""
+        own = await self._active.now.tools.connection(caller.session, server.alias)
+        if isinstance(own, ToolResult):
+            raise RpcError(INTERNAL_ERROR, self._mask(own.content))
+        return server if own is None else own
+
+    async def _asked(
+        self, server: Server, method: str, params: JsonObject, key: str, kind: type, call: Call
+    ) -> JsonObject:
+        """A server's result, which has to have something of this kind under this key."""
+        found: JsonObject = await self._done(server, server.ask(method, params, call))
+        if found.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(call.owner, StatelessOwner):
+            required = call.owner.required(server.alias, own_part(found))
+            return {RESULT_TYPE: INPUT_REQUIRED, **required}
+        if not isinstance(found.get(key), kind):
+            said = f"[aish] {server.alias}: the server sent no `{key}`"
+            raise RpcError(INTERNAL_ERROR, said)
+        return own_part(found)
+
+    async def _done(self, server: Server, asked: Any) -> Any:
+        """What a server answers; why it does not is said to the client.
+
+        Raises:
+            RpcError: it refused, or could not be reached.
+        """
+        try:
+            return await asked
+        except RpcError as error:
+            code = INTERNAL_ERROR if error.code in _OF_THE_HOP else error.code
+            raise RpcError(code, self._mask(error.message), error.data) from error
+        except McpError as error:
+            said = f"[aish] {server.alias}: {self._mask(error.message)}"
+            raise RpcError(INTERNAL_ERROR, said) from error
+
+    def _lock(self, alias: str) -> anyio.Lock:
+        return self._locks.setdefault(alias, anyio.Lock())
+
+    async def _release(self, key: tuple[str, str]) -> None:
+        """End a subscription that nobody wants any more."""
+        alias, uri = key
+        async with self._lock(alias):
+            if self._subscribers.get(key):
+                return
+            self._subscribers.pop(key, None)
+            server = self._registry.server(alias)
+            if server is not None:
+                # Nobody hears of its updates, whatever the server does.
+                with suppress(McpError):
+                    await server.unsubscribe(uri)
+
+    def _level(self) -> str | None:
+        """The least important level that a client wants."""
+        return min(self._levels.values(), key=LOG_LEVELS.index, default=None)
+
+    async def _set_level(self, server: Server) -> None:
+        level = self._level()
+        if level is None:
+            return
+        try:
+            await server.set_log_level(level)
+        except McpError as error:
+            text = f"mcp server `{server.alias}` refuses the log level `{level}`: {error.message}"
+            self._tell("warning", "log_level_refused", self._mask(text))
+
+    def _note(self, server: Server, method: str, params: JsonObject) -> None:
+        """A notification of a server that belongs to no request."""
+        if method in {LIST_CHANGES["resources"], LIST_CHANGES["prompts"]}:
+            self._stale.add(server.alias)
+            self._changed.set()
+        elif method == RESOURCE_UPDATED:
+            self._update(server.alias, params)
+        elif method == LOG_MESSAGE and len(self.loggers) == 1:
+            # Whom it is about is not known: with several clients nobody hears it.
+            (logger,) = self.loggers
+            logger(params)
+
+    def _update(self, alias: str, params: JsonObject) -> None:
+        """Tell those who subscribed to a resource, or to one that this is a part of."""
+        uri = params.get("uri")
+        if not isinstance(uri, str) or len(uri) > MAX_URI:
+            return
+        for (owner, wanted), found in tuple(self._subscribers.items()):
+            is_it = uri == wanted or uri.startswith(wanted.removesuffix("/") + "/")
+            for updated in tuple(found) if owner == alias and is_it else ():
+                updated(own_part(params))
+
+
+def error_for(error: RpcError, *, is_modern: bool) -> RpcError:
+    """An error about a resource, with the code that the client's era has for it."""
+    if is_modern and error.code == RESOURCE_NOT_FOUND:
+        return RpcError(INVALID_PARAMS, error.message, error.data)
+    if not is_modern and error.code == INVALID_PARAMS and "uri" in json_object(error.data):
+        return RpcError(RESOURCE_NOT_FOUND, error.message, error.data)
+    return error
+
+
+def _named(rows: Iterable[JsonObject], key: str, longest: int) -> Iterator[tuple[str, JsonObject]]:
+    """The rows that have a name of their own, each name once."""
+    seen: set[str] = set()
+    for row in rows:
+        name = row.get(key)
+        if isinstance(name, str) and 0 < len(name) <= longest and name not in seen:
+            seen.add(name)
+            yield name, row
+
+
+def _leaves_its_folder(uri: str) -> bool:
+    """Whether a URI has segments that a server may resolve to something above it."""
+    plain = uri
+    for _ in range(3):
+        plain, before = unquote(plain), plain
+        if plain == before:
+            break
+    return any(part in _DOTS for part in plain.replace("\\", "/").split("/"))
