@@ -164,7 +164,9 @@ def start_process(
             reaper.unexpect(pipes)
         raise
     if reaper is not None:
-        reaper.register(popen.pid, counts=not is_own)
+        reaper.register(popen.pid)
+        if not is_own:
+            reaper.count(popen.pid)
     return Process(popen, pipes, reaper)
 
 

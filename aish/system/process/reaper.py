@@ -50,10 +50,12 @@ class Reaper:
         for inode in pipes:
             self._unsay(b"?%d\n" % inode, b"!%d\n" % inode)
 
-    def register(self, pgid: int, *, counts: bool = True) -> None:
+    def count(self, pgid: int) -> None:
+        """A child of others has started; it counts until it is forgotten."""
+        self._counted.add(pgid)
+
+    def register(self, pgid: int) -> None:
         """Register a process group to be killed when this process ends."""
-        if counts:
-            self._counted.add(pgid)
         self._say(b"+%d\n" % pgid)
 
     def forget(self, pgid: int) -> None:
