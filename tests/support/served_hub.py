@@ -37,6 +37,7 @@ class LineClient:
         self.seen: list[Message] = []
         self.lines: list[bytes] = []
         self._number = 0
+        self._passed: list[Message] = []
         self._lines: queue.Queue[bytes | None] = queue.Queue()
 
     @property
@@ -76,10 +77,23 @@ class LineClient:
             self.seen.append(found)
             if is_it(found):
                 return found  # type: ignore[no-any-return]  # JSON
+            if isinstance(found, dict):
+                self._passed.append(found)
 
     def answer(self, number: Any) -> Message:
-        """The answer to a request, result or error."""
-        return self.until(lambda one: one.get("id") == number and "method" not in one)
+        """The answer to a request, result or error; it may have come while another was awaited."""
+
+        def is_it(one: Message) -> bool:
+            return one.get("id") == number and "method" not in one
+
+        for at, one in enumerate(self._passed):
+            if is_it(one):
+                return self._passed.pop(at)
+        return self.until(is_it)
+
+    def answers(self, *numbers: Any) -> list[Message]:
+        """The answers to several requests, in whatever order they come."""
+        return [self.answer(number) for number in numbers]
 
     def notification(self, method: str) -> Message:
         """The next notification of a method."""

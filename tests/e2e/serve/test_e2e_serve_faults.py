@@ -47,7 +47,7 @@ def test_a_server_that_is_killed_in_mid_call_fails_that_call_and_comes_back(
         calls = [sleep(hub, 60_000) for _ in range(3)]
         hub.ask("ping")
         os.kill(pids(note)[0], signal.SIGKILL)
-        ended = [hub.answer(number)["result"] for number in calls]
+        ended = [one["result"] for one in hub.answers(*calls)]
         hub.notification("notifications/tools/list_changed")
         unknown = hub.ask("tools/call", {"name": "s__echo", "arguments": {"text": "x"}})
         hub.notification("notifications/tools/list_changed")
@@ -78,7 +78,7 @@ def test_a_server_that_hangs_or_floods_fails_its_calls_and_no_others(project: Pr
         hung = sleep(hub, 60_000)
         flooded = hub.request("tools/call", {"name": "flood__echo", "arguments": {"text": "x"}})
         beside = hub.call("s__echo", {"text": "beside"})
-        found = [hub.answer(number)["result"] for number in (hung, flooded)]
+        found = [one["result"] for one in hub.answers(hung, flooded)]
 
     assert text_of(beside) == "beside"
     assert [one["isError"] for one in found] == [True, True]
@@ -103,7 +103,7 @@ def test_a_server_that_is_not_shared_is_started_for_each_session_and_ends_with_i
             other.begin()
             assert other.tools() == listed
             both = [sleep(other, 100), sleep(other, 100)]
-            texts = [text_of(other.answer(number)["result"]) for number in both]
+            texts = [text_of(one["result"]) for one in other.answers(*both)]
             theirs = pids(note)
             crashed = other.call("s__crash")
             again = other.call("s__echo", {"text": "again"})

@@ -166,8 +166,7 @@ def test_calls_that_are_not_sent_yet_are_decided_again(project: Project) -> None
         deny = "deny: [{tool: s__echo, when: {text: later}}, s__add]"
         serving(project, {"s": []}, mcp=deny, serve="serve: {limits: {session_calls: 2}}")
         reload(hub, 1)
-        done = hub.answer(running)
-        denied, removed = hub.answer(waiting), hub.answer(other)
+        done, denied, removed = hub.answers(running, waiting, other)
 
     assert text_of(done["result"]) == "slept 1500 ms"
     assert denied["result"]["isError"] is True
