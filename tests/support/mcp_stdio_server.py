@@ -60,6 +60,16 @@ ASKING_TOOLS: list[mcp_tools.Message] = [
         "inputSchema": {"type": "object", "properties": {"method": {}, "params": {}}},
     },
     {
+        "name": "tell_client",
+        "description": "Send a notification to the client",
+        "inputSchema": {"type": "object", "properties": {"method": {}, "params": {}}},
+    },
+    {
+        "name": "refuse",
+        "description": "Answer with this error",
+        "inputSchema": {"type": "object", "properties": {"error": {}}},
+    },
+    {
         "name": "count",
         "description": "Report progress so many times",
         "inputSchema": {"type": "object", "properties": {"steps": {"type": "integer"}}},
@@ -76,11 +86,15 @@ class Serving:
         self.asked: dict[str, Any] = {}
         self.subscribed: set[str] = set()
         self.listening: dict[Any, Any] = {}
+        self.progress: list[Any] = []
 
     def line(self, raw: bytes) -> None:
         message = json.loads(raw)
         if "method" not in message:
             self.answered(message)
+            return
+        if message["method"] == "notifications/progress":
+            self.progress.append(message["params"])
             return
         if self.arguments.asks and message["method"] == "tools/call" and self.asks(message):
             return
@@ -113,6 +127,13 @@ class Serving:
             result = mcp_tools.text_result("counted")
             send({"jsonrpc": "2.0", "id": number, "result": result})
             return True
+        if params["name"] == "tell_client":
+            send({"jsonrpc": "2.0", "method": arguments["method"], "params": arguments["params"]})
+            send({"jsonrpc": "2.0", "id": number, "result": mcp_tools.text_result("told")})
+            return True
+        if params["name"] == "refuse":
+            send({"jsonrpc": "2.0", "id": number, "error": arguments["error"]})
+            return True
         if params["name"] != "ask_client":
             return False
         question = {"method": arguments["method"], "params": arguments.get("params") or {}}
@@ -120,6 +141,13 @@ class Serving:
             key = f"question-{number}"
             self.asked[key] = number
             send({"jsonrpc": "2.0", "id": key, **question})
+            if arguments.get("take_back"):
+                taken_back = {"requestId": key, "reason": "not needed"}
+                cancel = "notifications/cancelled"
+                send({"jsonrpc": "2.0", "method": cancel, "params": taken_back})
+                del self.asked[key]  # an answer to it would be a mistake, and ends the server
+                result = mcp_tools.text_result("taken back")
+                send({"jsonrpc": "2.0", "id": number, "result": result})
         elif "inputResponses" in params:
             assert params["requestState"] == "state"
             text = json.dumps(params["inputResponses"]["q"])
@@ -191,6 +219,8 @@ class Serving:
         """The client's answer to a question becomes the result of the call that led to it."""
         number = self.asked.pop(message["id"])
         text = json.dumps(message.get("result", message.get("error")))
+        if self.progress:
+            text = json.dumps(self.progress)
         send({"jsonrpc": "2.0", "id": number, "result": mcp_tools.text_result(text)})
 
     def reply(self, message: mcp_tools.Message) -> None:

@@ -155,7 +155,7 @@ class Channel:
             raise
         finally:
             del self._running[number]
-            if answer is None:
+            if answer is None or call.owner is not None:
                 running.abandon()
         if answer.error is not None:
             raise answer.error
@@ -222,7 +222,11 @@ class Channel:
             running = self._asked_by(number) or self._unowned
             if running.asked < MAX_ASKED:
                 running.asked += 1
-                self._tasks.start_soon(self._answer, message, running)
+                scope = anyio.CancelScope()
+                running.answering.add(scope)
+                if running.call.owner is not None:
+                    self._asking[type(message.id), message.id] = scope
+                self._tasks.start_soon(self._answer, message, running, scope)
         elif message.method == PROGRESS:
             self._progress(message.params)
         elif message.method == CANCELLED:
@@ -250,7 +254,7 @@ class Channel:
     def _cancelled(self, params: JsonObject) -> None:
         """The server does not wait any more for what it asked the client of a call (H8)."""
         id = params.get("requestId")
-        scope = self._asking.get((type(id), id)) if isinstance(id, str | int) else None
+        scope = self._asking.pop((type(id), id), None) if isinstance(id, str | int) else None
         if scope is not None:
             scope.cancel()
 
@@ -269,13 +273,9 @@ class Channel:
         sampling = (running for running in newest if running.call.sample is not None)
         return next(sampling, None) or next((one for one in newest if one.elicits), None)
 
-    async def _answer(self, asked: Asked, running: InFlight) -> None:
+    async def _answer(self, asked: Asked, running: InFlight, scope: anyio.CancelScope) -> None:
         body = messages.refusal(asked.id, RpcError(REFUSED_BY_USER, _OVER))
         key = type(asked.id), asked.id
-        scope = anyio.CancelScope()
-        running.answering.add(scope)
-        if running.call.owner is not None:
-            self._asking[key] = scope
         try:
             with scope:
                 tell = self._teller(asked)
@@ -286,11 +286,14 @@ class Channel:
             body = messages.refusal(asked.id, error)
         finally:
             running.answering.discard(scope)
-            if self._asking.get(key) is scope:
-                del self._asking[key]
+            is_owned = running.call.owner is not None
+            is_taken_back = is_owned and self._asking.get(key) is not scope
+            if not is_taken_back:
+                self._asking.pop(key, None)
         # The server that asked may be gone. The adapter remembers what a replay did not find.
         with suppress(TransportError, AishError):
-            await self._transport.send(body, self._version_header())
+            if not is_taken_back:
+                await self._transport.send(body, self._version_header())
         running.asked -= 1
         running.answered.set()
         running.answered = anyio.Event()

@@ -1,11 +1,12 @@
 """What servers ask the client whose call they handle, through `aish serve` (H8)."""
 
 import json
+import os
 from typing import Any
 
 import pytest
 from e2e_project import Project, stdio
-from served_hub import META, Message, ServedHub, text_of
+from served_hub import META, LineClient, Message, ServedHub, SocketClient, text_of
 
 FORM: Message = {
     "message": "Who are you?",
@@ -42,18 +43,18 @@ def asking(project: Project, *, era: str = "legacy", rest: str = EVERY_KIND) -> 
     )
 
 
-def asked(hub: ServedHub, method: str, params: Message | None = None) -> int:
+def asked(hub: LineClient, method: str, params: Message | None = None) -> int:
     """Begin a call that asks the client; its id."""
     arguments = {"method": method, "params": params or {}}
     return hub.request("tools/call", {"name": "s__ask_client", "arguments": arguments})
 
 
-def respond(hub: ServedHub, request: Message, **answer: Any) -> None:
+def respond(hub: LineClient, request: Message, **answer: Any) -> None:
     hub.send({"jsonrpc": "2.0", "id": request["id"], **answer})
 
 
 def modern(
-    hub: ServedHub,
+    hub: LineClient,
     method: str,
     params: Message | None = None,
     capabilities: Message | None = None,
@@ -349,3 +350,131 @@ def test_a_call_that_is_cancelled_takes_back_what_was_asked_for_it(project: Proj
 
     assert taken_back["params"]["requestId"] == form["id"]
     assert all(one.get("id") != call for one in hub.seen)
+
+
+@pytest.mark.requirement("H8")
+def test_a_server_takes_back_what_it_asked_and_hears_of_progress(project: Project) -> None:
+    asking(project)
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin(capabilities=ALL)
+        hub.tools()
+        arguments = {"method": "elicitation/create", "params": FORM, "take_back": True}
+        call = hub.request("tools/call", {"name": "s__ask_client", "arguments": arguments})
+        form = hub.notification("elicitation/create")
+        assert text_of(hub.answer(call)["result"]) == "taken back"
+        hub.ask("ping")
+        (taken_back,) = (one for one in hub.seen if one.get("method") == "notifications/cancelled")
+        respond(hub, form, result=ACCEPTED)
+        call = asked(hub, "sampling/createMessage", {**SAMPLE, "_meta": {"progressToken": "t"}})
+        sampling = hub.notification("sampling/createMessage")
+        token = sampling["params"]["_meta"]["progressToken"]
+        for progress in (1, 0, True, "2", 2):
+            told = {"progressToken": token, "progress": progress, "total": 2, "message": "on it"}
+            hub.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+        respond(hub, sampling, result=ANSWER)
+        heard = json.loads(text_of(hub.answer(call)["result"]))
+
+    assert taken_back["params"]["requestId"] == form["id"]
+    assert token == sampling["id"]
+    assert heard == [
+        {"progressToken": "t", "progress": number, "total": 2, "message": "on it"}
+        for number in (1, 2)
+    ]
+
+
+@pytest.mark.requirement("H8")
+def test_the_time_of_a_call_stands_still_while_its_client_is_asked(project: Project) -> None:
+    project.pipeline(
+        f"""
+        mcp:
+          servers:
+            s:
+              command: {stdio("--asks", "--era", "legacy")}
+              timeout: {{call: 300ms}}
+          auto_approve: ["s__*"]
+        """
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin(capabilities=ALL)
+        hub.tools()
+        call = asked(hub, "elicitation/create", FORM)
+        form = hub.notification("elicitation/create")
+        # As long as these calls, which end by their time: more than that of the one above.
+        for _ in range(2):
+            late = hub.call("s__sleep", {"ms": 60_000})
+        respond(hub, form, result=ACCEPTED)
+        done = hub.answer(call)["result"]
+
+    assert "no answer within 0.3 s" in text_of(late)
+    assert json.loads(text_of(done)) == ACCEPTED
+
+
+@pytest.mark.requirement("H8", "H15")
+def test_of_several_clients_none_gets_what_may_belong_to_another(project: Project) -> None:
+    asking(project)
+    with ServedHub(project, "p.yaml", "--stdio", "--unix", "run/s") as hub:
+        (address,) = hub.addresses()
+        with SocketClient(address) as other:
+            hub.begin(capabilities=ALL)
+            other.begin(capabilities=ALL)
+            hub.tools()
+            slow = {"name": "s__sleep", "arguments": {"ms": 60_000}}
+            running = other.request("tools/call", slow)
+            other.ask("ping")
+            declined = hub.answer(asked(hub, "elicitation/create", FORM))["result"]
+            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+            other.send({**cancel, "params": {"requestId": running}})
+            other.call("s__echo", {"text": "it is cancelled"})
+            call = asked(hub, "elicitation/create", FORM)
+            form = hub.notification("elicitation/create")
+            # The same id is an answer only in the session that was asked.
+            respond(other, form, result={"action": "accept", "content": {"name": "Eve"}})
+            assert other.ask("ping")["result"] == {}
+            respond(hub, form, result=ACCEPTED)
+            accepted = hub.answer(call)["result"]
+            unseen = [one for one in other.seen if one.get("method") == "elicitation/create"]
+
+    assert json.loads(text_of(declined)) == {"action": "decline"}
+    assert json.loads(text_of(accepted)) == ACCEPTED
+    assert unseen == []
+
+
+@pytest.mark.requirement("H8")
+def test_the_state_of_another_client_is_refused(project: Project) -> None:
+    asking(project)
+    with ServedHub(project, "p.yaml", "--stdio", "--unix", "run/s") as hub:
+        (address,) = hub.addresses()
+        with SocketClient(address) as other:
+            required = modern(hub, "elicitation/create", FORM)["result"]
+            retry = again(required, **ACCEPTED)
+            foreign = modern(other, "elicitation/create", FORM, **retry)
+            own = modern(hub, "elicitation/create", FORM, **retry)["result"]
+
+    assert foreign["error"]["code"] == -32602
+    assert json.loads(text_of(own)) == ACCEPTED
+
+
+@pytest.mark.requirement("H8", "H15")
+def test_a_held_call_of_a_client_that_is_gone_is_cancelled_at_its_server(project: Project) -> None:
+    note = project.folder / "cancelled"
+    os.mkfifo(note)
+    project.pipeline(
+        f"""
+        mcp:
+          servers:
+            s: {{command: {stdio("--asks", "--era", "legacy", "--note-cancelled", str(note))}}}
+          auto_approve: ["s__*"]
+        """
+    )
+    with ServedHub(project, "p.yaml", "--stdio", "--unix", "run/s") as hub:
+        (address,) = hub.addresses()
+        with SocketClient(address) as other:
+            required = modern(other, "elicitation/create", FORM)["result"]
+            assert required["resultType"] == "input_required"
+        told = note.read_text()  # waits until the server hears of it
+        hub.end_input()
+        assert hub.finish() == 0
+        kinds = [one["kind"] for one in hub.audit if one["event"] == "finished"]
+
+    assert len(told.splitlines()) == 1
+    assert kinds == ["cancelled"]
