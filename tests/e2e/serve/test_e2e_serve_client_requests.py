@@ -2,8 +2,10 @@
 
 import json
 import os
+import sys
 from typing import Any
 
+import anyio
 import pytest
 from e2e_project import Project, stdio
 from served_hub import META, LineClient, Message, ServedHub, SocketClient, text_of
@@ -478,3 +480,60 @@ def test_a_held_call_of_a_client_that_is_gone_is_cancelled_at_its_server(project
 
     assert len(told.splitlines()) == 1
     assert kinds == ["cancelled"]
+
+
+@pytest.mark.requirement("H8", "H13")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_the_sdks_client_answers_servers_of_both_eras(
+    project: Project, mode: str, era: str
+) -> None:
+    from mcp import Client, StdioServerParameters, types
+    from mcp.client.stdio import stdio_client
+
+    asking(project, era=era)
+    messages: list[str] = []
+
+    async def fill_in(_: Any, params: Any) -> Any:  # ruff: ignore[unused-async] - as the SDK has it
+        messages.append(params.message)
+        return types.ElicitResult(action="accept", content={"name": "Ada"})
+
+    async def sample(_: Any, params: Any) -> Any:  # ruff: ignore[unused-async] - as the SDK has it
+        messages.append(params.messages[0].content.text)
+        return types.CreateMessageResult.model_validate(ANSWER)
+
+    async def roots(_: Any) -> Any:  # ruff: ignore[unused-async] - as the SDK has it
+        return types.ListRootsResult.model_validate({"roots": [{"uri": "file:///w"}]})
+
+    callbacks: dict[str, Any] = {
+        "elicitation_callback": fill_in,
+        "sampling_callback": sample,
+        "list_roots_callback": roots,
+    }
+
+    async def use() -> list[Any]:
+        parameters = StdioServerParameters(
+            command=sys.executable, args=["-m", "aish", "serve", "p.yaml"], cwd=project.folder
+        )
+        async with Client(
+            stdio_client(parameters),
+            mode=mode,
+            **callbacks,
+        ) as client:
+            found = []
+            for method, params in (
+                ("elicitation/create", FORM),
+                ("sampling/createMessage", SAMPLE),
+                ("roots/list", {}),
+            ):
+                arguments = {"method": method, "params": params}
+                result = await client.call_tool("s__ask_client", arguments)
+                found.append(json.loads(text_of(result.model_dump())))
+            return found
+
+    filled, sampled, listed = anyio.run(use)
+
+    assert messages == ["s: Who are you?", "2 + 2?"]
+    assert filled == ACCEPTED
+    assert sampled["content"] == ANSWER["content"]
+    assert listed["roots"][0]["uri"] == "file:///w"
