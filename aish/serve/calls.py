@@ -29,6 +29,7 @@ from aish.serve.active import Active
 from aish.serve.audit import AuditError, AuditLog, Caller
 from aish.serve.client_requests import StreamOwner
 from aish.serve.held_calls import INPUT_REQUIRED, StatelessOwner
+from aish.serve.pack_models import PackModels
 
 if TYPE_CHECKING:
     from aish.serve.pipeline_tools import OnRun
@@ -107,6 +108,7 @@ class Calls:
         audit: AuditLog,
         clock: Clock,
         on_audit_failure: Callable[[str], None],
+        models: PackModels,
     ) -> None:
         self.open = 0
         """Calls that were taken and have not ended."""
@@ -118,6 +120,7 @@ class Calls:
         self._clock = clock
         self.mask = active.now.plan.secrets.mask
         self._on_audit_failure = on_audit_failure
+        self._models = models
         self._all = anyio.Semaphore(limits.calls, fast_acquire=True)
         self._waiting = 0
         self._numbers = count(1)
@@ -232,7 +235,9 @@ class Calls:
             hint = f" ({decision.hint})" if decision.hint else ""
             return "denied", failed(f"{self.mask(decision.reply)}{self.mask(hint)}")
         self._gate.redeem(decision, proposal)
-        call = replace(about, owner=owner)
+        entry = self._active.now.plan.pipeline.servers.get(tool.name.server)
+        sample = self._models.sampler(entry, proposal.place, self._clock)
+        call = replace(about, owner=owner, sample=sample)
         if isinstance(owner, StatelessOwner):
             owner.is_passed = decision.verdict == "auto"
             call = replace(call, continuation=owner.continuation)

@@ -18,8 +18,9 @@ from aish.core.protocols import Clock, Emit
 from aish.engine.cancellation import interruptible
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.plan import Plan
-from aish.engine.resources.resources import open_toolbox
+from aish.engine.resources.resources import open_models, open_toolbox
 from aish.engine.run_folder import RunFolder
+from aish.models.throttle import Throttles
 from aish.net.listen.addresses import Exposure
 from aish.net.listen.tokens import Token
 from aish.serve.active import Active, ActiveConfig, LoadedFile, check_aliases
@@ -33,6 +34,7 @@ from aish.serve.listeners.line_connection import ClientGoneError, LineRefusedErr
 from aish.serve.listeners.line_sockets import serve_line_socket
 from aish.serve.listeners.listening import OpenEndpoint, described, open_endpoints
 from aish.serve.listeners.stdio import Streams, serve_stdio
+from aish.serve.pack_models import PackModels
 from aish.serve.reload import Load, Reloader, ReloadRequests
 from aish.serve.served_tools import open_served_tools
 from aish.serve.state import ServeState, open_state
@@ -190,7 +192,8 @@ async def _open_parts(
         emit(Notice(NOWHERE, "error", "audit_lost", reason))
         ending.end(int(ExitCode.FAILED))
 
-    calls = Calls(gate, active, audit, environment.clock, lose_audit)
+    models = await open_models(plan, environment, box, Throttles(), stack) if plan.models else {}
+    calls = Calls(gate, active, audit, environment.clock, lose_audit, PackModels(models, emit))
     hub = Hub(active, registry, gate, calls, audit, emit, clients)
     reloader = Reloader(hub, supervisor, gate, audit, request.load, emit)
     return _Parts(hub, supervisor, reloader)

@@ -237,6 +237,6 @@ def _plan(
     bare = replace(pipeline, steps=(), outputs=None)
     if not is_file:
         options = replace(options, lock="none")
-    plan = make_plan(bare, options, with_models=False, secrets=secrets)
+    plan = make_plan(bare, options, secrets=secrets)
     # Without steps there are no prompts that a lock could pin.
     return plan if plan.lock is None else replace(plan, lock=replace(plan.lock, prompts={}))

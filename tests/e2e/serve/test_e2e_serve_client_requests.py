@@ -7,7 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
-from e2e_project import Project, stdio
+from e2e_project import ModelEndpoints, Project, stdio
+from model_endpoint import text_reply
 from served_hub import META, LineClient, Message, ServedHub, SocketClient, text_of
 
 FORM: Message = {
@@ -537,3 +538,28 @@ def test_the_sdks_client_answers_servers_of_both_eras(
     assert filled == ACCEPTED
     assert sampled["content"] == ANSWER["content"]
     assert listed["roots"][0]["uri"] == "file:///w"
+
+
+@pytest.mark.requirement("H8", "K13", "K51")
+def test_what_a_pack_asks_the_model_of_the_file_answers(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    helper = model_endpoint([text_reply("You had bad luck.")])
+    project.aish.env["HELPER_URL"] = helper.base_url
+    project.pipeline(
+        """
+        models: {helper: {base_url: "${HELPER_URL}", model: small}}
+        mcp:
+          servers:
+            box: {pack: [shell], root: ., options: {shell: {explain: helper, sandbox: "off"}}}
+          auto_approve: [box__shell_run]
+        serve: {forward: [elicitation, sampling, roots]}
+        """
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin(capabilities=ALL)
+        failed = hub.call("box__shell_run", {"command": "echo bad luck >&2; exit 3"})
+
+    assert failed["structuredContent"]["explanation"] == "You had bad luck."
+    assert "bad luck" in helper.asked[0]["messages"][1]["content"]
+    assert all(one.get("method") != "sampling/createMessage" for one in hub.seen)
