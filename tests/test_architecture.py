@@ -31,6 +31,7 @@ ALLOWED = {
     "features/control/page/page_routes.py": {"starlette"},
     "features/control/older_paths.py": {"starlette"},
     "features/control/routes.py": {"starlette"},
+    "serve/listeners/http.py": {"anyio", "starlette"},
     "agent/": {"anyio"},
     "models/": {"anyio"},
     "models/pricing.py": {"genai_prices"},

@@ -409,7 +409,10 @@ def _listeners(table: Table) -> Iterator[str]:
     """Where clients connect; a relative path of a socket file is in the folder of this file."""
     for text in table.texts("listen"):
         if not _LISTENER.match(text):
-            hint = "write `stdio`, `tcp://HOST:PORT` or `unix:PATH`"
+            hint = (
+                "write `stdio`, `http://HOST:PORT/mcp`, `http+unix:PATH`, `tcp://HOST:PORT` or "
+                "`unix:PATH`"
+            )
             table.problem("listen", f"`{text}` is no place to listen", hint)
         scheme, separator, path = text.partition("unix:")
         if separator and path:

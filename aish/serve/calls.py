@@ -29,6 +29,7 @@ from aish.serve.active import Active
 from aish.serve.audit import AuditError, AuditLog, Caller
 from aish.serve.client_requests import StreamOwner
 from aish.serve.held_calls import INPUT_REQUIRED, StatelessOwner
+from aish.serve.metrics import NONE, Metrics
 from aish.serve.pack_models import PackModels
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Calls:
         on_audit_failure: Callable[[str], None],
         models: PackModels,
     ) -> None:
+        self.metrics = Metrics()
         self.open = 0
         """Calls that were taken and have not ended."""
         self.named = NamedResources()
@@ -145,6 +147,7 @@ class Calls:
             async with self.place(places):
                 return await self._decided(caller, find, tool, arguments, about, complete, owner)
         except BusyError as error:
+            self.metrics.count_call(str(tool.name), NONE, "busy")
             return dump(complete(self._failed(tool, str(error))))
 
     @asynccontextmanager
@@ -216,6 +219,7 @@ class Calls:
             raise
         finally:
             seconds = self._clock.monotonic() - began
+            self.metrics.count_call(str(tool.name), decision.verdict, kind, seconds)
             self._finished(caller, tool, kind, encoded, seconds, level, run)
         return encoded
 

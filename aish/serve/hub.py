@@ -12,7 +12,7 @@ import anyio
 
 from aish.config.model import ServeSettings
 from aish.core.errors import UsageError
-from aish.core.events import NOWHERE, Level, Notice
+from aish.core.events import NOWHERE, Level, Notice, ServerInfo
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Emit
 from aish.core.tools import Tool, ToolName
@@ -60,6 +60,7 @@ class Hub:
         """Nothing new is taken, and subscriptions end."""
         self.is_cut_off = False
         """What did not end in time was cancelled."""
+        self.metrics = calls.metrics
         self.flushes: set[Callable[[], Awaitable[None]]] = set()
         """Wait until what was said to a client is written."""
         self._registry = registry
@@ -73,6 +74,19 @@ class Hub:
         self._settled = anyio.Event()
         self._changed = anyio.Event()
         self._left_out: set[ToolName] = set()
+        self._sessions = 0
+        self.metrics.counters["aish_audit_failures_total"] = (
+            "Records of the audit log that could not be written or synced.",
+            lambda: {(): audit.failures},
+        )
+        self.metrics.gauges["aish_sessions"] = (
+            "Sessions of the handshake, over all transports.",
+            lambda: {(): self._sessions},
+        )
+        self.metrics.gauges["aish_server_up"] = (
+            "Whether a server is connected.",
+            lambda: {(("server", one.alias),): int(one.state == "ready") for one in self.servers},
+        )
         self._refused_since = -_REFUSED_SECONDS
         self._refused = self._unwritten = 0
         self.passthrough = Passthrough(registry, active, calls, self._publish, self.tell)
@@ -89,11 +103,19 @@ class Hub:
         return self.active.now.settings
 
     @property
-    def is_ready(self) -> bool:
-        """Whether all required servers are up, and nothing ends (H24)."""
-        if self.draining.is_set() or not self._settled.is_set():
-            return False
-        return missing_server(self.active.now.plan, self._registry.servers) is None
+    def servers(self) -> tuple[ServerInfo, ...]:
+        """The servers behind this one."""
+        return self._registry.servers
+
+    @property
+    def state(self) -> str:
+        """`ready`, or why it is not (H24): `starting`, `unavailable` or `draining`."""
+        if self.draining.is_set():
+            return "draining"
+        if not self._settled.is_set():
+            return "starting"
+        missing = missing_server(self.active.now.plan, self.servers)
+        return "ready" if missing is None else "unavailable"
 
     def offer(self, globs: tuple[str, ...]) -> Offer:
         """The offer for clients that may see only these tools; all see what it holds."""
@@ -111,7 +133,8 @@ class Hub:
 
     async def settled(self) -> None:
         """Wait until each server has come up or failed: there is no list before that."""
-        await self._settled.wait()
+        if not self._settled.is_set():
+            await self._settled.wait()
 
     def begin(self) -> None:
         """All servers have come up or failed.
@@ -198,14 +221,21 @@ class Hub:
             AuditError: that could not be written down.
         """
         self._audit.note("session.opened", caller)
+        self._sessions += 1
 
     def closed(self, caller: Caller) -> None:
         """A session has ended."""
         self.active.now.tools.close_session(caller.session)
+        self._sessions -= 1
         try:
             self._audit.note("session.closed", caller)
         except AuditError as error:
             self.tell("error", "audit_lost", str(error))
+
+    def forget(self, session: str) -> None:
+        """End what the requests of a stateless client have left behind."""
+        self.held.end(session)
+        self.active.now.tools.close_session(session)
 
     def refused(self, peer: JsonObject, reason: str) -> None:
         """Somebody was not let in; of very many some are written down, and how many are not."""

@@ -148,7 +148,12 @@ async def _served(
             tasks.start_soon(parts.supervisor.begin, hub, tasks)
             tasks.start_soon(parts.reloader.run, wanted)
             for one in opened:
-                tasks.start_soon(_LISTENERS[one.endpoint.kind], hub, one)
+                if one.endpoint.kind != "http":
+                    tasks.start_soon(_LISTENERS[one.endpoint.kind], hub, one)
+            if over_http := [one for one in opened if one.endpoint.kind == "http"]:
+                from aish.serve.listeners.http import serve_http
+
+                tasks.start_soon(serve_http, hub, over_http)
             if STDIO in request.endpoints:
                 tasks.start_soon(_stdio, hub, request.streams, ending)
             await ending.begun.wait()
@@ -196,6 +201,10 @@ async def _open_parts(
     calls = Calls(gate, active, audit, environment.clock, lose_audit, PackModels(models, emit))
     hub = Hub(active, registry, gate, calls, audit, emit, clients)
     reloader = Reloader(hub, supervisor, gate, audit, request.load, emit)
+    calls.metrics.counters["aish_reloads_total"] = (
+        "How often the file was loaded anew, by result.",
+        lambda: {(("result", result),): count for result, count in reloader.counts.items()},
+    )
     return _Parts(hub, supervisor, reloader)
 
 

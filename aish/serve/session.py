@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 
 from aish import __version__
-from aish.core.frozen import slotted
+from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Progress
 from aish.mcp.client.server_requests import Call
@@ -58,6 +58,7 @@ from aish.serve.calls import RESULT_TYPE, BusyError, Owner, own_part
 from aish.serve.client_requests import ClientRequests, StreamOwner, offered_capabilities
 from aish.serve.held_calls import Report, StatelessOwner
 from aish.serve.hub import Hub
+from aish.serve.metrics import NONE, OTHER
 from aish.serve.offers import ListName
 from aish.serve.passthrough import error_for
 
@@ -117,10 +118,19 @@ class _Subscription:
     """Of what it tells that a list has changed."""
 
 
+@frozen
+class StatelessClient:
+    """What the requests of a client have in common where each has a session of its own."""
+
+    id: str
+    places: anyio.Semaphore
+
+
 class Session:
     """What is known of one client, as long as it is connected.
 
-    `tell` sends it a notification that belongs to no request, in the handshake era.
+    `tell` sends it a notification that belongs to no request, in the handshake era. With
+    `stateless` it is one request of such a client, which has others beside it and after it.
     """
 
     def __init__(
@@ -130,15 +140,18 @@ class Session:
         peer: JsonObject,
         tell: Callable[[bytes], None],
         tools: tuple[str, ...] = (),
+        stateless: StatelessClient | None = None,
     ) -> None:
-        self.caller = Caller(client, token_hex(8), peer)
+        common = stateless or StatelessClient(token_hex(8), hub.calls.places())
+        self.caller = Caller(client, common.id, peer)
         self.version: str | None = None
         """The revision that was agreed on in the handshake."""
         self._hub = hub
         self._tell = tell
         self._offer = hub.offer(tools)
         self._is_ready = False
-        self._places = hub.calls.places()
+        self._places = common.places
+        self._is_common = stateless is not None
         self._capabilities: JsonObject = {}
         self._requests = ClientRequests(hub.settings.limits.message)
         self._running: dict[tuple[type, RequestId], anyio.CancelScope] = {}
@@ -180,22 +193,34 @@ class Session:
         self, request: Request, scope: anyio.CancelScope, notify: Notify
     ) -> bytes | None:
         """The answer to a request that was admitted; `None` if it was cancelled."""
-        found: bytes | None = None
+        try:
+            return await self.respond(request, scope, notify)
+        except RpcError as error:
+            return failure(request.id, error)
+
+    async def respond(
+        self, request: Request, scope: anyio.CancelScope, notify: Notify
+    ) -> bytes | None:
+        """The same, where an error is not told as the answer but raised.
+
+        Raises:
+            RpcError: the request is refused.
+        """
         try:
             with self._hub.answering(scope), scope:
-                found = answer(request.id, await self._result(request, notify))
-            if found is None and self._hub.is_cut_off:
-                said = "this request was cut off: the server is shutting down"
-                found = failure(request.id, RpcError(INTERNAL_ERROR, said))
-        except RpcError as error:
-            found = failure(request.id, error)
-        except Exception as error:  # ruff: ignore[blind-except] - a fault of ours ends one request
+                return answer(request.id, await self._result(request, notify))
+        except RpcError:
+            raise
+        except Exception as error:
             self._hub.report(error)
             said = "the server has failed at this request"
-            found = failure(request.id, RpcError(INTERNAL_ERROR, said))
+            raise RpcError(INTERNAL_ERROR, said) from error
         finally:
             del self._running[type(request.id), request.id]
-        return found
+        if self._hub.is_cut_off:
+            said = "this request was cut off: the server is shutting down"
+            raise RpcError(INTERNAL_ERROR, said)
+        return None
 
     def take(self, message: Notification | Response) -> None:
         """What the client tells or answers; what is unknown, or comes too late, is ignored."""
@@ -223,7 +248,8 @@ class Session:
             passthrough.unsubscribe(uri, self._resources.pop(uri))
         for scope in tuple(self._running.values()):
             scope.cancel()
-        self._hub.held.end(self.caller.session)
+        if not self._is_common:
+            self._hub.held.end(self.caller.session)
 
     def _list_changed(self, capability: str) -> None:
         """Tell the client that its list is another one."""
@@ -447,6 +473,7 @@ class Session:
         await self._hub.settled()
         tool = self._hub.tool(self._offer, name)
         if tool is None:
+            self._hub.metrics.count_call(OTHER, NONE, "unknown_tool")
             raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
         call = partial(
             self._hub.calls.call,

@@ -125,7 +125,10 @@ class Serving:
                 told |= {"total": arguments["steps"]}
                 send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
             result = mcp_tools.text_result("counted")
-            send({"jsonrpc": "2.0", "id": number, "result": result})
+            answer = {"jsonrpc": "2.0", "id": number, "result": result}
+            timer = threading.Timer(arguments.get("ms", 0) / 1000, send, [answer])
+            timer.daemon = True
+            timer.start()
             return True
         if params["name"] == "tell_client":
             send({"jsonrpc": "2.0", "method": arguments["method"], "params": arguments["params"]})

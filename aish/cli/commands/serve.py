@@ -40,6 +40,7 @@ from aish.serve.listeners.endpoint import (
     Endpoint,
     check_distinct,
     environment_endpoint,
+    http_endpoint,
     parse_endpoint,
     tcp_endpoint,
     unix_endpoint,
@@ -73,6 +74,14 @@ class ListenOptions:
     stdio: Annotated[
         bool, Option("--stdio", help="Serve the program that started this one; the default.")
     ] = False
+    http: Annotated[
+        list[str] | None,
+        Option(
+            "--http",
+            metavar="ADDRESS",
+            help="Listen for HTTP at HOST:PORT[/mcp] or unix:PATH; may be repeated.",
+        ),
+    ] = None
     tcp: Annotated[
         list[str] | None,
         Option(
@@ -172,6 +181,7 @@ def _endpoints(
 ) -> tuple[Endpoint, ...]:
     """Where clients connect: what flags say, else the file, else standard streams."""
     found = [STDIO] if listen.stdio else []
+    found += [http_endpoint(text, "--http") for text in listen.http or ()]
     usual = tcp_endpoint(TCP_DEFAULT, "--tcp")
     if listen.from_env:
         usual = environment_endpoint(environ)

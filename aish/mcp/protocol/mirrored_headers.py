@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.mcp.protocol.messages import HEADER_MISMATCH, RpcError
 
 ANNOTATION = "x-mcp-header"
 TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -20,6 +21,8 @@ SAFE_INTEGER = 2**53 - 1
 MAX_DEPTH = 32
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """Which parameter becomes `Mcp-Name`."""
+_ENCODED, _ENCODED_END = "=?base64?", "?="
+_WHOLE = re.compile(r"(-?(?:0|[1-9]\d{0,15}))(?:\.0{1,16})?", re.ASCII)
 
 
 @frozen
@@ -84,10 +87,11 @@ def _count(value: JsonValue, depth: int, *, names: bool = False) -> int:
 
 def header_value(text: str) -> str:
     """Text as a valid header value; encoded as marked base64 if it is not valid as it is."""
-    sentinel = text.startswith("=?base64?") and text.endswith("?=")
+    sentinel = text.startswith(_ENCODED) and text.endswith(_ENCODED_END)
     if (not text or PLAIN.fullmatch(text)) and not sentinel:
         return text
-    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
+    coded = base64.b64encode(text.encode("utf-8", "replace")).decode()
+    return f"{_ENCODED}{coded}{_ENCODED_END}"
 
 
 def parameter_headers(
@@ -95,12 +99,16 @@ def parameter_headers(
 ) -> Iterator[tuple[str, str]]:
     """`Mcp-Param-*` for the arguments of one call; absent and null arguments have none."""
     for one in wanted:
-        value: JsonValue = arguments
-        for key in one.path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        text = _as_text(value)
+        text = _as_text(_argument(one, arguments))
         if text is not None:
             yield f"Mcp-Param-{one.name}", header_value(text)
+
+
+def _argument(one: Mirrored, arguments: JsonObject) -> JsonValue:
+    value: JsonValue = arguments
+    for key in one.path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _as_text(value: JsonValue) -> str | None:
@@ -124,3 +132,60 @@ def standard_headers(method: str, params: JsonObject) -> Iterator[tuple[str, str
     name = params.get(NAMED_BY.get(method, ""))
     if isinstance(name, str):
         yield "Mcp-Name", header_value(name)
+
+
+def check_standard(method: str, params: JsonObject, headers: Mapping[str, Sequence[str]]) -> None:
+    """Compare `Mcp-Method` and `Mcp-Name` with the body; the names of `headers` are in lower case.
+
+    Raises:
+        RpcError: one of them is missing, is there twice, or differs.
+    """
+    _check("Mcp-Method", headers, method, is_encoded=False)
+    name = params.get(NAMED_BY.get(method, ""))
+    if isinstance(name, str):
+        _check("Mcp-Name", headers, name, is_encoded=True)
+
+
+def check_parameters(
+    wanted: Sequence[Mirrored], arguments: JsonObject, headers: Mapping[str, Sequence[str]]
+) -> None:
+    """Compare the `Mcp-Param-*` of a tool with the arguments of its call.
+
+    Raises:
+        RpcError: one of them is missing, is there twice, differs, or stands for no argument.
+    """
+    for one in wanted:
+        text = _as_text(_argument(one, arguments))
+        name = f"Mcp-Param-{one.name}"
+        if text is not None:
+            _check(name, headers, text, is_encoded=True)
+        elif headers.get(name.lower()):
+            raise RpcError(HEADER_MISMATCH, f"header mismatch: `{name}` stands for no argument")
+
+
+def _check(name: str, headers: Mapping[str, Sequence[str]], text: str, *, is_encoded: bool) -> None:
+    values = headers.get(name.lower(), ())
+    if not values:
+        raise RpcError(HEADER_MISMATCH, f"header mismatch: `{name}` is missing")
+    value = _decoded(values[0]) if is_encoded else values[0]
+    if len(values) > 1 or value is None or not _are_equal(value, text):
+        raise RpcError(HEADER_MISMATCH, f"header mismatch: `{name}` differs from the body")
+
+
+def _decoded(value: str) -> str | None:
+    """What a header says; `None` if it is not encoded as it has to be."""
+    if not (value.startswith(_ENCODED) and value.endswith(_ENCODED_END)):
+        return value if not value or PLAIN.fullmatch(value) else None
+    coded = value[len(_ENCODED) : -len(_ENCODED_END)]
+    try:
+        return base64.b64decode(coded, validate=True).decode("utf-8")
+    except ValueError:
+        return None
+
+
+def _are_equal(value: str, text: str) -> bool:
+    """Whether a header says the same; of a whole number as a number, `42.0` for `42`."""
+    if value == text or value == text.encode("utf-8", "replace").decode():
+        return True
+    number = _WHOLE.fullmatch(value)
+    return number is not None and _WHOLE.fullmatch(text) is not None and number[1] == text

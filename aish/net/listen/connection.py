@@ -136,6 +136,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._ending is not None:
             self._ending.cancel()
         self.peer_state.gone.set()
+        for tell in tuple(self.peer_state.on_gone):
+            tell()
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, or let it go where the connection was refused."""

@@ -5,6 +5,7 @@ Imported only where something listens: it needs the extra `serve`.
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import field
 
 import anyio
 from starlette.requests import Request
@@ -77,6 +78,8 @@ class ConnectionState:
     """Cut it off, with what was not sent yet."""
     trusted: bool = False
     """A request on it had a credential."""
+    on_gone: set[Callable[[], None]] = field(default_factory=set)
+    """Called when the client has left; without a task that waits for it."""
 
 
 def connection_of(scope: Scope) -> ConnectionState:
@@ -117,11 +120,15 @@ async def json_body(request: Request) -> JsonValue:
 
 @frozen
 class ServerEvent:
-    """An event of a stream; neither its `event` nor its `id` may have a line break."""
+    """An event of a stream; neither its `event` nor its `id` may have a line break.
+
+    Of those with the same `key` only the last one matters; it is not sent.
+    """
 
     data: str
     event: str = ""
     id: str = ""
+    key: str = ""
 
     def encode(self) -> bytes:
         """The event in the format of `text/event-stream`."""
@@ -147,9 +154,11 @@ class EventQueue:
         self.overflowed = anyio.Event()
 
     def put(self, event: ServerEvent) -> None:
-        """Add an event; never waits."""
+        """Add an event; never waits. One with the same key that was not taken yet is dropped."""
         if self._closed:
             return
+        if event.key:
+            self._drop(event.key)
         self._text += len(event.data)
         is_long = self._text > self._most_text and len(self._events) > 0
         if is_long or len(self._events) >= self._most:
@@ -174,6 +183,13 @@ class EventQueue:
         self._events.clear()
         self._text = 0
         return found
+
+    def _drop(self, key: str) -> None:
+        for at, event in enumerate(self._events):
+            if event.key == key:
+                self._text -= len(event.data)
+                del self._events[at]
+                return
 
 
 class EventStream(Response):

@@ -1,0 +1,624 @@
+"""Clients over streamable HTTP, in both eras of the protocol (H12, H14 to H16, H18 to H20, H24).
+
+A POST carries one message. Its answer is JSON or, from the first notification on, a stream of
+events. A request of the stateless era stands for itself: its headers have to say what its body
+says, and a client that leaves cancels it. One of the handshake era belongs to a session.
+
+https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from secrets import token_hex
+
+import anyio
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response as HttpResponse
+from starlette.types import Receive, Scope, Send
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import Tool, ToolName
+from aish.mcp.protocol.messages import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    UNSUPPORTED_VERSION,
+    RpcError,
+    json_object,
+)
+from aish.mcp.protocol.mirrored_headers import (
+    Mirrored,
+    check_parameters,
+    check_standard,
+    mirrored,
+)
+from aish.mcp.protocol.requests import (
+    INVALID_REQUEST,
+    Invalid,
+    Notification,
+    Received,
+    Request,
+    RequestId,
+    failure,
+    read,
+)
+from aish.mcp.protocol.revisions import HANDSHAKE, MODERN, VERSION_KEY
+from aish.net.listen.access import Access, Call, Limits, Peer
+from aish.net.listen.addresses import Address
+from aish.net.listen.routes import (
+    JSON_TYPE,
+    EventQueue,
+    EventStream,
+    HttpError,
+    Route,
+    ServerEvent,
+    connection_of,
+    json_response,
+)
+from aish.net.listen.server import serve
+from aish.serve.audit import AuditError
+from aish.serve.clients import SCOPE, Client
+from aish.serve.http_sessions import HttpSession, HttpSessions, NoRoomError, SessionStream
+from aish.serve.hub import Hub
+from aish.serve.listeners.listening import OpenEndpoint
+from aish.serve.metrics import CONTENT_TYPE
+from aish.serve.session import Notify, Session, StatelessClient
+from aish.system.task_group import task_group
+from aish.system.user import name_of_user
+
+SESSION_NOT_FOUND = -32001
+_SESSION_HEADER = "mcp-session-id"
+_VERSION_HEADER = "mcp-protocol-version"
+_STREAM_TYPES = (b"text/event-stream", b"text/*", b"*/*")
+_WITH_PARAMS = Request | Notification
+_NO_ARRAYS = "arrays of messages are not taken"
+_BUSY = 503
+_PRIMED = frozenset({"2025-11-25"})
+"""The revisions whose streams begin with an event that holds nothing but its id."""
+_RESUME_SECONDS = 10.0
+"""How long a client may take to read on in the stream of a call, before the call is cancelled."""
+_RETRY_SECONDS = "5"
+_STATUSES: Mapping[int, int] = {
+    METHOD_NOT_FOUND: 404,
+    INVALID_PARAMS: 400,
+    HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_VERSION: 400,
+}
+"""The status of an error of the stateless era, unless it is 200."""
+_REFUSALS = frozenset({401, 403, 421})
+
+Work = Callable[[Notify], Awaitable[bytes | None]]
+"""Answers a request, or all of an array; `None` if that was cancelled."""
+
+
+async def serve_http(hub: Hub, opened: Sequence[OpenEndpoint]) -> None:
+    """Serve clients on the sockets until this is cancelled, then close them.
+
+    Raises:
+        UsageError: the extra `serve` is not installed.
+    """
+    limits, settings = hub.settings.limits, hub.settings
+    sessions = HttpSessions(hub)
+    endpoint = _McpEndpoint(hub, sessions, opened)
+    access = Access(
+        hub.clients.tokens,
+        frozenset({SCOPE}),
+        lambda _: False,
+        frozenset(settings.hosts),
+        frozenset(settings.origins),
+    )
+    server = serve(
+        endpoint.routes,
+        [one.listener for one in opened],
+        access,
+        report=hub.report_listener,
+        on_call=partial(_note_refusal, hub),
+        limits=Limits(limits.http_connections, body=limits.message, receive=limits.receive),
+        tls=next((one.tls for one in opened), None),
+    )
+    try:
+        async with server:
+            await sessions.expire()
+    finally:
+        sessions.close()
+        endpoint.close()
+
+
+def _note_refusal(hub: Hub, call: Call) -> None:
+    """Write down who was refused for what a request has, or lacks, to prove itself."""
+    if call.status in _REFUSALS or call.code == "token_in_url":
+        hub.refused(_peer_object(call.peer), call.code)
+
+
+class _McpEndpoint:
+    """The paths of the server: the protocol's own, and those for who watches over it."""
+
+    def __init__(self, hub: Hub, sessions: HttpSessions, opened: Sequence[OpenEndpoint]) -> None:
+        self._hub = hub
+        self._sessions = sessions
+        self._stateless: dict[str, StatelessClient] = {}
+        self._mirrored: dict[ToolName, tuple[Tool, Sequence[Mirrored]]] = {}
+        self._paths: dict[str, set[Address]] = {}
+        """The listeners of each path."""
+        for one in opened:
+            self._paths.setdefault(one.endpoint.path, set()).add(one.listener.address)
+
+    def routes(self) -> Iterable[Route]:
+        """What answers requests."""
+        for path in self._paths:
+            yield Route(path, ("POST",), SCOPE, self._post)
+            yield Route(path, ("GET",), SCOPE, self._get)
+            yield Route(path, ("DELETE",), SCOPE, self._delete)
+        yield Route("/healthz", ("GET",), "", self._healthy, public=True, any_host=True)
+        yield Route("/readyz", ("GET",), "", self._ready, public=True, any_host=True)
+        yield Route("/metrics", ("GET",), SCOPE, self._metrics)
+
+    async def _post(self, request: HttpRequest, peer: Peer) -> HttpResponse:
+        headers = self._headers(request)
+        found = read(await request.body())
+        id = found.id if isinstance(found, Request | Invalid) else None
+        try:
+            return await self._answered(found, headers, peer)
+        except RpcError as error:
+            return _json(failure(id, error), 400)
+        except _RefusedError as error:
+            return error.response(id)
+
+    async def _answered(
+        self, found: Received | Sequence[Received], headers: "_Headers", peer: Peer
+    ) -> HttpResponse:
+        """The answer to what a body holds.
+
+        Raises:
+            RpcError: it is not valid.
+            _RefusedError: it is not taken now, or from this client.
+        """
+        if isinstance(found, Invalid):
+            raise found.error
+        version = headers.one(_VERSION_HEADER)
+        meta = json_object(found.params.get("_meta")) if isinstance(found, _WITH_PARAMS) else {}
+        is_modern = version == MODERN or VERSION_KEY in meta
+        if isinstance(found, Request) and is_modern:
+            await self._check_modern(found, version, meta, headers, peer)
+            return self._alone(found, headers, peer)
+        _check_version(version)
+        if is_modern:
+            if isinstance(found, Sequence):
+                raise RpcError(INVALID_REQUEST, _NO_ARRAYS)
+            return HttpResponse(status_code=202)
+        key = headers.one(_SESSION_HEADER)
+        if key is None and isinstance(found, Request) and found.method == "initialize":
+            return await self._begin(found, peer)
+        session = self._session(key, peer)
+        inner = session.session
+        if isinstance(found, Sequence):
+            return self._array(found, session, headers)
+        if isinstance(found, Request):
+            scope = _admitted(found, inner)
+            work = partial(inner.answer, found, scope)
+            return _Answer(work, [scope], headers, self._queue, session)
+        inner.take(found)
+        return HttpResponse(status_code=202)
+
+    def close(self) -> None:
+        """End what requests without a session have left behind."""
+        for common in self._stateless.values():
+            self._hub.forget(common.id)
+
+    def _alone(self, found: Request, headers: "_Headers", peer: Peer) -> HttpResponse:
+        """The answer to a request that stands for itself."""
+        if found.method == "subscriptions/listen" and not headers.takes_stream:
+            raise _no_stream()
+        client = self._client(peer)
+        common = self._stateless.get(client.name)
+        if common is None:
+            common = StatelessClient(token_hex(8), self._hub.calls.places())
+            self._stateless[client.name] = common
+        about = _peer_object(peer)
+        session = Session(self._hub, client.name, about, _ignore, client.tools, common)
+        try:
+            scope = _admitted(found, session)
+        except _RefusedError:
+            session.close()
+            raise
+        work = partial(session.respond, found, scope)
+        return _Answer(work, [scope], headers, self._queue, id=found.id, on_end=session.close)
+
+    async def _check_modern(
+        self,
+        found: Request,
+        version: str | None,
+        meta: JsonObject,
+        headers: "_Headers",
+        peer: Peer,
+    ) -> None:
+        """Compare the headers with the body.
+
+        Raises:
+            RpcError: they differ, or the revision is not spoken.
+        """
+        told = meta.get(VERSION_KEY)
+        if version is None:
+            raise RpcError(HEADER_MISMATCH, "header mismatch: `MCP-Protocol-Version` is missing")
+        if told is None:
+            raise RpcError(INVALID_PARAMS, f"`_meta.{VERSION_KEY}` is missing")
+        if version != told:
+            said = "header mismatch: `MCP-Protocol-Version` differs from the body"
+            raise RpcError(HEADER_MISMATCH, said)
+        if version != MODERN:
+            raise _unsupported(version)
+        check_standard(found.method, found.params, headers.values)
+        if found.method != "tools/call":
+            return
+        await self._hub.settled()
+        name = found.params.get("name")
+        offer = self._hub.offer(self._client(peer).tools)
+        tool = self._hub.tool(offer, name) if isinstance(name, str) else None
+        if tool is not None and (wanted := self._mirrored_of(tool)):
+            arguments = json_object(found.params.get("arguments"))
+            check_parameters(wanted, arguments, headers.values)
+
+    def _mirrored_of(self, tool: Tool) -> Sequence[Mirrored]:
+        """The parameters of a tool that a client repeats in headers."""
+        known = self._mirrored.get(tool.name)
+        if known is None or known[0] is not tool:
+            try:
+                wanted = mirrored(tool.input_schema)
+            except ValueError:  # clients leave such a tool out
+                wanted = ()
+            known = self._mirrored[tool.name] = tool, wanted
+        return known[1]
+
+    async def _begin(self, found: Request, peer: Peer) -> HttpResponse:
+        """Begin a session."""
+        session = self._sessions.make(self._client(peer), _peer_object(peer))
+        try:
+            scope = _admitted(found, session.session)
+            answer = await session.session.respond(found, scope, lambda *_: None)
+            assert answer is not None, "nobody can cancel it"
+            self._sessions.add(session)
+        except NoRoomError:
+            session.end()
+            error = RpcError(INTERNAL_ERROR, "busy: there are too many sessions")
+            raise _RefusedError(503, error) from None
+        except AuditError as error:
+            session.end()
+            raise _RefusedError(503, RpcError(INTERNAL_ERROR, str(error))) from error
+        except BaseException:
+            session.end()
+            raise
+        return _json(answer, 200, {_SESSION_HEADER: session.id})
+
+    def _session(self, key: str | None, peer: Peer) -> HttpSession:
+        """The session that a message belongs to.
+
+        Raises:
+            RpcError: it names none.
+            _RefusedError: it names none of this client.
+        """
+        if key is None:
+            said = (
+                "send `initialize` first, and its `Mcp-Session-Id` with what follows, "
+                f"or each request with `_meta.{VERSION_KEY}`"
+            )
+            raise RpcError(INVALID_PARAMS, said, {"supported": [MODERN, *HANDSHAKE]})
+        found = self._sessions.find(key, peer.name)
+        if found is None:
+            raise _RefusedError(404, RpcError(SESSION_NOT_FOUND, "session not found"))
+        return found
+
+    def _array(  # ruff: ignore[complex-structure] - a branch for each kind of message
+        self, found: Sequence[Received], session: HttpSession, headers: "_Headers"
+    ) -> HttpResponse:
+        """The answer to several messages: each by itself, the answers together."""
+        inner = session.session
+        if not inner.takes_arrays:
+            raise RpcError(INVALID_REQUEST, _NO_ARRAYS)
+        answers: list[bytes] = []
+        admitted: list[tuple[Request, anyio.CancelScope]] = []
+        for message in found:
+            if isinstance(message, Request):
+                try:
+                    admitted.append((message, inner.admit(message)))
+                except RpcError as error:
+                    answers.append(failure(message.id, error))
+            elif isinstance(message, Invalid):
+                answers.append(failure(message.id, message.error))
+            else:
+                inner.take(message)
+        if not admitted and not answers:
+            return HttpResponse(status_code=202)
+
+        async def one(request: Request, scope: anyio.CancelScope, notify: Notify) -> None:
+            answer = await inner.answer(request, scope, notify)
+            if answer is not None:
+                answers.append(answer)
+
+        async def work(notify: Notify) -> bytes | None:
+            async with task_group() as tasks:
+                for request, scope in admitted:
+                    tasks.start_soon(one, request, scope, notify)
+            return b"[%b]" % b",".join(answers) if answers else None
+
+        scopes = [scope for _, scope in admitted]
+        return _Answer(work, scopes, headers, self._queue, session)
+
+    async def _get(self, request: HttpRequest, peer: Peer) -> HttpResponse:
+        """The stream of what belongs to no request, or the rest of another one."""
+        headers = self._headers(request)
+        try:
+            session = self._session_of(headers, peer)
+            last = headers.one("last-event-id") or ""
+        except RpcError as error:
+            return _json(failure(None, error), 400)
+        except _RefusedError as error:
+            return error.response(None)
+        if not headers.takes_stream:
+            raise _no_stream()
+        queue = self._queue()
+        stream = session.resume(last, queue)
+        return EventStream(queue, lambda: stream.detach(queue))
+
+    async def _delete(self, request: HttpRequest, peer: Peer) -> HttpResponse:
+        """End a session."""
+        try:
+            self._sessions.end(self._session_of(self._headers(request), peer))
+        except RpcError as error:
+            return _json(failure(None, error), 400)
+        except _RefusedError as error:
+            return error.response(None)
+        return HttpResponse(status_code=204)
+
+    def _session_of(self, headers: "_Headers", peer: Peer) -> HttpSession:
+        version = headers.one(_VERSION_HEADER)
+        if version == MODERN:
+            message = f"revision {MODERN} has neither sessions nor their streams"
+            raise HttpError(405, "method_not_allowed", message, headers={"allow": "POST"})
+        _check_version(version)
+        return self._session(headers.one(_SESSION_HEADER), peer)
+
+    async def _healthy(self, request: HttpRequest, peer: Peer) -> HttpResponse:  # ruff: ignore[unused-method-argument] - as all handlers
+        return json_response(self._status("ok", peer))
+
+    async def _ready(self, request: HttpRequest, peer: Peer) -> HttpResponse:  # ruff: ignore[unused-method-argument] - as all handlers
+        state = self._hub.state
+        return json_response(self._status(state, peer), 200 if state == "ready" else 503)
+
+    def _status(self, state: str, peer: Peer) -> JsonObject:
+        """The status; for a client also which servers there are."""
+        if SCOPE not in peer.scopes:
+            return {"status": state}
+        servers: list[JsonValue] = [
+            {"alias": one.alias, "state": one.state, "tools": one.tools}
+            for one in self._hub.servers
+        ]
+        return {"status": state, "servers": servers}
+
+    async def _metrics(self, request: HttpRequest, peer: Peer) -> HttpResponse:  # ruff: ignore[unused-method-argument] - as all handlers
+        return HttpResponse(self._hub.metrics.text(), media_type=CONTENT_TYPE)
+
+    def _headers(self, request: HttpRequest) -> "_Headers":
+        """The headers of a request.
+
+        Raises:
+            HttpError: the path is that of another listener.
+        """
+        connection = connection_of(request.scope)
+        if connection.local not in self._paths[request.scope["path"]]:
+            raise HttpError(404, "not_found", "there is nothing at this path")
+        return _Headers(request.scope["headers"])
+
+    def _client(self, peer: Peer) -> Client:
+        return self._hub.clients.named(peer.name)
+
+    def _queue(self) -> EventQueue:
+        return EventQueue(self._hub.settings.limits.queued)
+
+
+class _RefusedError(Exception):
+    """A message is not taken now, or not from this client."""
+
+    def __init__(self, status: int, error: RpcError) -> None:
+        super().__init__(error.message)
+        self._status = status
+        self._error = error
+
+    def response(self, id: RequestId | None) -> HttpResponse:
+        """The answer that says so."""
+        headers = {"retry-after": _RETRY_SECONDS} if self._status == _BUSY else {}
+        return _json(failure(id, self._error), self._status, headers)
+
+
+class _Headers:
+    """What the headers of a request say that the protocol gives a meaning."""
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
+        self.values: dict[str, list[str]] = {}
+        """The values of each header of the protocol, by its name in lower case."""
+        self.takes_stream = True
+        for name, value in raw:
+            if name.startswith(b"mcp-") or name == b"last-event-id":
+                self.values.setdefault(name.decode("ascii"), []).append(
+                    value.decode("latin-1").strip(" \t")
+                )
+            elif name == b"accept":
+                self.takes_stream = any(one in value for one in _STREAM_TYPES)
+
+    def one(self, name: str) -> str | None:
+        """The value of a header.
+
+        Raises:
+            RpcError: it is there more than once.
+        """
+        values = self.values.get(name)
+        if values is None:
+            return None
+        if len(values) > 1:
+            raise RpcError(HEADER_MISMATCH, f"header mismatch: `{name}` is there more than once")
+        return values[0]
+
+
+class _Answer(HttpResponse):
+    """The answer to a request, while it is being made: JSON, or a stream of events.
+
+    With `session` a stream can be read on after its connection broke. What nobody can read any more
+    is cancelled.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        scopes: Sequence[anyio.CancelScope],
+        headers: _Headers,
+        make_queue: Callable[[], EventQueue],
+        session: HttpSession | None = None,
+        *,
+        id: RequestId | None = None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self._work = work
+        self._scopes = scopes
+        self._takes_stream = headers.takes_stream
+        self._make_queue = make_queue
+        self._session = session
+        self._id = id
+        self._on_end = on_end
+        self._stream: _Stream | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Make the answer, and send it."""
+        connection = connection_of(scope)
+        status, found = 200, None
+        async with task_group() as tasks:
+
+            def notify(message: bytes, key: str) -> None:
+                if not self._takes_stream:
+                    return
+                if self._stream is None:
+                    self._stream = self._opened()
+                    tasks.start_soon(self._stream.response, scope, receive, send)
+                self._stream.put(message.decode("ascii"), key)
+
+            connection.on_gone.add(self._leave)
+            try:
+                if connection.gone.is_set():
+                    self._leave()
+                found = await self._work(notify)
+            except RpcError as error:
+                status, found = _STATUSES.get(error.code, 200), failure(self._id, error)
+            finally:
+                connection.on_gone.discard(self._leave)
+                self._on_end()
+                if self._stream is not None:
+                    if found is not None:
+                        self._stream.put(found.decode("ascii"), "")
+                    self._stream.end()
+        if self._stream is None:
+            response = HttpResponse(status_code=202) if found is None else _json(found, status)
+            await response(scope, receive, send)
+
+    def _opened(self) -> "_Stream":
+        """Begin to answer with a stream."""
+        queue, session = self._make_queue(), self._session
+        if session is None:
+            return _Stream(
+                lambda text, key: queue.put(ServerEvent(text, key=key)),
+                queue.close,
+                EventStream(queue),
+            )
+        stream = session.open_stream()
+        stream.attach(queue)
+        stream.on_unread = lambda: self._expect_reader(stream)
+        if session.session.version in _PRIMED:
+            stream.put("")
+        response = EventStream(queue, lambda: stream.detach(queue))
+        return _Stream(stream.put, lambda: session.end_stream(stream), response)
+
+    def _expect_reader(self, stream: SessionStream) -> None:
+        """The connection of a stream is gone: the client may read on for a while."""
+
+        def decide() -> None:
+            if not stream.is_read:
+                self._cancel()
+
+        asyncio.get_running_loop().call_later(_RESUME_SECONDS, decide)
+
+    def _leave(self) -> None:
+        """The connection is gone."""
+        if self._session is None or self._stream is None:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        for one in self._scopes:
+            one.cancel()
+
+
+@frozen
+class _Stream:
+    """A stream of events that is the answer to a request."""
+
+    put: Callable[[str, str], None]
+    end: Callable[[], None]
+    response: EventStream
+
+
+def _json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    return HttpResponse(body, status, headers, JSON_TYPE)
+
+
+def _no_stream() -> HttpError:
+    message = "the answer is a stream of events, and `Accept` does not have it"
+    return HttpError(406, "not_acceptable", message, hint="accept `text/event-stream`")
+
+
+def _admitted(request: Request, session: Session) -> anyio.CancelScope:
+    """The scope of a request.
+
+    Raises:
+        RpcError: its id is that of another one.
+        _RefusedError: it is not taken now.
+    """
+    try:
+        return session.admit(request)
+    except RpcError as error:
+        if error.code == INTERNAL_ERROR:
+            raise _RefusedError(_BUSY, error) from error
+        raise
+
+
+def _check_version(version: str | None) -> None:
+    """Check the header of a message of the handshake era.
+
+    Raises:
+        RpcError: the revision is not spoken.
+    """
+    if version is not None and version != MODERN and version not in HANDSHAKE:
+        raise _unsupported(version)
+
+
+def _unsupported(version: str) -> RpcError:
+    data: JsonObject = {"supported": [MODERN, *HANDSHAKE], "requested": version}
+    return RpcError(UNSUPPORTED_VERSION, "unsupported protocol version", data)
+
+
+def _ignore(message: bytes) -> None:
+    """A client of the stateless era is told nothing outside of its requests."""
+
+
+def _peer_object(peer: Peer) -> JsonObject:
+    """Who is connected, for the audit log."""
+    if peer.uid is None:
+        return {"transport": "http", "address": peer.address}
+    return {"transport": "http", "uid": peer.uid, "pid": peer.pid, "user": _user(peer.uid)}
+
+
+@cache
+def _user(uid: int) -> str:
+    return name_of_user(uid)
