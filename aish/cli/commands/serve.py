@@ -2,7 +2,8 @@
 
 import gc
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,17 +24,19 @@ from aish.cli.options import (
     VerboseOption,
 )
 from aish.cli.pipeline_options import load, look_options
-from aish.cli.printer import register_masks
+from aish.cli.printer import print_text, register_masks
 from aish.cli.tool_preview import notices
 from aish.config.model import Pipeline, ServerEntry
-from aish.core.errors import UsageError
+from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen
 from aish.core.rules import RuleEntry, RuleLists
+from aish.engine.plan.credentials import needed_variables
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.net.listen.addresses import Exposure
 from aish.packs.catalogue import PACKS, tools_of
 from aish.serve.active import LoadedFile
+from aish.serve.client_config import PLACES, ConfigClient, Entry, entry_name, rendered
 from aish.serve.listeners.endpoint import (
     STDIO,
     TCP_DEFAULT,
@@ -134,6 +137,10 @@ def command(
     packs: PackOptions,
     listen: ListenOptions,
     policy: ServePolicyOptions,
+    print_config: Annotated[
+        ConfigClient | None,
+        Option("--print-config", help="Print what this client's configuration needs, and end."),
+    ] = None,
     overrides: SetOption = None,
     verbose: VerboseOption = False,
 ) -> int:
@@ -148,6 +155,13 @@ def command(
     options = look_options(
         policy.allow, policy.deny, allow_broad_root=policy.broad_root, lock=policy.lock
     )
+    exposure = Exposure(listen.allow_remote, listen.behind_proxy, listen.tls_cert, listen.tls_key)
+    if print_config is not None:
+        pipeline = _pipeline(file, packs, overrides)
+        endpoints = _endpoints(listen, pipeline, options.environ)
+        arguments = _arguments(file, packs, listen, policy, overrides)
+        _print_config(pipeline, endpoints, exposure, arguments, print_config)
+        return ExitCode.OK
     with own_streams() as streams:
 
         def load_file(old: Plan | None = None) -> LoadedFile:
@@ -167,9 +181,6 @@ def command(
             say("serving on standard input and output: an MCP client starts this command")
         gc.freeze()
         gc.enable()
-        exposure = Exposure(
-            listen.allow_remote, listen.behind_proxy, listen.tls_cert, listen.tls_key
-        )
         request = ServeRequest(
             loaded, options.environ, emit, streams, load_file, endpoints, exposure
         )
@@ -194,6 +205,93 @@ def _endpoints(
     where = "serve.listen"
     named = [parse_endpoint(text, where) for text in pipeline.serve.listen]
     return check_distinct(named or [STDIO], where)
+
+
+def _arguments(
+    file: Path | None,
+    packs: PackOptions,
+    listen: ListenOptions,
+    policy: ServePolicyOptions,
+    overrides: list[str] | None,
+) -> Iterator[str]:
+    """The words behind `aish serve` that serve the same over standard streams, from any folder."""
+    if file is not None:
+        yield str(file.absolute())
+    for name in packs.pack or ():
+        yield from ("--pack", name)
+    if packs.root is not None:
+        yield from ("--root", str(packs.root.absolute()))
+    yield "--stdio"
+    for flag, values in (
+        ("--set", overrides),
+        ("--allow", policy.allow),
+        ("--deny", policy.deny),
+    ):
+        for value in values or ():
+            yield from (flag, value)
+    if policy.broad_root:
+        yield "--allow-broad-root"
+    if policy.lock is not LockUse.ENFORCE:
+        yield from ("--lock", policy.lock.value)
+    if listen.plain:
+        yield "--plain"
+
+
+def _print_config(
+    pipeline: Pipeline,
+    endpoints: Sequence[Endpoint],
+    exposure: Exposure,
+    arguments: Iterable[str],
+    client: ConfigClient,
+) -> None:
+    """Print a client's entry for the HTTP listener, or for standard streams without one."""
+    name = entry_name(pipeline.serve.name or pipeline.name)
+    http = next((one for one in endpoints if one.kind == "http"), None)
+    if http is not None:
+        url, token = _url(http, pipeline, exposure), _token_variable(pipeline)
+        entry = Entry(name, url=url, token=token)
+    elif STDIO in endpoints:
+        named = list(needed_variables(pipeline, with_models=False))
+        for served in pipeline.serve.pipelines:
+            named += needed_variables(load(served.file, None), with_models=True)
+        command = (*_program(), "serve", *arguments)
+        entry = Entry(name, command, tuple(dict.fromkeys(named)))
+    else:
+        hint = "add `--stdio`, or an HTTP listener"
+        raise UsageError("no client connects to these listeners by itself", hint=hint)
+    say(f"for {PLACES[client]}")
+    if entry.token:
+        say(f"`{entry.token}` is the variable with the client's token")
+    print_text(rendered(entry, client))
+
+
+def _program() -> tuple[str, ...]:
+    """How this program is started, whatever the folder and `PATH`."""
+    program = Path(sys.argv[0])
+    if program.name == "aish" and os.access(program, os.X_OK):
+        return (str(program.absolute()),)
+    return (sys.executable, "-m", "aish")
+
+
+def _url(http: Endpoint, pipeline: Pipeline, exposure: Exposure) -> str:
+    """The URL at which clients reach an HTTP listener."""
+    assert http.address is not None, "HTTP has one"
+    if http.address.path is not None:
+        hint = "name an address `HOST:PORT`"
+        raise UsageError("these clients cannot use HTTP over a socket file", hint=hint)
+    if exposure.behind_proxy and pipeline.serve.hosts:
+        return f"https://{pipeline.serve.hosts[0]}{http.path}"
+    if http.address.port == 0:
+        hint = "name the port"
+        raise UsageError("port 0 is another one at each start", hint=hint)
+    return http.at(http.address.reached).shown(has_tls=exposure.has_tls)
+
+
+def _token_variable(pipeline: Pipeline) -> str:
+    """The variable that a client has its token in: that of the only client, where it has one."""
+    clients = pipeline.serve.clients
+    named = clients[0].env if len(clients) == 1 else None
+    return named or "AISH_TOKEN"
 
 
 def _pipeline(file: Path | None, packs: PackOptions, overrides: list[str] | None) -> Pipeline:

@@ -187,6 +187,25 @@ def unset_references(pipeline: Pipeline, environ: Mapping[str, str]) -> Iterator
                 yield unset(name, lookup_position(pipeline, path), path)
 
 
+def needed_variables(pipeline: Pipeline, *, with_models: bool) -> tuple[str, ...]:
+    """The names of the variables that its servers, and perhaps its models, need to be set."""
+    names = [
+        name
+        for path, text in _texts(pipeline)
+        if with_models or path.startswith("mcp.")
+        for name, default in variables(text)
+        if default is None
+    ]
+    for server in pipeline.servers.values():
+        names += [name for name, value in server.env.items() if value is None]
+        names += [server.auth_env] if server.auth_env else []
+        if "web" in server.pack:
+            names += [one.key_env for one in server.options.web.search if one.key_env]
+    if with_models:
+        names += [model.key_env for model in pipeline.models.values() if model.key_env]
+    return tuple(name for name in dict.fromkeys(names) if not is_everywhere(name))
+
+
 def _texts(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     """The texts in which variables are expanded, by path."""
     for alias, model in pipeline.models.items():

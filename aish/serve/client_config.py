@@ -1,0 +1,127 @@
+"""What a client's configuration has to say to use this server, one form per client (H26). Pure.
+
+No secret is in it: variables and tokens stand as references, in the client's own spelling.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]+", re.ASCII)
+
+
+class ConfigClient(StrEnum):
+    """The clients whose configuration is known."""
+
+    CLAUDE = "claude"
+    CURSOR = "cursor"
+    VSCODE = "vscode"
+    CODEX = "codex"
+
+
+@frozen
+class Entry:
+    """A server as a client is told of it: a command to start, or a URL.
+
+    `variables` are the names of those that the command needs; `token` is the variable with the
+    token for the URL.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    url: str = ""
+    token: str = ""
+
+
+PLACES: Mapping[ConfigClient, str] = {
+    ConfigClient.CLAUDE: "`.mcp.json` of a project",
+    ConfigClient.CURSOR: "`.cursor/mcp.json` of a project, or `~/.cursor/mcp.json`",
+    ConfigClient.VSCODE: "`.vscode/mcp.json` of a project, or `MCP: Open User Configuration`",
+    ConfigClient.CODEX: "`~/.codex/config.toml`",
+}
+"""Where a client looks for it."""
+
+
+def entry_name(text: str) -> str:
+    """A name that all clients take: letters, digits, `_` and `-`."""
+    return _NO_NAME.sub("-", text).strip("-") or "aish"
+
+
+def rendered(entry: Entry, client: ConfigClient) -> str:
+    """The entry as it stands in the file of the client, with what is around it."""
+    return _FORMS[client](entry)
+
+
+def _claude(entry: Entry) -> str:
+    return _json({"mcpServers": {entry.name: _described(entry, "${%s}", ("stdio", "http"))}})
+
+
+def _cursor(entry: Entry) -> str:
+    return _json({"mcpServers": {entry.name: _described(entry, "${env:%s}", ("stdio", ""))}})
+
+
+def _vscode(entry: Entry) -> str:
+    names = [entry.token] if entry.url else entry.variables
+    inputs: list[JsonValue] = [
+        {"type": "promptString", "id": name, "description": name, "password": True}
+        for name in names
+    ]
+    servers = {entry.name: _described(entry, "${input:%s}", ("stdio", "http"))}
+    return _json({"inputs": inputs, "servers": servers} if inputs else {"servers": servers})
+
+
+def _codex(entry: Entry) -> str:
+    key = entry.name if _BARE_KEY.fullmatch(entry.name) else _toml(entry.name)
+    return "\n".join([f"[mcp_servers.{key}]", *_codex_lines(entry)])
+
+
+def _codex_lines(entry: Entry) -> Iterator[str]:
+    if entry.url:
+        yield f"url = {_toml(entry.url)}"
+        yield f"bearer_token_env_var = {_toml(entry.token)}"
+        return
+    yield f"command = {_toml(entry.command[0])}"
+    yield f"args = [{', '.join(map(_toml, entry.command[1:]))}]"
+    if entry.variables:
+        yield f"env_vars = [{', '.join(map(_toml, entry.variables))}]"
+
+
+_FORMS: Mapping[ConfigClient, Callable[[Entry], str]] = {
+    ConfigClient.CLAUDE: _claude,
+    ConfigClient.CURSOR: _cursor,
+    ConfigClient.VSCODE: _vscode,
+    ConfigClient.CODEX: _codex,
+}
+
+
+def _described(entry: Entry, reference: str, types: tuple[str, str]) -> JsonObject:
+    """The entry where it is JSON: `reference` makes one of a name, `types` are those it has."""
+    stdio, http = types
+    found: dict[str, JsonValue] = {}
+    if entry.url:
+        if http:
+            found["type"] = http
+        found["url"] = entry.url
+        found["headers"] = {"Authorization": f"Bearer {reference % entry.token}"}
+        return found
+    found["type"] = stdio
+    found["command"] = entry.command[0]
+    found["args"] = list(entry.command[1:])
+    if entry.variables:
+        found["env"] = {name: reference % name for name in entry.variables}
+    return found
+
+
+def _json(value: JsonObject) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _toml(text: str) -> str:
+    """A basic string of TOML; JSON's escapes are among those that it has."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
