@@ -104,6 +104,12 @@ _MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen"})
 Notify = Callable[[bytes, str], None]
 """Sends a notification on the way of a request. One with the same key that still waits to be sent
 is replaced by it."""
+
+
+def unheard(message: bytes, key: str) -> None:
+    """`Notify` of a client that takes nothing but the answer: it cannot be asked either."""
+
+
 Make = Callable[[Call, Owner], Awaitable[bytes]]
 """Makes a request to a server, for its owner: the JSON of the result."""
 
@@ -507,6 +513,8 @@ class Session:
         declared = json_object(meta.get(CAPABILITIES_KEY)) if is_modern else self._capabilities
         offered = offered_capabilities(declared, self._hub.settings.forward)
         if not is_modern:
+            if notify is unheard:
+                offered = {}
             owner = StreamOwner(self.caller.client, offered, self._requests, notify)
             return await make(about, owner)
 

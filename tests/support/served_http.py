@@ -129,11 +129,11 @@ class HttpClient:
         wanted = {**modern_headers(message), **(headers or {})}
         return self.http.post(self.url, json=message, headers=wanted)
 
-    def begin(self, version: str = "2025-11-25") -> Message:
+    def begin(self, version: str = "2025-11-25", capabilities: Message | None = None) -> Message:
         """The handshake; what the server says of itself."""
         params = {
             "protocolVersion": version,
-            "capabilities": {},
+            "capabilities": capabilities or {},
             "clientInfo": {"name": "test", "version": "1"},
         }
         found = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})

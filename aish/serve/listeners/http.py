@@ -66,7 +66,7 @@ from aish.serve.http_sessions import HttpSession, HttpSessions, NoRoomError, Ses
 from aish.serve.hub import Hub
 from aish.serve.listeners.listening import OpenEndpoint
 from aish.serve.metrics import CONTENT_TYPE
-from aish.serve.session import Notify, Session, StatelessClient
+from aish.serve.session import Notify, Session, StatelessClient, unheard
 from aish.system.task_group import task_group
 from aish.system.user import name_of_user
 
@@ -499,8 +499,6 @@ class _Answer(HttpResponse):
         async with task_group() as tasks:
 
             def notify(message: bytes, key: str) -> None:
-                if not self._takes_stream:
-                    return
                 if self._stream is None:
                     self._stream = self._opened()
                     tasks.start_soon(self._stream.response, scope, receive, send)
@@ -510,7 +508,7 @@ class _Answer(HttpResponse):
             try:
                 if connection.gone.is_set():
                     self._leave()
-                found = await self._work(notify)
+                found = await self._work(notify if self._takes_stream else unheard)
             except RpcError as error:
                 status, found = _STATUSES.get(error.code, 200), failure(self._id, error)
             finally:

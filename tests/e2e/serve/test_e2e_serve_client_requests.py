@@ -9,7 +9,8 @@ import anyio
 import pytest
 from e2e_project import ModelEndpoints, Project, stdio
 from model_endpoint import text_reply
-from served_hub import META, LineClient, Message, ServedHub, SocketClient, text_of
+from served_http import HttpHub
+from served_hub import META, PATIENCE, LineClient, Message, ServedHub, SocketClient, text_of
 
 FORM: Message = {
     "message": "Who are you?",
@@ -483,16 +484,10 @@ def test_a_held_call_of_a_client_that_is_gone_is_cancelled_at_its_server(project
     assert kinds == ["cancelled"]
 
 
-@pytest.mark.requirement("H8", "H13")
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_the_sdks_client_answers_servers_of_both_eras(
-    project: Project, mode: str, era: str
-) -> None:
-    from mcp import Client, StdioServerParameters, types
-    from mcp.client.stdio import stdio_client
+async def answered_by_the_sdk(transport: Any, mode: str) -> tuple[list[str], list[Any]]:
+    """What the SDK's client was asked by a server, and what the server got for it."""
+    from mcp import Client, types
 
-    asking(project, era=era)
     messages: list[str] = []
 
     async def fill_in(_: Any, params: Any) -> Any:  # ruff: ignore[unused-async] - as the SDK has it
@@ -511,33 +506,90 @@ def test_the_sdks_client_answers_servers_of_both_eras(
         "sampling_callback": sample,
         "list_roots_callback": roots,
     }
+    found = []
+    async with Client(transport, mode=mode, **callbacks) as client:
+        for method, params in (
+            ("elicitation/create", FORM),
+            ("sampling/createMessage", SAMPLE),
+            ("roots/list", {}),
+        ):
+            arguments = {"method": method, "params": params}
+            result = await client.call_tool("s__ask_client", arguments)
+            found.append(json.loads(text_of(result.model_dump())))
+    return messages, found
 
-    async def use() -> list[Any]:
+
+@pytest.mark.requirement("H8", "H13")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("way", ["stdio", "http"])
+def test_the_sdks_client_answers_servers_of_both_eras(
+    project: Project, way: str, mode: str, era: str
+) -> None:
+    import httpx2
+    from mcp import StdioServerParameters
+    from mcp.client.stdio import stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    asking(project, era=era)
+
+    async def over_http(url: str, token: str) -> tuple[list[str], list[Any]]:
+        bearer = {"Authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(headers=bearer, timeout=PATIENCE) as http:
+            return await answered_by_the_sdk(streamable_http_client(url, http_client=http), mode)
+
+    if way == "stdio":
         parameters = StdioServerParameters(
             command=sys.executable, args=["-m", "aish", "serve", "p.yaml"], cwd=project.folder
         )
-        async with Client(
-            stdio_client(parameters),
-            mode=mode,
-            **callbacks,
-        ) as client:
-            found = []
-            for method, params in (
-                ("elicitation/create", FORM),
-                ("sampling/createMessage", SAMPLE),
-                ("roots/list", {}),
-            ):
-                arguments = {"method": method, "params": params}
-                result = await client.call_tool("s__ask_client", arguments)
-                found.append(json.loads(text_of(result.model_dump())))
-            return found
-
-    filled, sampled, listed = anyio.run(use)
+        messages, found = anyio.run(answered_by_the_sdk, stdio_client(parameters), mode)
+    else:
+        with HttpHub(project, "p.yaml") as hub:
+            messages, found = anyio.run(over_http, hub.url, hub.token)
+    filled, sampled, listed = found
 
     assert messages == ["s: Who are you?", "2 + 2?"]
     assert filled == ACCEPTED
     assert sampled["content"] == ANSWER["content"]
     assert listed["roots"][0]["uri"] == "file:///w"
+
+
+@pytest.mark.requirement("H8", "H18")
+def test_over_http_only_the_session_that_was_asked_can_answer(project: Project) -> None:
+    alice, bob = "alice-token-" + "a1" * 20, "bob-token-" + "b2" * 20
+    project.aish.env |= {"ALICE": alice, "BOB": bob}
+    asking(project, rest="serve: {clients: {alice: {token_env: ALICE}, bob: {token_env: BOB}}}")
+    arguments = {"method": "elicitation/create", "params": FORM}
+    call = {"name": "s__ask_client", "arguments": arguments}
+    stolen = {"action": "accept", "content": {"name": "Eve"}}
+    with HttpHub(project, "p.yaml") as hub:
+        owner, thief, mute = hub.client(alice), hub.client(bob), hub.client(bob)
+        for client in (owner, thief, mute):
+            client.begin(capabilities=ALL)
+        with owner.opened("tools/call", call) as events:
+            form = next(one.message for one in events if one.message.get("method"))
+            answer = {"jsonrpc": "2.0", "id": form["id"]}
+            unheard = thief.post({**answer, "result": stolen})
+            foreign = thief.post({**answer, "result": stolen}, owner.session)
+            taken = owner.post({**answer, "result": ACCEPTED})
+            *_, last = events
+        # Who takes no stream cannot be asked.
+        plain = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": call}
+        declined = mute.post(plain, {"Accept": "application/json"}).json()["result"]
+        meta = {f"{META}clientCapabilities": ALL}
+        required = owner.modern("tools/call", {**call, "_meta": meta}).json()["result"]
+        retry = {**call, "_meta": meta, **again(required, **ACCEPTED)}
+        other = thief.modern("tools/call", retry).json()
+        done = owner.modern("tools/call", retry).json()["result"]
+        twice = owner.modern("tools/call", retry).json()
+
+    assert form["params"]["message"] == "s: Who are you?"
+    assert (unheard.status_code, taken.status_code) == (202, 202)
+    assert (foreign.status_code, foreign.json()["error"]["code"]) == (404, -32001)
+    assert json.loads(text_of(last.message["result"])) == ACCEPTED
+    assert json.loads(text_of(declined)) == {"action": "decline"}
+    assert other["error"]["code"] == twice["error"]["code"] == -32602
+    assert json.loads(text_of(done)) == ACCEPTED
 
 
 @pytest.mark.requirement("H8", "K13", "K51")
