@@ -370,6 +370,7 @@ def decode_serve(table: Table) -> ServeSettings:
         table.text("instructions"),
         "plain" if table.text("names") == "plain" else "prefixed",
         table.texts("tools"),
+        table.seconds("hold", ServeSettings().hold),
         table.absolute("state"),
         ServeLimits(
             limits.size("message", usual.message),

@@ -186,6 +186,7 @@ class ServeSettings:
     instructions: str | None = None
     names: ServedNames = "prefixed"
     tools: tuple[str, ...] = ()
+    hold: float = 50.0
     state: Path | None = None
     limits: ServeLimits = ServeLimits()
     audit: AuditSettings = AuditSettings()

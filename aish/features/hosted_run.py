@@ -4,21 +4,23 @@ Opens the folder and the sinks of a run, executes it, and returns its result as 
 belong to the program around it, which ends a run through `Ending`.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from aish.core.errors import ExitCode
 from aish.core.events import Exit, RunFinished, Stamped
 from aish.core.frozen import frozen
+from aish.core.json import json_text
 from aish.core.protocols import Clock
 from aish.engine.cancellation import End, Interrupt, lent_by
 from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.execution.run import execute
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, most_patient, stages_calls
-from aish.engine.resume_state import ResumeState
+from aish.engine.resume_state import ResumeRefusedError, ResumeState
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.output.event_log import EventLog, Sink
 from aish.output.items.results import ItemsFile, open_items_file, public
@@ -110,6 +112,50 @@ def new_folder(
         if options.stdin:
             folder.keep_stdin(options.stdin)
     return folder
+
+
+def resumed_run(
+    plan: Plan, options: RunOptions, id: str, clock: Clock, ending: Ending, stack: ExitStack
+) -> HostedRun | Row:
+    """The run of this id, to go on where it was interrupted, or its result if it has succeeded.
+
+    It is locked until `stack` is left. Its inputs and its piped text are those of its beginning.
+
+    Raises:
+        ResumeRefusedError: it cannot be resumed without a person who says how.
+        UsageError: there is no such run, or another process writes it.
+        JournalError: its journal is damaged.
+    """
+    from aish.engine.execution.fingerprint import fingerprint
+    from aish.engine.run_folder import reopen_folder
+    from aish.features.resume.differences import check_same
+    from aish.features.resume.find import hold_past
+    from aish.features.resume.replay_events import retold, retold_whole
+    from aish.features.resume.state import read_resume_state
+    from aish.features.resume.unknown_calls import tags
+
+    past = hold_past(plan.pipeline, RunsPlace(plan.pipeline.file.parent), id, stack)
+    stdin = past.stdin()
+    masked = [name for name, value in past.inputs.items() if tags([json_text(value)])]
+    if masked or tags([stdin]):
+        what = f"`{masked[0]}`" if masked else "`stdin`"
+        said = f"{what} had a secret in it, and secrets are not stored"
+        raise ResumeRefusedError(said, where=past.id)
+    options = replace(options, inputs=past.inputs, stdin=stdin)
+    check_same(past.fingerprint, fingerprint(plan, options), plan.pipeline)
+    with past.read() as reading:
+        state = read_resume_state(reading, plan, past.id, read_file=past.kept)
+    folder = reopen_folder(past.path, plan.secrets.mask)
+    retell = retold_whole if state.ended else retold
+
+    def events() -> Iterator[Stamped]:
+        with past.read() as reading:
+            yield from retell(reading, state)
+
+    if state.ended:
+        return past_result(past.id, folder, plan, events())
+    earlier = EarlierPart(state, past.journal.go_on(), events)
+    return HostedRun(plan, options, folder, clock, ending, earlier=earlier)
 
 
 async def run_hosted(run: HostedRun) -> Row:

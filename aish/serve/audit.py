@@ -33,7 +33,14 @@ _SYNC_SECONDS = 1.0
 _MOST_NAMES = 64
 _LONGEST_NAME = 64
 AuditEvent = Literal[
-    "listening", "session.opened", "session.closed", "decided", "finished", "refused", "reloaded"
+    "listening",
+    "session.opened",
+    "session.closed",
+    "decided",
+    "finished",
+    "refused",
+    "reloaded",
+    "task",
 ]
 _TYPES: Mapping[type, str] = {
     bool: "boolean",

@@ -209,6 +209,8 @@ class Calls:
         def note_run(id: str) -> None:
             nonlocal run
             run = id
+            if isinstance(owner, StatelessOwner):
+                owner.begun(id)
 
         try:
             kind, found = await self._made(caller, proposal, decision, about, owner, note_run)

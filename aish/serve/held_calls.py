@@ -12,7 +12,7 @@ from secrets import token_hex
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.core.frozen import slotted
+from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock, Progress
 from aish.mcp.client.server_requests import OnProgress
@@ -59,6 +59,10 @@ class StatelessOwner:
         self.offered = offered
         self.continuation: JsonObject = {}
         self.is_passed = False
+        self.is_task = False
+        """Its requests are answered already: it is told of questions when it asks."""
+        self.run: str | None = None
+        """The run of a pipeline that the call has begun."""
         self.questions: dict[str, _Question] = {}
         self.changed = anyio.Event()
         self.on_silence: Callable[[], None] = lambda: None
@@ -78,7 +82,8 @@ class StatelessOwner:
 
     def is_given(self, requests: Mapping[str, JsonObject]) -> bool:
         """Whether these requests of a stateless server go to it in the result of the call."""
-        return self.is_passed and bool(requests) and all(map(self._takes, requests.values()))
+        is_passed = self.is_passed and not self.is_task
+        return is_passed and bool(requests) and all(map(self._takes, requests.values()))
 
     async def ask(self, method: str, params: JsonObject, on_progress: OnProgress) -> JsonObject:
         """Its answer to a request: it gets it in a result, and answers in its next request.
@@ -102,6 +107,11 @@ class StatelessOwner:
             return unanswered(method)
         return question.answer
 
+    def begun(self, run: str) -> None:
+        """The call has begun the run of a pipeline."""
+        self.run = run
+        self._note()
+
     def required(self, server: str, result: JsonObject) -> JsonObject:
         """An `input_required` of a stateless server as the client gets it."""
         requests = {
@@ -122,6 +132,18 @@ class StatelessOwner:
         self.changed = anyio.Event()
 
 
+@frozen
+class TaskTerms:
+    """When a call becomes a task: after so many seconds, or `at_once`, when it has begun a run.
+
+    `create` makes the task of a call: what its client gets; `None` if there are too many.
+    """
+
+    after: float
+    at_once: bool
+    create: "Callable[[_HeldCall], JsonObject | None]"
+
+
 def _params(asked: JsonValue) -> JsonObject:
     return json_object(json_object(asked).get("params"))
 
@@ -137,17 +159,40 @@ class _HeldCall:
         owner.on_silence = self.scope.cancel
         self.is_awaited = False
         self.result: bytes | RpcError | None = None
+        self.is_over = False
+        """It has ended; without a result it was cancelled."""
         self._seal = seal
         self._round = 0
         self._report: Report | None = None
+
+    @property
+    def run(self) -> str | None:
+        """The run of a pipeline, once it has begun."""
+        return self.owner.run
+
+    @property
+    def changed(self) -> anyio.Event:
+        """Is set at the next change of what the client is asked, and at the end."""
+        return self.owner.changed
+
+    @property
+    def requests(self) -> JsonObject:
+        """What the client is asked and has not answered, by key."""
+        return {
+            key: {"method": one.method, "params": one.params} for key, one in self._open().items()
+        }
+
+    def cancel(self) -> None:
+        """End it."""
+        self.scope.cancel()
 
     def report(self, progress: Progress) -> None:
         """Tell of progress on the way of the request that waits for the call, if one does."""
         if self._report is not None:
             self._report(progress)
 
-    async def next(self, report: Report) -> bytes | JsonObject:
-        """The result of the call, or what the client is asked before there is one.
+    async def next(self, report: Report, terms: TaskTerms | None) -> bytes | JsonObject:
+        """The result of the call, or what the client is asked before there is one, or a task.
 
         Raises:
             RpcError: the call ended with an error.
@@ -155,8 +200,10 @@ class _HeldCall:
         self._report, self.is_awaited = report, True
         self._round += 1
         try:
-            while self.result is None and not self._open():
-                await self.owner.changed.wait()
+            task = None if terms is None else await self._as_task(terms)
+            if task is not None:
+                return task
+            await self._until_told(at_run=False)
         except anyio.get_cancelled_exc_class():
             self.scope.cancel()
             raise
@@ -166,11 +213,8 @@ class _HeldCall:
             raise self.result
         if self.result is not None:
             return self.result
-        requests: JsonObject = {
-            key: {"method": one.method, "params": one.params} for key, one in self._open().items()
-        }
         state = self._seal.seal({"call": self.id, "round": self._round})
-        return {"resultType": INPUT_REQUIRED, REQUESTS: requests, STATE: state}
+        return {"resultType": INPUT_REQUIRED, REQUESTS: self.requests, STATE: state}
 
     def answer(self, number: JsonValue, responses: JsonObject) -> None:
         """Take the client's answers; those that are missing are asked for again.
@@ -180,6 +224,14 @@ class _HeldCall:
         """
         if self.is_awaited or number != self._round:
             raise RpcError(INVALID_PARAMS, _USED)
+        self.answered(responses)
+
+    def answered(self, responses: JsonObject) -> None:
+        """Take answers to what is asked; others are ignored.
+
+        Raises:
+            RpcError: an answer is not valid.
+        """
         found = {
             key: checked_answer(one.method, responses[key])
             for key, one in self._open().items()
@@ -188,6 +240,24 @@ class _HeldCall:
         for key, given in found.items():
             self.owner.questions[key].answer = given
             self.owner.questions[key].answered.set()
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether there is a result, or a question, for the client."""
+        return self.result is not None or bool(self._open())
+
+    async def _as_task(self, terms: TaskTerms) -> JsonObject | None:
+        """What the client is told of the task that the call is now; `None` if it is none."""
+        with anyio.move_on_after(terms.after):
+            await self._until_told(at_run=terms.at_once)
+        task = None if self._is_told else terms.create(self)
+        self.owner.is_task = task is not None
+        return task
+
+    async def _until_told(self, *, at_run: bool) -> None:
+        """Wait for something to tell the client; `at_run` also for the run of a pipeline."""
+        while not (self._is_told or (at_run and self.run is not None)):
+            await self.owner.changed.wait()
 
     def _open(self) -> dict[str, _Question]:
         questions = self.owner.questions.items()
@@ -218,10 +288,12 @@ class HeldCalls:
         offered: JsonObject,
         report: Report,
         make: Make,
+        terms: TaskTerms | None = None,
     ) -> bytes | JsonObject:
         """The result of a request that may be the first of a call, or one with answers.
 
-        `subject` is what the request is about. The result is JSON, or what its client is asked for.
+        `subject` is what the request is about. The result is JSON, or what its client is asked for;
+        with `terms` it may be a task.
 
         Raises:
             RpcError: the `requestState` of the request is not valid, or the call has failed.
@@ -236,7 +308,7 @@ class HeldCalls:
             if held is None:
                 raise RpcError(INVALID_PARAMS, _GONE)
             held.answer(content.get("round"), responses)
-            return await self._next(held, report)
+            return await self._next(held, report, terms)
         if sent is not None:
             continuation: dict[str, JsonValue] = {}
             if RESPONSES in params:
@@ -244,7 +316,7 @@ class HeldCalls:
             if content.get("server") is not None:
                 continuation[STATE] = content["server"]
             owner.continuation = continuation
-        if not offered:
+        if not offered and terms is None:
             return await make(owner, report)
         mine = [one for one in self._held.values() if one.owner.client == caller.client]
         if sum(not one.is_awaited for one in mine) >= _MOST_HELD:
@@ -253,7 +325,7 @@ class HeldCalls:
         held = _HeldCall(owner, caller.session, seal)
         self._held[held.id] = held
         self._tasks.start_soon(self._run, held, make)
-        return await self._next(held, report)
+        return await self._next(held, report, terms)
 
     def end(self, session: str) -> None:
         """Cancel the calls that a session began."""
@@ -262,13 +334,15 @@ class HeldCalls:
                 held.scope.cancel()
                 self._held.pop(held.id)
 
-    async def _next(self, held: _HeldCall, report: Report) -> bytes | JsonObject:
+    async def _next(
+        self, held: _HeldCall, report: Report, terms: TaskTerms | None
+    ) -> bytes | JsonObject:
         try:
-            found = await held.next(report)
+            found = await held.next(report, terms)
         except BaseException:
             self._held.pop(held.id, None)
             raise
-        if isinstance(found, bytes):
+        if isinstance(found, bytes) or held.owner.is_task:
             self._held.pop(held.id, None)
         return found
 
@@ -281,11 +355,12 @@ class HeldCalls:
         except Exception as error:  # ruff: ignore[blind-except] - a fault of ours ends one call
             self._report(error)
             held.result = RpcError(INTERNAL_ERROR, "the server has failed at this request")
+        held.is_over = True
+        held.owner.changed.set()
         if held.result is None:
             self._held.pop(held.id, None)  # cancelled: nobody waits for it
             return
-        held.owner.changed.set()
-        if not held.is_awaited:
+        if not held.is_awaited and not held.owner.is_task:
             # Its client is asked something that is not needed any more, and may still come back.
             await anyio.sleep(STATE_SECONDS)
             self._held.pop(held.id, None)

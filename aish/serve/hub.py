@@ -29,6 +29,7 @@ from aish.serve.clients import Clients
 from aish.serve.held_calls import HeldCalls
 from aish.serve.offers import ListName, Offer, Rows
 from aish.serve.passthrough import Passthrough
+from aish.serve.tasks import Tasks
 from aish.system.task_group import task_group
 
 _BURST_SECONDS = 0.2
@@ -54,6 +55,7 @@ class Hub:
         self.clients = clients
         """Who may connect with a token."""
         self.held: HeldCalls
+        self.tasks: Tasks
         """Given by who composes the server: it reports to the hub."""
         self.calls = calls
         self.draining = anyio.Event()

@@ -3,7 +3,8 @@
 The hub's gate decides about the call; about what the run does its own file decides.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import anyio
@@ -39,7 +40,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan
 from aish.engine.plan.validation.names import SERVED
 from aish.engine.plan.validation.served_pipelines import served_name
-from aish.features.hosted_run import Ending, HostedRun, Row, new_folder, run_hosted
+from aish.features.hosted_run import Ending, HostedRun, Row, new_folder, resumed_run, run_hosted
 from aish.mcp.protocol.convert import wire_name
 from aish.system.secrets.secrets import Secrets
 
@@ -260,6 +261,7 @@ class _Run:
 
     ending: Ending
     done: anyio.Event
+    held: ExitStack
     row: Row | None = None
     error: Exception | None = None
 
@@ -289,34 +291,49 @@ class PipelineRuns:
         """The result of a call, a run of its own; cancellation ends that as SIGTERM does."""
         try:
             inputs = complete_inputs(offered.plan.pipeline.inputs, arguments)
-            return result_of(offered, await self._run(offered, inputs, report, on_run))
+            run = await self._begun(offered, inputs, report, on_run)
+            return result_of(offered, await _ended(run))
         except AishError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            said = f"[aish] {offered.tool.name.name}: {error.message}{hint}"
-            return ToolResult("bad_arguments", said)
+            return _refused(offered, error)
 
-    async def _run(
+    async def _begun(
         self, offered: OfferedPipeline, inputs: JsonObject, report: Report, on_run: OnRun
-    ) -> Row:
+    ) -> _Run:
         await self._places.acquire()
-        try:
+        with self._place() as stack:
             prepared = await self._prepared(offered, inputs, report)
-            run = _Run(prepared.ending, anyio.Event())
             on_run(prepared.folder.id)
-            self._live.append(run)
-            self._tasks.start_soon(self._executed, run, prepared)
-        except BaseException:
-            self._places.release()
-            raise
-        try:
-            await run.done.wait()
-        except anyio.get_cancelled_exc_class():
-            run.ending.arrive(ExitCode.TERMINATED)
-            raise
-        if run.error is not None:
-            raise run.error
-        assert run.row is not None, "a run has a result, or an error"
-        return run.row
+            return self._begin(prepared, stack)
+
+    async def resume(self, offered: OfferedPipeline, id: str) -> JsonObject:
+        """The result of a run that was interrupted, after it has gone on to its end.
+
+        Raises:
+            AishError: it cannot be resumed.
+        """
+        await self._places.acquire()
+        with self._place() as stack:
+            found = await to_thread.run_sync(
+                resumed_run, offered.plan, offered.options, id, self._clock, Ending(), stack
+            )
+            if not isinstance(found, HostedRun):
+                return result_of(offered, found)
+            sinks = (_Notices(self._emit),)
+            run = self._begin(replace(found, sinks=sinks, listens=True), stack)
+        return result_of(offered, await _ended(run))
+
+    @contextmanager
+    def _place(self) -> Generator[ExitStack]:
+        """The place of a run, and what it holds: given back unless the run has begun."""
+        with ExitStack() as stack:
+            stack.callback(self._places.release)
+            yield stack
+
+    def _begin(self, prepared: HostedRun, stack: ExitStack) -> _Run:
+        run = _Run(prepared.ending, anyio.Event(), stack.pop_all())
+        self._live.append(run)
+        self._tasks.start_soon(self._executed, run, prepared)
+        return run
 
     async def _prepared(
         self, offered: OfferedPipeline, inputs: JsonObject, report: Report
@@ -337,7 +354,7 @@ class PipelineRuns:
         except Exception as error:  # ruff: ignore[blind-except] - raised for the caller of the run
             run.error = error
         finally:
-            self._places.release()
+            run.held.close()
             self._live.remove(run)
             run.done.set()
 
@@ -357,6 +374,24 @@ class _Notices:
 
     def close(self) -> None:
         """Nothing is buffered."""
+
+
+async def _ended(run: _Run) -> Row:
+    """The result of a run; if the caller is cancelled, that ends it as SIGTERM does."""
+    try:
+        await run.done.wait()
+    except anyio.get_cancelled_exc_class():
+        run.ending.arrive(ExitCode.TERMINATED)
+        raise
+    if run.error is not None:
+        raise run.error
+    assert run.row is not None, "a run has a result, or an error"
+    return run.row
+
+
+def _refused(offered: OfferedPipeline, error: AishError) -> ToolResult:
+    hint = f" ({error.hint})" if error.hint else ""
+    return ToolResult("bad_arguments", f"[aish] {offered.tool.name.name}: {error.message}{hint}")
 
 
 def result_of(offered: OfferedPipeline, row: Row) -> JsonObject:

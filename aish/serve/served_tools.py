@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
+from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.protocols import Clock, Emit
 from aish.core.tools import Tool, ToolName, ToolResult
@@ -91,6 +92,22 @@ class ServedTools:
     def close_session(self, session: str) -> None:
         """Close the connections that only this session had."""
         self._sessions.end(session)
+
+    def answers_with_task(self, tool: Tool) -> bool:
+        """Whether a tool is a pipeline whose calls are tasks at once."""
+        found = self._pipelines.get(tool.name)
+        return found is not None and found.entry.task
+
+    async def resume(self, name: ToolName, run: str) -> JsonObject:
+        """The result of a pipeline's run that was interrupted, after it has gone on.
+
+        Raises:
+            AishError: it cannot be resumed.
+        """
+        found = self._pipelines.get(name)
+        if found is None or self._shared.runs is None:
+            raise UsageError(f"`{name}` is not offered any more")
+        return await self._shared.runs.resume(found, run)
 
 
 class _SharedRuns:

@@ -6,7 +6,7 @@ ends all.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
 import anyio
@@ -39,6 +39,7 @@ from aish.serve.reload import Load, Reloader, ReloadRequests
 from aish.serve.served_tools import open_served_tools
 from aish.serve.state import ServeState, open_state
 from aish.serve.supervisor import Supervisor
+from aish.serve.tasks import Tasks
 from aish.system.clock import SystemClock
 from aish.system.task_group import task_group
 from aish.terminal.unattended import Unattended
@@ -139,12 +140,18 @@ async def _served(
     ending, wanted = _Ending(anyio.Event()), ReloadRequests()
     with interruptible(lambda code: ending.end(int(code)), wanted.add):
         async with AsyncExitStack() as stack:
+            ended = stack.enter_context(ExitStack())
             parts = await _open_parts(request, environment, audit, clients, ending, stack)
             hub = parts.hub
             parts.supervisor.start()
             tasks = await stack.enter_async_context(task_group())
-            hub.held = HeldCalls(tasks, state, environment.clock, hub.report)
+            clock, report = environment.clock, hub.report
+            hub.held = HeldCalls(tasks, state, clock, report)
+            hub.tasks = Tasks(state.path, hub.active, audit, clock, tasks, report, hub.answering)
+            # Another process takes over what is left once the runs have ended.
+            ended.callback(hub.tasks.close)
             tasks.start_soon(audit.sync)
+            tasks.start_soon(hub.tasks.serve)
             tasks.start_soon(parts.supervisor.begin, hub, tasks)
             tasks.start_soon(parts.reloader.run, wanted)
             for one in opened:

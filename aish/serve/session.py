@@ -18,6 +18,7 @@ from aish import __version__
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Progress
+from aish.core.tools import Tool
 from aish.mcp.client.server_requests import Call
 from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
@@ -56,15 +57,18 @@ from aish.mcp.protocol.revisions import (
 from aish.serve.audit import Caller
 from aish.serve.calls import RESULT_TYPE, BusyError, Owner, own_part
 from aish.serve.client_requests import ClientRequests, StreamOwner, offered_capabilities
-from aish.serve.held_calls import Report, StatelessOwner
+from aish.serve.held_calls import Report, StatelessOwner, TaskTerms
 from aish.serve.hub import Hub
 from aish.serve.metrics import NONE, OTHER
 from aish.serve.offers import ListName
 from aish.serve.passthrough import error_for
+from aish.serve.tasks import TASKS, require_tasks, takes_tasks
 
 TTL_MS = 1000
 """How long a list may be kept without asking: as long as a change takes to be told (H5)."""
 _MOST_REQUESTS = 512
+_AT_ONCE = 1.0
+"""Seconds in which the run of a pipeline has begun that is a task at once, or was refused."""
 _MOST_SUBSCRIPTIONS = 64
 _MOST_RESOURCES = 256
 """Resources that one client may hear updates of."""
@@ -99,7 +103,8 @@ _HANDSHAKE_ONLY = frozenset(
         "resources/unsubscribe",
     }
 )
-_MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen"})
+_OF_TASKS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+_MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen", *_OF_TASKS})
 
 Notify = Callable[[bytes, str], None]
 """Sends a notification on the way of a request. One with the same key that still waits to be sent
@@ -285,7 +290,7 @@ class Session:
 
         return log
 
-    async def _result(self, request: Request, notify: Notify) -> bytes:  # ruff: ignore[complex-structure, too-many-return-statements] - one for each method
+    async def _result(self, request: Request, notify: Notify) -> bytes:  # ruff: ignore[complex-structure, too-many-branches, too-many-return-statements] - one for each method
         meta = json_object(request.params.get("_meta"))
         is_modern = VERSION_KEY in meta
         if is_modern:
@@ -316,6 +321,8 @@ class Session:
                 return b"{}"
             case "server/discover":
                 return dump(self._discovered())
+            case _ if method in _OF_TASKS:
+                return dump(self._completed(self._task(request)))
             case "initialize":
                 return dump(self._begin(request))
             case "ping":
@@ -342,7 +349,7 @@ class Session:
         return self._completed(
             {
                 "supportedVersions": [MODERN, *HANDSHAKE],
-                "capabilities": self._declared(),
+                "capabilities": {**self._declared(), "extensions": {TASKS: {}}},
                 **self._instructions(),
                 **_CACHE,
             }
@@ -494,12 +501,47 @@ class Session:
             return await call(about, self._completed if is_modern else dict, owner)
 
         subject: JsonValue = [request.method, name, arguments]
-        return await self._owned(request, subject, notify, make, is_modern=is_modern)
+        is_task = is_modern and takes_tasks(_capabilities_of(request))
+        terms = self._terms(tool) if is_task else None
+        return await self._owned(request, subject, notify, make, terms, is_modern=is_modern)
+
+    def _terms(self, tool: Tool) -> TaskTerms:
+        """When a call of a tool becomes a task."""
+        tasks = self._hub.tasks
+        at_once = self._hub.active.now.tools.answers_with_task(tool)
+        after = _AT_ONCE if at_once else self._hub.settings.hold
+        return TaskTerms(after, at_once, lambda held: tasks.create(self.caller, tool, held))
+
+    def _task(self, request: Request) -> JsonObject:
+        """The result of a request about a task."""
+        require_tasks(_capabilities_of(request))
+        tasks, client = self._hub.tasks, self.caller.client
+        id, responses = request.params.get("taskId"), request.params.get("inputResponses")
+        match request.method:
+            case "tasks/get":
+                return tasks.get(client, id)
+            case "tasks/update":
+                if not isinstance(responses, Mapping):
+                    raise RpcError(INVALID_PARAMS, "`inputResponses` has to be an object")
+                tasks.update(client, id, responses)
+            case _:
+                tasks.cancel(client, id)
+        return {}
 
     async def _owned(
-        self, request: Request, subject: JsonValue, notify: Notify, make: Make, *, is_modern: bool
+        self,
+        request: Request,
+        subject: JsonValue,
+        notify: Notify,
+        make: Make,
+        terms: TaskTerms | None = None,
+        *,
+        is_modern: bool,
     ) -> bytes:
-        """Make a request that servers may ask this client about (H8); `subject` is what it is."""
+        """Make a request that servers may ask this client about (H8); `subject` is what it is.
+
+        With `terms` it may become a task.
+        """
         meta = json_object(request.params.get("_meta"))
         is_open = True
 
@@ -523,7 +565,7 @@ class Session:
 
         calls, params = self._hub.held, request.params
         try:
-            found = await calls.make(self.caller, subject, params, offered, report, held)
+            found = await calls.make(self.caller, subject, params, offered, report, held, terms)
         finally:
             is_open = False
         return found if isinstance(found, bytes) else dump(self._completed(found))
@@ -605,6 +647,11 @@ def _cache_of(result: JsonObject) -> JsonObject:
     ttl = result.get("ttlMs")
     is_usable = isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0
     return {"ttlMs": ttl if is_usable else 0, "cacheScope": "private"}
+
+
+def _capabilities_of(request: Request) -> JsonObject:
+    """What a client of the stateless era declares with a request."""
+    return json_object(json_object(request.params.get("_meta")).get(CAPABILITIES_KEY))
 
 
 def _check_modern(meta: JsonObject) -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,10 @@ ASKING_TOOLS: list[mcp_tools.Message] = [
     {
         "name": "ask_client",
         "description": "Send a request to the client and say what it answered",
-        "inputSchema": {"type": "object", "properties": {"method": {}, "params": {}}},
+        "inputSchema": {
+            "type": "object",
+            "properties": {"method": {}, "params": {}, "after_ms": {"type": "integer"}},
+        },
     },
     {
         "name": "tell_client",
@@ -139,6 +143,8 @@ class Serving:
             return True
         if params["name"] != "ask_client":
             return False
+        if "inputResponses" not in params:
+            time.sleep(arguments.get("after_ms", 0) / 1000)
         question = {"method": arguments["method"], "params": arguments.get("params") or {}}
         if mcp_tools.version_of(message) is None:
             key = f"question-{number}"

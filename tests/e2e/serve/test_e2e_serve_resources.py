@@ -82,6 +82,7 @@ def test_resources_and_prompts_are_passed_on_as_their_server_has_them(
         "prompts": {"listChanged": True},
         "completions": {},
         "logging": {},
+        "extensions": {"io.modelcontextprotocol/tasks": {}},
     }
     assert [one["uri"] for one in listed["resources"]] == [
         "docs://guide",

@@ -1,0 +1,315 @@
+"""Tasks on disk: calls that clients ask about later, in a folder that processes may share (H7).
+
+A task is a file, and one for its result. Only the process that it belongs to changes it; another
+one takes it over once that process is gone, which a lock shows. What another process wants of a
+task, an answer or its end, it puts down beside it.
+"""
+
+import json
+import os
+import re
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import fields, replace
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, Literal, get_args
+
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Clock
+from aish.system.file_lock import is_written, take
+from aish.system.files import atomic_write, open_new, open_own, private_folder, write_private
+
+TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
+ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+KEPT_SECONDS = 24 * 3600.0
+"""How long a task is kept after its end."""
+MOST_TASKS = 1024
+MOST_OF_CLIENT = 128
+MOST_BYTES = 1 << 30
+"""Of all tasks together; the oldest that have ended are deleted before there are more."""
+_ID = re.compile(r"[0-9a-f]{32}\Z")
+_FILE = re.compile(r"([0-9a-f]{32})\.json\Z")
+_BESIDE = frozenset({".cancel", ".answer", ".result"})
+_STATUSES = frozenset(get_args(TaskStatus))
+_LOCK = "tasks.lock"
+_PATIENCE = 5.0
+
+
+class NoRoomError(Exception):
+    """There are too many tasks under way to make another one."""
+
+
+@frozen
+class Task:
+    """A task as it is on disk; times are seconds since the epoch.
+
+    `owner` is the process that it belongs to, `run` that of a pipeline. `requests` are what the
+    client is asked. A task that has ended has a `result`, an `error`, or was cancelled.
+    """
+
+    id: str
+    client: str
+    tool: str
+    owner: str
+    status: TaskStatus
+    created: float
+    updated: float
+    run: str | None = None
+    message: str | None = None
+    requests: JsonObject | None = None
+    result: JsonObject | None = None
+    error: JsonObject | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it does not change any more."""
+        return self.status in ENDED
+
+    @property
+    def expires(self) -> float | None:
+        """When it may be deleted; not before it has ended."""
+        return self.updated + KEPT_SECONDS if self.has_ended else None
+
+
+_FIELDS = tuple(one.name for one in fields(Task) if one.name != "result")
+
+
+@frozen
+class Wishes:
+    """What other processes have put down for a task."""
+
+    is_cancelled: bool
+    answers: tuple[JsonObject, ...]
+
+
+class TaskStore:
+    """The tasks in a folder, as one process has them."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = private_folder(folder)
+        self._clock = clock
+        self.owner = token_hex(16)
+        """Names this process in the tasks that belong to it."""
+        self._own_file = self._folder / f"{self.owner}.owner"
+        with self._locked():
+            self._held = open_new(self._own_file)
+            take(self._held, self._own_file)
+
+    def close(self) -> None:
+        """Give up what belongs to this process: another one may take it over."""
+        self._own_file.unlink(missing_ok=True)
+        os.close(self._held)
+
+    def create(self, client: str, tool: str, run: str | None) -> Task:
+        """A new task of this process, on disk before this returns.
+
+        Raises:
+            NoRoomError: there are too many.
+            OSError: it cannot be written.
+        """
+        self._make_room(client)
+        now = self._clock.now()
+        task = Task(token_hex(16), client, tool, self.owner, "working", now, now, run)
+        self.write(task)
+        return task
+
+    def write(self, task: Task) -> None:
+        """Put down how a task is now; its result first, so that it is there when it has ended.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if task.result is not None:
+            data = json.dumps(task.result, separators=(",", ":")).encode("ascii")
+            atomic_write(self._result(task.id), data)
+        atomic_write(self._path(task.id), _encoded(task))
+
+    def changed(self, task: Task, **changes: Any) -> Task:
+        """The same task, changed now, and put down so."""
+        now = max(self._clock.now(), task.updated)
+        found = replace(task, updated=now, **changes)
+        self.write(found)
+        return found
+
+    def get(self, id: JsonValue, client: str) -> Task | None:
+        """A task of a client; `None` for what is unknown, another client's, or expired."""
+        if not isinstance(id, str) or not _ID.match(id):
+            return None
+        task = self._read(id)
+        if task is None or task.client != client:
+            return None
+        if self._is_expired(task):
+            self._delete(id)
+            return None
+        if task.status != "completed":
+            return task
+        try:
+            return replace(task, result=json.loads(_content(self._result(id))))
+        except (FileNotFoundError, ValueError, UsageError):
+            return None
+
+    def wish_cancelled(self, task: Task) -> None:
+        """Ask the process of a task to cancel it."""
+        with suppress(FileExistsError):
+            write_private(self._folder / f"{task.id}.cancel", b"")
+
+    def wish_answered(self, task: Task, responses: JsonObject) -> None:
+        """Give the process of a task the answers of its client."""
+        data = json.dumps(responses).encode("ascii")
+        beside = self._folder / f"{task.id}.{token_hex(8)}"
+        atomic_write(beside.with_name(f"{beside.name}.answer"), data)
+
+    def wishes(self, id: str) -> Wishes:
+        """What was put down for a task of this process since the last time."""
+        cancel = self._folder / f"{id}.cancel"
+        is_cancelled = cancel.exists()
+        if is_cancelled:
+            cancel.unlink(missing_ok=True)
+        answers = []
+        for path in sorted(self._folder.glob(f"{id}.*.answer")):
+            with suppress(OSError, ValueError, UsageError):
+                found = json.loads(_content(path))
+                answers.append(found if isinstance(found, Mapping) else {})
+            path.unlink(missing_ok=True)
+        return Wishes(is_cancelled, tuple(answers))
+
+    def take_over(self, task: Task) -> Task | None:
+        """The task as one of this process, if the process that it belongs to is gone."""
+        if task.has_ended or task.owner == self.owner:
+            return None
+        with self._locked():
+            now = self._read(task.id)
+            if now is None or now.has_ended or self._is_alive(now.owner):
+                return None
+            taken = replace(now, owner=self.owner)
+            self.write(taken)
+            return taken
+
+    def orphans(self) -> Iterator[Task]:
+        """The tasks that are under way and belong to no process any more."""
+        for id in self._ids():
+            task = self._read(id)
+            if task is not None and not task.has_ended and not self._is_alive(task.owner):
+                yield task
+
+    def clean(self) -> None:
+        """Delete what has expired, and what is more than may be kept."""
+        self._make_room(None)
+        with self._locked():
+            for path in tuple(self._folder.iterdir()):
+                if path.suffix == ".owner":
+                    is_left = not self._is_alive(path.stem)
+                else:
+                    is_left = path.suffix in _BESIDE and not self._path(path.name[:32]).exists()
+                if is_left:
+                    path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        """While this process alone changes whom tasks belong to."""
+        path = self._folder / _LOCK
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            take(descriptor, path, _PATIENCE)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _make_room(self, client: str | None) -> None:
+        """Delete ended tasks, the oldest first, until there is room for one more of a client."""
+        ended: list[tuple[float, str, str, int]] = []
+        under_way, of_client, size = 0, 0, 0
+        for id in self._ids():
+            task = self._read(id)
+            if task is None:
+                continue
+            if self._is_expired(task):
+                self._delete(id)
+                continue
+            length = self._size(id)
+            size += length
+            if task.has_ended:
+                ended.append((task.updated, id, task.client, length))
+            else:
+                under_way += 1
+                of_client += task.client == client
+        if client is not None and (under_way >= MOST_TASKS or of_client >= MOST_OF_CLIENT):
+            raise NoRoomError
+        count = under_way + len(ended)
+        mine = of_client + sum(owner == client for _, _, owner, _ in ended)
+        for _, id, owner, length in sorted(ended):
+            is_needed = owner == client and mine >= MOST_OF_CLIENT
+            if is_needed or count >= MOST_TASKS or size > MOST_BYTES:
+                self._delete(id)
+                count, size, mine = count - 1, size - length, mine - (owner == client)
+
+    def _is_expired(self, task: Task) -> bool:
+        return task.expires is not None and task.expires <= self._clock.now()
+
+    def _is_alive(self, owner: str) -> bool:
+        """Whether a process that tasks belong to still lives: it holds a lock."""
+        if owner == self.owner:
+            return True
+        try:
+            descriptor = open_own(self._folder / f"{owner}.owner")
+        except (FileNotFoundError, UsageError):
+            return False
+        try:
+            return is_written(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _read(self, id: str) -> Task | None:
+        try:
+            task = _decoded(_content(self._path(id)))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, UsageError):
+            return None  # damaged, or planted: no task of ours
+        return task if task.id == id else None
+
+    def _delete(self, id: str) -> None:
+        self._path(id).unlink(missing_ok=True)
+        self._result(id).unlink(missing_ok=True)
+
+    def _size(self, id: str) -> int:
+        with suppress(FileNotFoundError):
+            return self._result(id).stat().st_size
+        return 0
+
+    def _ids(self) -> Iterator[str]:
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in entries]
+        yield from (found[1] for name in names if (found := _FILE.match(name)))
+
+    def _path(self, id: str) -> Path:
+        return self._folder / f"{id}.json"
+
+    def _result(self, id: str) -> Path:
+        return self._folder / f"{id}.result"
+
+
+def _content(path: Path) -> bytes:
+    with os.fdopen(open_own(path), "rb") as file:
+        return file.read()
+
+
+def _encoded(task: Task) -> bytes:
+    row = {"v": 1, **{name: getattr(task, name) for name in _FIELDS}}
+    return json.dumps(row).encode("ascii")
+
+
+def _decoded(data: bytes) -> Task:
+    """The task in a file.
+
+    Raises:
+        ValueError, KeyError, TypeError: there is none.
+    """
+    row = json.loads(data)
+    if row["v"] != 1 or row["status"] not in _STATUSES or not _ID.match(row["id"]):
+        raise ValueError(row["status"])
+    return Task(**{name: row[name] for name in _FIELDS})

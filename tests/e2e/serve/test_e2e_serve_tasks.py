@@ -1,0 +1,303 @@
+"""Calls that become tasks (H7): raw JSON lines to real processes, also to several that share."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, stdio, wait_gone
+from mcp_processes import read_pid
+from model_endpoint import Gate, Reply, hanging_reply, text_reply
+from served_hub import META, Message, ServedHub, text_of
+
+TASKS = f"{META}tasks"
+CAPABILITIES: Message = {f"{META}clientCapabilities": {"extensions": {TASKS: {}}}}
+
+
+def asked(hub: ServedHub, method: str, params: Message) -> Message:
+    """The answer to a request of a client that takes tasks."""
+    meta = {**CAPABILITIES, **params.get("_meta", {})}
+    return hub.ask(method, {**params, "_meta": meta}, modern=True)
+
+
+def called(hub: ServedHub, name: str, arguments: Message | None = None) -> Message:
+    found = asked(hub, "tools/call", {"name": name, "arguments": arguments or {}})
+    assert "result" in found, found
+    return found["result"]  # type: ignore[no-any-return]  # JSON
+
+
+def task(hub: ServedHub, id: str) -> Message:
+    found = asked(hub, "tasks/get", {"taskId": id})
+    assert "result" in found, found
+    return found["result"]  # type: ignore[no-any-return]  # JSON
+
+
+def until(hub: ServedHub, id: str, *statuses: str) -> Message:
+    while (found := task(hub, id))["status"] not in statuses:
+        assert found["status"] in {"working", "input_required"}, found
+    return found
+
+
+def tasks_file(project: Project, name: str = "hub.yaml", **limits: Any) -> None:
+    """A hub that serves the pipeline `talk`, as tasks at once, and a server."""
+    note = project.folder / "grandchild"
+    project.pipeline(
+        f"""
+        name: talk
+        inputs: {{word: {{type: string}}}}
+        mcp: {{servers: {{s: {{command: {stdio("--grandchild-note", note)}}}}}}}
+        steps:
+          - {{id: first, prompt: "first {{{{ inputs.word }}}}"}}
+          - {{id: second, prompt: "second {{{{ steps.first.text }}}}"}}
+        outputs: {{said: "{{{{ steps.second.text }}}}"}}
+        """,
+        name="talk.yaml",
+    )
+    serve = {"pipelines": [{"file": "talk.yaml", "task": True}], **limits}
+    project.write(
+        name,
+        f"aish: 1\nname: hub\nserve: {json.dumps(serve)}\n"
+        f"mcp: {{servers: {{t: {{command: {stdio()}}}}}, auto_approve: [pipeline__*, t__sleep]}}\n",
+    )
+
+
+class Model:
+    """A model that says what it was asked, and stops at `second` until its gate opens."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.asked: list[str] = []
+
+    def __call__(self, request: Any) -> Reply:
+        words = request["messages"][-1]["content"]
+        self.asked.append(words)
+        reply = text_reply(f"<{words}>")
+        return reply.but(before_head=self.gate) if words.startswith("second") else reply
+
+
+@pytest.mark.requirement("H7", "H6")
+def test_a_pipeline_may_answer_at_once_with_a_task_and_its_result_comes_later(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    model = Model()
+    project.uses(model_endpoint(model))
+    tasks_file(project)
+    with ServedHub(project, "hub.yaml") as hub:
+        offered = hub.ask("server/discover", modern=True)["result"]["capabilities"]
+        made = called(hub, "pipeline__talk", {"word": "hub"})
+        kept = json.loads(
+            (project.folder / ".aish/serve/tasks" / f"{made['taskId']}.json").read_text()
+        )
+        model.gate.wait_arrived()
+        running = task(hub, made["taskId"])
+        refused = called(hub, "pipeline__talk", {"wrod": "x"})
+        model.gate.open()
+        done = until(hub, made["taskId"], "completed")
+        plain = hub.call("pipeline__talk", {"word": "plain"}, modern=True)
+        hub.end_input()
+        assert hub.finish() == 0
+        records = [one for one in hub.audit if one["event"] == "task"]
+
+    assert offered["extensions"] == {TASKS: {}}
+    assert (made["resultType"], made["status"], made["ttlMs"]) == ("task", "working", None)
+    assert kept["client"] == "stdio"
+    assert (running["resultType"], running["status"]) == ("complete", "working")
+    assert running["createdAt"] == made["createdAt"]
+    # What is refused before anything runs is told at once.
+    assert refused["isError"] is True
+    assert "unknown input `wrod`" in text_of(refused)
+    assert done["ttlMs"] > 0
+    assert done["result"]["structuredContent"] == {"said": "<second <first hub>>"}
+    assert plain["structuredContent"] == {"said": "<second <first plain>>"}
+    assert [one["status"] for one in records] == ["working", "completed"]
+    assert records[0]["run"] == done["result"]["_meta"]["aish/run"]
+
+
+@pytest.mark.requirement("H7", "H18")
+def test_tasks_of_others_and_guessed_ids_are_unknown(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(Model()))
+    tasks_file(project)
+    with ServedHub(project, "hub.yaml") as hub:
+        id = called(hub, "pipeline__talk", {"word": "x"})["taskId"]
+        folder = project.folder / ".aish" / "serve" / "tasks"
+        foreign = "f" * 32
+        row = json.loads((folder / f"{id}.json").read_text())
+        (folder / f"{foreign}.json").write_text(json.dumps({**row, "id": foreign, "client": "eve"}))
+        linked = "e" * 32
+        (folder / f"{linked}.json").symlink_to(folder / f"{id}.json")
+        guesses: list[Any] = [foreign, linked, "0" * 32, id[:-1], f"{id}\n", id.upper(), "", None]
+        guesses += [f"../tasks/{id}", f"{id}.json", {"id": id}, 5, "x" * 100_000]
+        for guess in guesses:
+            for method in ("tasks/get", "tasks/cancel", "tasks/update"):
+                params = {"taskId": guess, "inputResponses": {}}
+                found = asked(hub, method, params)
+                assert found["error"]["code"] == -32602, (guess, method)
+                assert found["error"]["message"] == "unknown task, or one that has expired"
+        undeclared = hub.ask("tasks/get", {"taskId": id}, modern=True)["error"]
+        hub.begin()
+        legacy = hub.ask("tasks/get", {"taskId": id})["error"]
+        still = task(hub, id)
+
+    assert undeclared["code"] == -32021
+    assert undeclared["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+    assert legacy["code"] == -32601
+    assert still["status"] == "working"
+
+
+@pytest.mark.requirement("H7")
+def test_a_cancelled_task_ends_its_run_also_from_another_process(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    project.uses(model_endpoint(lambda _: hanging_reply(gate)))
+    tasks_file(project)
+    note = project.folder / "grandchild"
+    with ServedHub(project, "hub.yaml") as hub, ServedHub(project, "hub.yaml") as other:
+        mine = called(hub, "pipeline__talk", {"word": "x"})["taskId"]
+        gate.wait_arrived()
+        first = read_pid(note)
+        assert asked(hub, "tasks/cancel", {"taskId": mine})["result"]["resultType"] == "complete"
+        wait_gone(first)
+        cancelled = until(hub, mine, "cancelled")
+        note.unlink()
+        gate.arrived.clear()
+        theirs = called(hub, "pipeline__talk", {"word": "y"})["taskId"]
+        gate.wait_arrived()
+        second = read_pid(note)
+        seen = task(other, theirs)
+        asked(other, "tasks/cancel", {"taskId": theirs})
+        until(other, theirs, "cancelled")
+        wait_gone(second)
+        again = asked(other, "tasks/cancel", {"taskId": theirs})
+
+    assert cancelled["ttlMs"] > 0
+    assert seen["status"] == "working"
+    assert again["result"]["resultType"] == "complete"
+
+
+@pytest.mark.requirement("H7")
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "ended"])
+def test_after_a_restart_a_pipeline_is_resumed_and_another_call_has_failed(
+    project: Project, model_endpoint: ModelEndpoints, kind: signal.Signals
+) -> None:
+    model = Model()
+    project.uses(model_endpoint(model))
+    tasks_file(project, hold="300ms", limits={"drain": "100ms"})
+    with ServedHub(project, "hub.yaml") as hub:
+        ids = [called(hub, "pipeline__talk", {"word": "on"})["taskId"]]
+        model.gate.wait_arrived()
+        ids.append(called(hub, "t__sleep", {"ms": 60_000})["taskId"])
+        hub.signal(kind)
+        hub.process.wait(30)
+    model.gate.open()
+    with ServedHub(project, "hub.yaml") as hub:
+        done = until(hub, ids[0], "completed")
+        lost = until(hub, ids[1], "failed")
+
+    assert done["result"]["structuredContent"] == {"said": "<second <first on>>"}
+    # What the first process had finished is not asked again.
+    assert model.asked.count("first on") == 1
+    assert len(project.run_folders) == 1
+    assert lost["error"]["code"] == -32603
+    assert "the server ended while the call was under way" in lost["statusMessage"]
+
+
+@pytest.mark.requirement("H7")
+def test_a_process_goes_on_with_a_task_of_another_one_that_has_died(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    model = Model()
+    project.uses(model_endpoint(model))
+    tasks_file(project)
+    with ServedHub(project, "hub.yaml") as other:
+        assert other.ask("server/discover", modern=True)["result"]
+        with ServedHub(project, "hub.yaml") as hub:
+            id = called(hub, "pipeline__talk", {"word": "on"})["taskId"]
+            model.gate.wait_arrived()
+            assert task(other, id)["status"] == "working"
+            hub.signal(signal.SIGKILL)
+            hub.process.wait(30)
+        model.gate.open()
+        done = until(other, id, "completed")
+
+    assert done["result"]["structuredContent"] == {"said": "<second <first on>>"}
+    assert model.asked.count("first on") == 1
+
+
+@pytest.mark.requirement("H7")
+def test_a_run_that_cannot_be_resumed_fails_its_task_and_says_why(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    model = Model()
+    project.uses(model_endpoint(model))
+    tasks_file(project)
+    with ServedHub(project, "hub.yaml") as hub:
+        id = called(hub, "pipeline__talk", {"word": "on"})["taskId"]
+        model.gate.wait_arrived()
+        hub.signal(signal.SIGKILL)
+        hub.process.wait(30)
+    file = project.folder / "talk.yaml"
+    file.write_text(file.read_text().replace("second {{", "third {{"))
+    with ServedHub(project, "hub.yaml") as hub:
+        failed = until(hub, id, "failed")
+
+    assert "cannot be resumed" in failed["statusMessage"]
+    (folder,) = project.run_folders
+    assert folder.name in failed["error"]["message"]
+
+
+@pytest.mark.requirement("H7")
+def test_a_call_that_takes_longer_than_it_is_held_becomes_a_task(project: Project) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+    tasks_file(project, hold="200ms")
+    with ServedHub(project, "hub.yaml") as hub:
+        quick = called(hub, "t__sleep", {"ms": 1})
+        slow = called(hub, "t__sleep", {"ms": 600})
+        done = until(hub, slow["taskId"], "completed")
+        long = hub.call("t__sleep", {"ms": 600}, modern=True)
+
+    assert text_of(quick) == "slept 1 ms"
+    assert slow["resultType"] == "task"
+    assert text_of(done["result"]) == text_of(long) == "slept 600 ms"
+
+
+@pytest.mark.requirement("H7", "H8")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_server_asks_the_client_through_its_task_also_in_another_process(
+    project: Project, era: str
+) -> None:
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{s: {{command: {stdio("--asks", "--era", era)}}}}}
+          auto_approve: [s__ask_client]
+        serve: {{hold: 100ms}}
+        """,
+        name="hub.yaml",
+    )
+    form = {
+        "message": "Who are you?",
+        "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
+    }
+    arguments = {"method": "elicitation/create", "params": form, "after_ms": 600}
+    able = {**CAPABILITIES[f"{META}clientCapabilities"], "elicitation": {"form": {}}}
+    meta = {f"{META}clientCapabilities": able}
+    params = {"name": "s__ask_client", "arguments": arguments, "_meta": meta}
+    with ServedHub(project, "hub.yaml") as hub, ServedHub(project, "hub.yaml") as other:
+        id = asked(hub, "tools/call", params)["result"]["taskId"]
+        required = until(other, id, "input_required")
+        ((key, request),) = required["inputRequests"].items()
+        stray = {"nothing": {"action": "accept"}}
+        bad = {key: {"action": "perhaps"}}
+        for given in (stray, bad, {key: {"action": "accept", "content": {"name": "Ada"}}}):
+            params = {"taskId": id, "inputResponses": given}
+            taken = asked(other, "tasks/update", params)["result"]
+        done = until(other, id, "completed")
+
+    assert taken["resultType"] == "complete"
+    assert request["method"] == "elicitation/create"
+    assert request["params"]["message"] == "s: Who are you?"
+    answer = json.loads(text_of(done["result"]))
+    assert (answer["action"], answer["content"]) == ("accept", {"name": "Ada"})
