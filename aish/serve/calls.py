@@ -21,6 +21,7 @@ from aish.core.tools import Tool, ToolResult
 from aish.engine.plan.validation.names import SERVED
 from aish.mcp.client.server_requests import Call
 from aish.mcp.protocol.convert_resources import MAX_URI
+from aish.mcp.protocol.messages import RpcError
 from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.decide import decision_level
@@ -248,7 +249,11 @@ class Calls:
             owner.is_passed = decision.verdict == "auto"
             call = replace(call, continuation=owner.continuation)
         tools, arguments = self._active.now.tools, proposal.arguments
-        found = await tools.forward(caller.session, tool, arguments, call, on_run)
+        try:
+            found = await tools.forward(caller.session, tool, arguments, call, on_run)
+        except RpcError as error:
+            failure = ToolResult("rpc_error", f"tool dispatch failed: {error.message}")
+            found = owner.pages(tool.name.server, error) or failure
         if isinstance(found, ToolResult):
             return found.kind, self._failed(tool, found.content.removeprefix(_PREFIX))
         if found.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(owner, StatelessOwner):

@@ -7,8 +7,10 @@ only what the protocol knows is passed on.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from secrets import token_hex
 from urllib.parse import urlsplit
 
@@ -51,6 +53,8 @@ _OF_CHOICES = frozenset({"type", "enum", "enumNames", "anyOf", "oneOf"})
 _OF_CHOICE = frozenset({"const", "title"})
 _MODES = ("form", "url")
 _SCHEMES = frozenset({"http", "https"})
+_MOST_PAGES = 16
+_MOST_KNOWN_PAGES = 256
 
 Send = Callable[[bytes, str], None]
 """Sends a message to the client on the way of one of its requests."""
@@ -179,6 +183,14 @@ def _sampling(params: JsonObject, parts: JsonObject) -> JsonObject | None:
     return params
 
 
+def wanted_pages(error: RpcError) -> list[JsonObject]:
+    """The pages that a server wants to be opened before it takes a call."""
+    rows = json_object(error.data).get("elicitations")
+    listed = rows if isinstance(rows, Sequence) and not isinstance(rows, str) else ()
+    pages = (json_object(one) for one in listed)
+    return list(islice((one for one in pages if one.get("mode") == "url"), _MOST_PAGES))
+
+
 def checked_answer(method: str, result: JsonValue) -> JsonObject:
     """A client's answer, if it is one to this request.
 
@@ -227,6 +239,7 @@ class ClientRequests:
         self._longest = longest
         self._number = 0
         self._open: dict[int, _Asked] = {}
+        self._pages: deque[tuple[str, JsonValue]] = deque(maxlen=_MOST_KNOWN_PAGES)
 
     async def ask(
         self, method: str, params: JsonObject, send: Send, on_progress: OnProgress
@@ -269,6 +282,15 @@ class ClientRequests:
             asked.response = response
             asked.answered.set()
 
+    def note_page(self, page: JsonObject) -> None:
+        """The client is asked to open a page of a server."""
+        alias = json_object(page.get("_meta")).get(ALIAS_MARK)
+        self._pages.append((str(alias), page.get("elicitationId")))
+
+    def was_asked(self, alias: str, id: JsonValue) -> bool:
+        """Whether the client was asked to open this page of a server."""
+        return (alias, id) in self._pages
+
     def progressed(self, params: JsonObject) -> None:
         """Pass on the progress of an answer, as long as it rises."""
         number, progress = params.get("progressToken"), params.get("progress")
@@ -297,10 +319,23 @@ class StreamOwner:
     def asked(self, server: str, method: str, params: JsonObject) -> JsonObject | None:
         """The params of a server's request as it gets them."""
         found = passed_on(server, method, params, self.offered)
-        if found is not None and found.get("mode") == "url" and "elicitationId" not in found:
-            # Servers of the stateless era do not give one, and this client needs it.
-            return {**found, "elicitationId": token_hex(16)}
+        if found is not None and found.get("mode") == "url":
+            # Servers of the stateless era do not give an id, and this client needs it.
+            found = {"elicitationId": token_hex(16), **found}
+            self.requests.note_page(found)
         return found
+
+    def pages(self, server: str, error: RpcError) -> JsonObject | None:
+        """What it is told of pages that it has to open first; `None` if it cannot be.
+
+        Raises:
+            RpcError: tells it so.
+        """
+        found = (self.asked(server, ELICITATION, page) for page in wanted_pages(error))
+        pages = [page for page in found if page is not None]
+        if pages:
+            raise RpcError(error.code, f"{server}: {error.message}", {"elicitations": pages})
+        return None
 
     def is_given(self, requests: Mapping[str, JsonObject]) -> bool:  # ruff: ignore[unused-method-argument, no-self-use] - `CallOwner`
         """No: it has no such result."""

@@ -15,10 +15,10 @@ from anyio.abc import TaskGroup
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock, Progress
-from aish.mcp.client.server_requests import OnProgress
+from aish.mcp.client.server_requests import ELICITATION, OnProgress
 from aish.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, RpcError, json_object
 from aish.serve.audit import Caller
-from aish.serve.client_requests import checked_answer, passed_on, unanswered
+from aish.serve.client_requests import checked_answer, passed_on, unanswered, wanted_pages
 from aish.serve.request_state import STATE_SECONDS, RequestSeal
 from aish.serve.state import ServeState
 
@@ -123,6 +123,19 @@ class StatelessOwner:
         }
         sealed = self._seal.seal({"server": result.get(STATE)})
         return {**result, REQUESTS: requests, STATE: sealed}
+
+    def pages(self, server: str, error: RpcError) -> JsonObject | None:
+        """Pages that have to be opened first, as a stateless server asks for them; `None` if none.
+
+        What comes back of the client is that it has opened them: the call is made again.
+        """
+        pages = wanted_pages(error) if self.is_passed else []
+        requests: JsonObject = {
+            f"page-{number}": {"method": ELICITATION, "params": page}
+            for number, page in enumerate(pages, 1)
+            if self.asked(server, ELICITATION, page) is not None
+        }
+        return {"resultType": INPUT_REQUIRED, REQUESTS: requests} if requests else None
 
     def _takes(self, asked: JsonObject) -> bool:
         return self.asked("", str(asked.get("method")), _params(asked)) is not None

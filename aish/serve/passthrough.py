@@ -40,6 +40,7 @@ from aish.mcp.protocol.revisions import (
     LIST_CHANGES,
     LOG_LEVELS,
     LOG_MESSAGE,
+    PAGE_COMPLETED,
     RESOURCE_UPDATED,
 )
 from aish.policy.rules import matches_tool
@@ -107,6 +108,8 @@ class Passthrough:
         self.named = calls.named
         self.loggers: set[Callable[[JsonObject], None]] = set()
         """One for each session: takes log messages that belong to no request."""
+        self.on_page: set[Callable[[str, JsonObject], None]] = set()
+        """One for each session: hears that a page of a server, by its alias, was completed."""
         self._registry = registry
         self._active = active
         self._mask = calls.mask
@@ -485,6 +488,9 @@ class Passthrough:
             self._changed.set()
         elif method == RESOURCE_UPDATED:
             self._update(server.alias, params)
+        elif method == PAGE_COMPLETED:
+            for hear in tuple(self.on_page):
+                hear(server.alias, params)
         elif method == LOG_MESSAGE and len(self.loggers) == 1:
             # Whom it is about is not known: with several clients nobody hears it.
             (logger,) = self.loggers

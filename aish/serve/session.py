@@ -49,6 +49,7 @@ from aish.mcp.protocol.revisions import (
     LOG_LEVELS,
     LOG_MESSAGE,
     MODERN,
+    PAGE_COMPLETED,
     RESOURCE_UPDATED,
     SERVER_KEY,
     SUBSCRIPTION_KEY,
@@ -173,6 +174,7 @@ class Session:
         self._logged = 0
         self._offer.watchers.add(self._list_changed)
         hub.passthrough.loggers.add(self._log)
+        hub.passthrough.on_page.add(self._page_completed)
 
     @property
     def is_idle(self) -> bool:
@@ -254,6 +256,7 @@ class Session:
         self._offer.watchers.discard(self._list_changed)
         passthrough = self._hub.passthrough
         passthrough.loggers.discard(self._log)
+        passthrough.on_page.discard(self._page_completed)
         passthrough.forget(self)
         for uri in tuple(self._resources):
             passthrough.unsubscribe(uri, self._resources.pop(uri))
@@ -276,6 +279,12 @@ class Session:
         """Pass on a log message of a server that belongs to no request."""
         if self._is_ready:
             self._logger(self._level, lambda data, _: self._tell(data))(params)
+
+    def _page_completed(self, alias: str, params: JsonObject) -> None:
+        """Pass on that a page was completed which this client was asked to open."""
+        id = params.get("elicitationId")
+        if self._is_ready and self._requests.was_asked(alias, id):
+            self._tell(notice(PAGE_COMPLETED, {"elicitationId": id}))
 
     def _logger(self, level: str, notify: Notify) -> Callable[[JsonObject], None]:
         """Passes on the log messages from a level on."""

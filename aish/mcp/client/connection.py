@@ -30,6 +30,7 @@ from aish.mcp.protocol.convert import (
 )
 from aish.mcp.protocol.messages import (
     HEADER_MISMATCH,
+    PAGES_REQUIRED,
     HttpStatusError,
     LeftError,
     McpError,
@@ -208,7 +209,11 @@ class Server:
     async def forward(
         self, name: str, arguments: JsonObject, call: Call
     ) -> JsonObject | ToolResult:
-        """Call a tool: what the server answers, unread; a failure is a `ToolResult`."""
+        """Call a tool: what the server answers, unread; a failure is a `ToolResult`.
+
+        Raises:
+            RpcError: the owner of the call has to open pages first.
+        """
         time = None if call.owner is None else CallTime()
         with self._in_use():
             result = await self._result_of(name, arguments, replace(call, time=time))
@@ -227,6 +232,8 @@ class Server:
         except ToolChangedError as error:
             return denied(error.message)
         except RpcError as error:
+            if error.code == PAGES_REQUIRED and call.owner is not None:
+                raise
             return ToolResult("rpc_error", f"[aish] tool dispatch failed: {error.message}")
         except TransportError as error:
             return lost(error.message)

@@ -146,7 +146,9 @@ class Session:
         Raises:
             McpError: the server refused it or could not be reached.
         """
-        sent, running = {**params, **call.continuation}, InFlight(call, method in ELICITING)
+        sent, running = params, InFlight(call, method in ELICITING)
+        if self._agreement.dialect.modern:
+            sent = {**params, **call.continuation}
         for _ in range(MAX_INPUT_ROUNDS):
             result = await self._once(method, sent, call)
             kind = result.get("resultType", "complete")

@@ -21,6 +21,8 @@ REFUSED_BY_USER = -1
 HEADER_MISMATCH = -32020
 MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
+PAGES_REQUIRED = -32042
+"""The person has to open pages first, which are in the data of the error (2025-11-25)."""
 
 BODY_SHOWN = 400
 

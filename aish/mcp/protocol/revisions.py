@@ -26,3 +26,5 @@ LIST_CHANGES = {
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 RESOURCE_UPDATED = "notifications/resources/updated"
 LOG_MESSAGE = "notifications/message"
+PAGE_COMPLETED = "notifications/elicitation/complete"
+"""What was to be done on a page that a person was asked to open is done (2025-11-25)."""

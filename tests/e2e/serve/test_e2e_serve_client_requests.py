@@ -615,3 +615,43 @@ def test_what_a_pack_asks_the_model_of_the_file_answers(
     assert failed["structuredContent"]["explanation"] == "You had bad luck."
     assert "bad luck" in helper.asked[0]["messages"][1]["content"]
     assert all(one.get("method") != "sampling/createMessage" for one in hub.seen)
+
+
+@pytest.mark.requirement("H8")
+def test_pages_that_have_to_be_opened_first_are_told_to_the_client_of_the_call(
+    project: Project,
+) -> None:
+    asking(project)
+    page = {"mode": "url", "elicitationId": "e1", "message": "Sign in", "url": "https://a.example/"}
+    rows = [page, {**page, "url": "javascript:alert(1)"}, FORM, "odd"]
+    error = {"code": -32042, "message": "sign in first", "data": {"elicitations": rows}}
+    refuse = {"name": "s__refuse", "arguments": {"error": error}}
+    done = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e1"}}
+    told = {"name": "s__tell_client", "arguments": done}
+    with ServedHub(project, "p.yaml", "--stdio", "--unix", "run/s") as hub:
+        (address,) = hub.addresses()
+        with SocketClient(address) as other:
+            hub.begin(capabilities=ALL)
+            other.begin()
+            refused = hub.ask("tools/call", refuse)["error"]
+            plain = other.ask("tools/call", refuse)["result"]
+            meta = {f"{META}clientCapabilities": ALL}
+            required = hub.ask("tools/call", {**refuse, "_meta": meta}, modern=True)["result"]
+            retry = {**refuse, "_meta": meta, **again(required, action="accept")}
+            still = hub.ask("tools/call", retry, modern=True)["result"]
+            other.ask("tools/call", told)
+            heard = hub.notification("notifications/elicitation/complete")
+            other.ask("ping")
+            unheard = [one for one in other.seen if "method" in one]
+
+    shown = {**page, "message": "s: Sign in", "_meta": {"aish/server": "s"}}
+    assert refused["code"] == -32042
+    assert refused["message"] == "s: sign in first"
+    assert refused["data"] == {"elicitations": [shown]}
+    assert text_of(plain) == "[aish] s: tool dispatch failed: sign in first"
+    (request,) = required["inputRequests"].values()
+    del shown["elicitationId"]
+    assert request == {"method": "elicitation/create", "params": shown}
+    assert still["resultType"] == "input_required"
+    assert heard["params"] == {"elicitationId": "e1"}
+    assert unheard == []
