@@ -30,6 +30,7 @@ import python_code
 import python_names
 import reports
 import serving
+import serving_http
 import talk
 import turns
 from figures import PYTHON, ROOT, VENV, Bench, Row
@@ -80,6 +81,13 @@ MEASURES = (
     serving.proxied_call,
     serving.served_list,
     serving.served_packs,
+    serving_http.proxied_http,
+    serving_http.pack_call,
+    serving_http.pack_throughput,
+    serving_http.proxied_throughput,
+    serving_http.thousand_sessions,
+    serving_http.growth,
+    serving_http.audit_record,
     browser.event_to_page,
     browser.first_paint,
     control.start,
