@@ -81,6 +81,43 @@ class _FramingError(Exception):
     """The head of a request is refused."""
 
 
+class _JoinedWrites(asyncio.Transport):
+    """Writes the head of an answer and what follows at once together: one packet, one wake-up."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._head: bytes | None = None
+        self._has_begun = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep the first piece until the loop's next turn, or the second piece."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._head = bytes(data)
+            self._loop.call_soon(self._flush)
+        elif self._head is None:
+            self._transport.write(data)
+        else:
+            head, self._head = self._head, None
+            self._transport.write(head + bytes(data))
+
+    def close(self) -> None:
+        """Close after all that was written."""
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or will be."""
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._head is not None:
+            head, self._head = self._head, None
+            self._transport.write(head)
+
+
 class HttpConnection(HttpToolsProtocol):
     """A connection; with `refusal`, all that it hears is that.
 
@@ -230,6 +267,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head = 0
         self._received = 0
         super().on_headers_complete()
+        self.cycle.transport = _JoinedWrites(self.transport, self.loop)
         if self.parser.should_upgrade():
             self.cycle.keep_alive = False  # what follows could be anything
 
