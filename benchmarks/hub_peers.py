@@ -42,7 +42,7 @@ def sdk(port: int, folder: str) -> None:
     server = MCPServer("peer", log_level="ERROR")
 
     @server.tool(structured_output=False)
-    async def file_read(path: str) -> str:  # ruff: ignore[unused-async] - else it runs in a thread
+    def file_read(path: str) -> str:
         """Read a file."""
         return (Path(folder) / path).read_text(encoding="utf-8")
 
