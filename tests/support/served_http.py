@@ -28,10 +28,15 @@ class HttpHub(ServedHub):
     """A running `aish serve` that listens for HTTP on a port of 127.0.0.1, or where it is told."""
 
     def __init__(
-        self, project: Project, *arguments: str | Path, listen: str = "127.0.0.1:0"
+        self,
+        project: Project,
+        *arguments: str | Path,
+        listen: str = "127.0.0.1:0",
+        token: str | None = None,
     ) -> None:
         super().__init__(project, *arguments, "--http", listen)
         self.clients: list[httpx.Client] = []
+        self._token = token
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -45,8 +50,8 @@ class HttpHub(ServedHub):
 
     @property
     def token(self) -> str:
-        """The token that was made."""
-        return (self.folder / ".aish" / "serve" / "token").read_text("ascii").strip()
+        """The token of its usual client: the one that was made, if it was not told which."""
+        return self._token or (self.folder / ".aish" / "serve" / "token").read_text("ascii").strip()
 
     @property
     def base(self) -> str:
