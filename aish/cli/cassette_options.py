@@ -28,8 +28,12 @@ _IMPLIED: dict[str, Mode] = {"--record": "all", "--replay": "none", "--cassette"
 _OWN = "name one with `cassette: PATH` in the file"
 
 
-def session_of(pipeline: Pipeline, flags: CassetteOptions) -> CassetteSession:
+def session_of(
+    pipeline: Pipeline, flags: CassetteOptions, renewed_by: str | None = None
+) -> CassetteSession:
     """The cassette session that `aish run` replays from or records to.
+
+    `renewed_by` is the command that records it again, if that is another one.
 
     Raises:
         UsageError: the options contradict each other, or no cassette is named.
@@ -48,7 +52,7 @@ def session_of(pipeline: Pipeline, flags: CassetteOptions) -> CassetteSession:
         live_model=flags.live_model,
         paced=flags.pace is ReplayPace.RECORDED,
         keep_failed=flags.keep_failed,
-        renewal=renewal(pipeline, path),
+        renewal=renewed_by or renewal(pipeline, path),
     )
     return load_session(choice)
 

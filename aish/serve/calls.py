@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aish.core.errors import AishError
 from aish.core.events import DecisionLevel, Place
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock
@@ -254,6 +255,8 @@ class Calls:
         except RpcError as error:
             failure = ToolResult("rpc_error", f"tool dispatch failed: {error.message}")
             found = owner.pages(tool.name.server, error) or failure
+        except AishError as error:  # a replay does not hold this call
+            return "transport_error", self._failed(tool, self.mask(str(error)))
         if isinstance(found, ToolResult):
             return found.kind, self._failed(tool, found.content.removeprefix(_PREFIX))
         if found.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(owner, StatelessOwner):

@@ -7,6 +7,7 @@ Resources and prompts are those of `passthrough`. A change is told to each sessi
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import starmap
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -31,6 +32,10 @@ from aish.serve.offers import ListName, Offer, Rows
 from aish.serve.passthrough import Passthrough
 from aish.serve.tasks import Tasks
 from aish.system.task_group import task_group
+
+if TYPE_CHECKING:
+    # Most servers record nothing.
+    from aish.serve.recording import ClientExchanges
 
 _BURST_SECONDS = 0.2
 _REFUSED_SECONDS = 60.0
@@ -63,6 +68,8 @@ class Hub:
         self.is_cut_off = False
         """What did not end in time was cancelled."""
         self.metrics = calls.metrics
+        self.exchanges: ClientExchanges | None = None
+        """Records the exchanges of clients, if there is a cassette."""
         self.flushes: set[Callable[[], Awaitable[None]]] = set()
         """Wait until what was said to a client is written."""
         self._registry = registry

@@ -33,11 +33,12 @@ from aish.core.events import (
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.patterns import lazy_pattern
-from aish.core.protocols import Clock, Emit, Progress
+from aish.core.protocols import Emit, Progress
 from aish.core.text import safe_utf8
 from aish.core.tools import Annotations, Tool, ToolName, ToolResult
+from aish.engine.environment import RunEnvironment
 from aish.engine.plan.options import RunOptions
-from aish.engine.plan.plan import Plan, load_checked, make_plan
+from aish.engine.plan.plan import Plan, Played, load_checked, make_plan
 from aish.engine.plan.validation.names import SERVED
 from aish.engine.plan.validation.served_pipelines import served_name
 from aish.features.hosted_run import Ending, HostedRun, Row, new_folder, resumed_run, run_hosted
@@ -80,7 +81,7 @@ class OfferedPipeline:
 
 
 def load_pipelines(
-    pipeline: Pipeline, options: RunOptions, secrets: Secrets
+    pipeline: Pipeline, options: RunOptions, secrets: Secrets, session: Played | None = None
 ) -> tuple[OfferedPipeline, ...]:
     """The pipelines that a file serves, each with the plan that its runs have.
 
@@ -98,7 +99,7 @@ def load_pipelines(
             allow_broad_root=options.allow_broad_root,
             environ=options.environ,
         )
-        plan = _waiting(make_plan(own, asked, secrets=secrets))
+        plan = _waiting(make_plan(own, asked, secrets=secrets, session=session))
         row = _row(entry, own)
         found.append(OfferedPipeline(entry, _tool(entry, own, row), row, plan, asked))
     return tuple(found)
@@ -269,10 +270,11 @@ class _Run:
 class PipelineRuns:
     """Runs pipelines for clients, so many at a time; a run outlives the task of its caller."""
 
-    def __init__(self, limit: int, clock: Clock, emit: Emit, tasks: TaskGroup) -> None:
+    def __init__(self, limit: int, environment: RunEnvironment, tasks: TaskGroup) -> None:
         self._places = anyio.Semaphore(limit, fast_acquire=True)
-        self._clock = clock
-        self._emit = emit
+        self._clock = environment.clock
+        self._emit = environment.emit
+        self._recorder = environment.recorder
         self._live: list[_Run] = []
         self._tasks = tasks
 
@@ -346,7 +348,17 @@ class PipelineRuns:
             options = await to_thread.run_sync(with_surveys, plan, options)
         folder = new_folder(plan, options, self._clock)
         sinks = (_ProgressSink(plan, report), _Notices(self._emit))
-        return HostedRun(plan, options, folder, self._clock, Ending(), sinks, listens=True)
+        recorder = self._recorder
+        return HostedRun(
+            plan,
+            options,
+            folder,
+            self._clock,
+            Ending(),
+            sinks,
+            recorder=recorder,
+            listens=recorder is None or not recorder.approvals.replays,
+        )
 
     async def _executed(self, run: _Run, prepared: HostedRun) -> None:
         try:

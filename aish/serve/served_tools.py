@@ -8,8 +8,8 @@ from anyio.abc import TaskGroup
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject
-from aish.core.protocols import Clock, Emit
 from aish.core.tools import Tool, ToolName, ToolResult
+from aish.engine.environment import RunEnvironment
 from aish.engine.resources.toolbox import AllTools
 from aish.mcp.client.connection import Server
 from aish.mcp.client.registry import Registry
@@ -113,10 +113,9 @@ class ServedTools:
 class _SharedRuns:
     """The runs of pipelines, whatever file they are of; made for the first that has any."""
 
-    def __init__(self, clock: Clock, emit: Emit, tasks: TaskGroup) -> None:
+    def __init__(self, environment: RunEnvironment, tasks: TaskGroup) -> None:
         self.runs: PipelineRuns | None = None
-        self._clock = clock
-        self._emit = emit
+        self._environment = environment
         self._tasks = tasks
 
     def require(self, limit: int) -> None:
@@ -124,16 +123,16 @@ class _SharedRuns:
         if self.runs is None:
             from aish.serve.pipeline_tools import PipelineRuns
 
-            self.runs = PipelineRuns(limit, self._clock, self._emit, self._tasks)
+            self.runs = PipelineRuns(limit, self._environment, self._tasks)
 
 
 @asynccontextmanager
 async def open_served_tools(
-    tools: AllTools, registry: Registry, sessions: SessionServers, clock: Clock, emit: Emit
+    tools: AllTools, registry: Registry, sessions: SessionServers, environment: RunEnvironment
 ) -> AsyncGenerator[ServedTools]:
     """The tools of a hub; runs that are left at the end of the block end, as by SIGTERM."""
     async with task_group() as tasks:
-        shared = _SharedRuns(clock, emit, tasks)
+        shared = _SharedRuns(environment, tasks)
         try:
             yield ServedTools(tools, registry, sessions, shared)
         finally:

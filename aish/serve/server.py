@@ -5,9 +5,10 @@ SIGTERM lets calls end within their time; the end of the input of a client at th
 ends all.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,6 +18,8 @@ from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Clock, Emit
 from aish.engine.cancellation import interruptible
 from aish.engine.environment import RunEnvironment
+from aish.engine.final import FinalState
+from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import open_models, open_toolbox
 from aish.engine.run_folder import RunFolder
@@ -44,6 +47,10 @@ from aish.system.clock import SystemClock
 from aish.system.task_group import task_group
 from aish.terminal.unattended import Unattended
 
+if TYPE_CHECKING:
+    # Most servers record nothing.
+    from aish.features.recording.session import CassetteSession, RunRecorder
+
 _LAST_WORDS_SECONDS = 2.0
 """How long calls that are cut off may take to say so, to servers and to clients."""
 _LISTENERS: Mapping[Kind, Callable[[Hub, OpenEndpoint], Coroutine[Any, Any, None]]] = {
@@ -64,6 +71,7 @@ class ServeRequest:
     load: Load
     endpoints: Sequence[Endpoint] = (STDIO,)
     exposure: Exposure = Exposure()
+    cassette: "CassetteSession | None" = None
 
 
 @slotted
@@ -104,11 +112,60 @@ async def run_server(request: ServeRequest) -> int:
         with open_endpoints(request.endpoints, request.exposure, state, request.emit) as opened:
             for one in opened:
                 audit.note("listening", None, **described(one))
-            return await _served(request, environment, audit, state, clients, opened)
+            return await _recorded(request, environment, audit, state, clients, opened)
     except AuditError as error:
         raise AishError(str(error), hint="make room, or name another folder") from error
     finally:
         audit.close()
+
+
+async def _recorded(
+    request: ServeRequest,
+    environment: RunEnvironment,
+    audit: AuditLog,
+    state: ServeState,
+    clients: Clients,
+    opened: Sequence[OpenEndpoint],
+) -> int:
+    with _recorder(request, environment) as recorder:
+        environment = replace(environment, recorder=recorder)
+        code = await _served(request, environment, audit, state, clients, opened)
+        return code if recorder is None else _end_recording(recorder, code, request.emit)
+
+
+@contextmanager
+def _recorder(
+    request: ServeRequest, environment: RunEnvironment
+) -> "Generator[RunRecorder | None]":
+    """What records the exchanges of this server or replays them, if there is a cassette.
+
+    Raises:
+        CassetteFileError: it cannot be written.
+    """
+    if request.cassette is None:
+        yield None
+        return
+    options = RunOptions(environ=request.environ)
+    plan, clock = request.loaded.plan, environment.clock
+    with request.cassette.opened(plan, options, environment.folder, clock) as recorder:
+        recorder.is_of_server = True
+        yield recorder
+
+
+def _end_recording(recorder: "RunRecorder", code: int, emit: Emit) -> int:
+    """Write the cassette, or report how well the replayed one fits; the exit code.
+
+    Raises:
+        AishError: a replay did not find a request, or a recording could not be written.
+    """
+    from aish.features.recording.session import end_run_recording
+
+    error = None if code == 0 else AishError("the server did not end by itself")
+    signal = ExitCode(code) if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} else None
+    ended = end_run_recording(recorder, FinalState((), error, signal), emit)
+    for problem in ended.errors if code == 0 else ():
+        raise problem
+    return code
 
 
 def _clients(request: ServeRequest, state: ServeState, clock: Clock) -> Clients:
@@ -143,6 +200,11 @@ async def _served(
             ended = stack.enter_context(ExitStack())
             parts = await _open_parts(request, environment, audit, clients, ending, stack)
             hub = parts.hub
+            if environment.recorder is not None:
+                from aish.features.recording.session import recorder_of
+                from aish.serve.recording import ClientExchanges
+
+                hub.exchanges = ClientExchanges(recorder_of(environment.recorder))
             parts.supervisor.start()
             tasks = await stack.enter_async_context(task_group())
             clock, report = environment.clock, hub.report
@@ -194,7 +256,7 @@ async def _open_parts(
     )
     registry, gate = supervisor.live.dynamic_registry.registry, box.runtime.gate
     tools = await stack.enter_async_context(
-        open_served_tools(box.tools, registry, supervisor.session_servers, environment.clock, emit)
+        open_served_tools(box.tools, registry, supervisor.session_servers, environment)
     )
     limit = plan.pipeline.serve.limits.pipelines
     tools = tools.following(box.tools, request.loaded.pipelines, limit)

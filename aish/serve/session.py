@@ -219,6 +219,28 @@ class Session:
         Raises:
             RpcError: the request is refused.
         """
+        exchanges = self._hub.exchanges
+        exchange = exchanges and exchanges.begin(self.caller.session, request)
+        if not exchange:
+            return await self._responded(request, scope, notify)
+
+        def tell(message: bytes, key: str) -> None:
+            exchange.tell(message)
+            notify(message, key)
+
+        found = None
+        try:
+            found = await self._responded(request, scope, tell)
+        except RpcError as error:
+            found = failure(request.id, error)
+            raise
+        finally:
+            exchange.end(found)
+        return found
+
+    async def _responded(
+        self, request: Request, scope: anyio.CancelScope, notify: Notify
+    ) -> bytes | None:
         try:
             with self._hub.answering(scope), scope:
                 return answer(request.id, await self._result(request, notify))
@@ -237,6 +259,9 @@ class Session:
 
     def take(self, message: Notification | Response) -> None:
         """What the client tells or answers; what is unknown, or comes too late, is ignored."""
+        exchanges = self._hub.exchanges
+        if exchange := exchanges and exchanges.begin(self.caller.session, message):
+            exchange.end(b"")
         if isinstance(message, Response):
             self._requests.answered(message)
             return

@@ -321,6 +321,8 @@ def server_of(uri: str) -> str:
         parts = urlsplit(uri)
     except ValueError:
         return uri.partition("?")[0]
+    if parts.scheme == "mcp+serve":
+        return f"client {parts.netloc}"
     if parts.scheme.startswith("mcp+"):
         return parts.netloc or parts.path
     return parts.netloc.rpartition("@")[2] + parts.path

@@ -32,9 +32,10 @@ from aish.cassettes.replay.store import Store
 from aish.core.frozen import frozen
 from aish.system.secrets.secrets import Secrets
 
-Kind = Literal["model", "mcp", "exec", "context", "approval"]
+Kind = Literal["model", "mcp", "exec", "context", "approval", "client"]
 """Whose exchange it is: a model's, a tool server's (packs included), a local command's; what was
-found in the files of `context.files`; or the answer to a question about a call (A11)."""
+found in the files of `context.files`; the answer to a question about a call (A11); or that of a
+client of `aish serve` (H27)."""
 
 KINDS: Sequence[Kind] = get_args(Kind)
 
@@ -105,7 +106,7 @@ class CassetteRecorder:
     @property
     def offline(self) -> bool:
         """Whether everything comes from the cassette, so that no connection is allowed (C6)."""
-        return all(way == "replay" for way in self.rules.ways.values())
+        return all(way == "replay" for kind, way in self.rules.ways.items() if kind != "client")
 
     def recorded(self, kind: Kind, request: Request, *, fresh: bool = False) -> Response | None:
         """The recorded response to a request, or nothing if it has to go live.
@@ -314,6 +315,8 @@ def kind_of(request: Request) -> Kind:
         return "context"
     if scheme == "approval":
         return "approval"
+    if scheme == "mcp+serve":
+        return "client"
     if scheme.startswith("mcp+") or request.method != "POST" or message_of(request.body):
         return "mcp"
     return "model"

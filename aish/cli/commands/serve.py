@@ -16,6 +16,7 @@ from aish.cli.options import (
     AllowOption,
     Argument,
     BroadRootOption,
+    CassetteOptions,
     DenyOption,
     LockOption,
     LockUse,
@@ -53,6 +54,7 @@ from aish.serve.server import ServeRequest, run_server
 from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
+    from aish.features.recording.session import CassetteSession
     from aish.serve.pipeline_tools import OfferedPipeline
 
 
@@ -129,6 +131,20 @@ class ServePolicyOptions:
     lock: LockOption = LockUse.ENFORCE
 
 
+@frozen
+class ServeCassetteOptions:
+    """What is recorded of a server, or replayed."""
+
+    record: Annotated[
+        Path | None,
+        Option("--record", metavar="PATH", help="Record to this cassette until the server ends."),
+    ] = None
+    replay: Annotated[
+        Path | None,
+        Option("--replay", metavar="PATH", help="Serve from this cassette; nothing is contacted."),
+    ] = None
+
+
 def command(
     file: Annotated[
         Path | None, Argument(metavar="[FILE]", help="The pipeline file whose tools are served.")
@@ -137,6 +153,7 @@ def command(
     packs: PackOptions,
     listen: ListenOptions,
     policy: ServePolicyOptions,
+    cassettes: ServeCassetteOptions,
     print_config: Annotated[
         ConfigClient | None,
         Option("--print-config", help="Print what this client's configuration needs, and end."),
@@ -165,13 +182,18 @@ def command(
     with own_streams() as streams:
 
         def load_file(old: Plan | None = None) -> LoadedFile:
+            if old is not None and cassette is not None and cassette.replays:
+                raise UsageError("the cassette that is replayed is that of one file")
             pipeline = _pipeline(file, packs, overrides)
             if listen.plain:
                 pipeline = replace(pipeline, serve=replace(pipeline.serve, names="plain"))
             secrets = None if old is None else old.secrets
-            plan = _plan(pipeline, options, secrets, is_file=file is not None)
-            return LoadedFile(plan, _pipelines(pipeline, options, plan))
+            plan = _plan(pipeline, options, secrets, cassette, is_file=file is not None)
+            return LoadedFile(plan, _pipelines(pipeline, options, plan, cassette))
 
+        cassette = None
+        if cassettes != ServeCassetteOptions():
+            cassette = _cassette(_pipeline(file, packs, overrides, quiet=True), cassettes)
         loaded = load_file()
         plan = loaded.plan
         register_masks(plan.secrets)
@@ -182,7 +204,7 @@ def command(
         gc.freeze()
         gc.enable()
         request = ServeRequest(
-            loaded, options.environ, emit, streams, load_file, endpoints, exposure
+            loaded, options.environ, emit, streams, load_file, endpoints, exposure, cassette
         )
         return anyio.run(run_server, request)
 
@@ -294,13 +316,15 @@ def _token_variable(pipeline: Pipeline) -> str:
     return named or "AISH_TOKEN"
 
 
-def _pipeline(file: Path | None, packs: PackOptions, overrides: list[str] | None) -> Pipeline:
+def _pipeline(
+    file: Path | None, packs: PackOptions, overrides: list[str] | None, *, quiet: bool = False
+) -> Pipeline:
     """The file, or what stands for one where packs are served without it."""
     if file is not None:
         if packs != PackOptions():
             hint = "name the packs under `mcp.servers` of the file"
             raise UsageError("`--pack` and `--root` go without a file", hint=hint)
-        return load(file, overrides)
+        return load(file, overrides, quiet=quiet)
     if not packs.pack:
         hint = "for example `aish serve pipeline.yaml` or `aish serve --pack fs --root .`"
         raise UsageError("there is nothing to serve: name a file, or packs", hint=hint)
@@ -320,15 +344,30 @@ def _pipeline(file: Path | None, packs: PackOptions, overrides: list[str] | None
     )
 
 
+def _cassette(pipeline: Pipeline, given: ServeCassetteOptions) -> "CassetteSession":
+    """The cassette that the server records to, or plays.
+
+    Raises:
+        UsageError: both are wanted.
+        CassetteFileError: it cannot be read.
+    """
+    from aish.cli.cassette_options import session_of
+    from aish.features.recording.session import serve_renewal
+
+    flags = CassetteOptions(record=given.record, replay=given.replay)
+    renewed_by = serve_renewal(pipeline, given.replay) if given.replay is not None else None
+    return session_of(pipeline, flags, renewed_by)
+
+
 def _pipelines(
-    pipeline: Pipeline, options: RunOptions, plan: Plan
+    pipeline: Pipeline, options: RunOptions, plan: Plan, cassette: "CassetteSession | None"
 ) -> "tuple[OfferedPipeline, ...]":
     """The pipelines that the file serves; their secrets are those of the hub too."""
     if not pipeline.serve.pipelines:
         return ()
     from aish.serve.pipeline_tools import load_pipelines
 
-    return load_pipelines(pipeline, options, plan.secrets)
+    return load_pipelines(pipeline, options, plan.secrets, cassette)
 
 
 def _read_only(packs: tuple[str, ...]) -> Iterator[RuleEntry]:
@@ -339,12 +378,17 @@ def _read_only(packs: tuple[str, ...]) -> Iterator[RuleEntry]:
 
 
 def _plan(
-    pipeline: Pipeline, options: RunOptions, secrets: Secrets | None, *, is_file: bool
+    pipeline: Pipeline,
+    options: RunOptions,
+    secrets: Secrets | None,
+    cassette: "CassetteSession | None",
+    *,
+    is_file: bool,
 ) -> Plan:
     """The servers and rules, without steps; a lock file applies to a file only."""
     bare = replace(pipeline, steps=(), outputs=None)
     if not is_file:
         options = replace(options, lock="none")
-    plan = make_plan(bare, options, secrets=secrets)
+    plan = make_plan(bare, options, secrets=secrets, session=cassette)
     # Without steps there are no prompts that a lock could pin.
     return plan if plan.lock is None else replace(plan, lock=replace(plan.lock, prompts={}))

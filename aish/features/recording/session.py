@@ -111,7 +111,8 @@ class CassetteSession:
             return dict.fromkeys(KINDS, "extend")
         model: Way = "replay" if self.choice.live_model is None else "live"
         tools: Way = "live" if self.choice.live_tools else "replay"
-        return {**dict.fromkeys(KINDS, tools), "model": model}
+        # Clients are there, and ask what they want.
+        return {**dict.fromkeys(KINDS, tools), "model": model, "client": "live"}
 
     @property
     def mode(self) -> Mode:
@@ -167,7 +168,14 @@ class RunRecorder(CassetteRecorder):
     """The models of the file, whose prices a comparison wants."""
     following: object | None = None
     """A `trajectories.Following`, which only these runs import: it takes milliseconds."""
+    is_of_server: bool = False
+    """Whether it is that of a server, in which runs begin and end."""
     _approvals: AnswerRecording | None = None
+
+    @property
+    def offline(self) -> bool:
+        """See `Recorder`. A server listens to its clients whatever is replayed."""
+        return super().offline and not self.is_of_server
 
     @property
     def info(self) -> CassetteInfo:
@@ -282,7 +290,12 @@ class RunRecorder(CassetteRecorder):
         return self._approvals
 
     def end(self, state: FinalState, emit: Emit) -> RecordingEnd:
-        """See `Recorder`. Everything was closed before."""
+        """See `Recorder`. Everything was closed before.
+
+        The end of a run in a server ends nothing: a miss is in `missed` until the server ends.
+        """
+        if self.is_of_server:
+            return RecordingEnd((), None)
         return end_run_recording(self, state, emit)
 
 
@@ -355,6 +368,11 @@ def renewal(pipeline: Pipeline, path: Path) -> str:
 def test_renewal(pipeline: Pipeline) -> str:
     """The command that records the cassettes of a file's tests again."""
     return f"aish test {_quoted(pipeline.file)} --record"
+
+
+def serve_renewal(pipeline: Pipeline, path: Path) -> str:
+    """The command that records a cassette of a server again."""
+    return f"aish serve {_quoted(pipeline.file)} --record {_quoted(path)}"
 
 
 def _names(named: Path, path: Path) -> bool:

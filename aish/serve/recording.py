@@ -1,0 +1,61 @@
+"""The exchanges of clients in a cassette of a server (H27).
+
+They are recorded as `mcp+serve://NUMBER`, by session in the order in which they began, beside what
+came from servers, models and commands. Clients of a replay ask what they want: it plays the rest.
+"""
+
+from aish.cassettes.format.interaction import Exchange, Request
+from aish.cassettes.record.recorder import LEFT, CassetteRecorder
+from aish.core.json import JsonObject
+from aish.mcp.protocol.requests import Notification, Response
+from aish.mcp.protocol.requests import Request as ClientRequest
+from aish.mcp.recorded.cassette_adapter import readable
+
+
+class ClientExchange:
+    """A request of a client while it is answered, or what it only tells."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def tell(self, message: bytes) -> None:
+        """A notification is sent on the way of the request."""
+        self._exchange.chunk(message + b"\n")
+
+    def end(self, answer: bytes | None) -> None:
+        """The answer is sent; without one the client has cancelled the request, or is gone."""
+        if answer:
+            self._exchange.chunk(answer + b"\n")
+        self._exchange.end(broken=LEFT if answer is None else None)
+
+
+class ClientExchanges:
+    """Records what clients say, and what they are answered."""
+
+    def __init__(self, recorder: CassetteRecorder) -> None:
+        self._recorder = recorder
+        self._numbers: dict[str, int] = {}
+
+    def begin(
+        self, session: str, message: ClientRequest | Notification | Response
+    ) -> ClientExchange | None:
+        """A message of a client begins to be handled; `None` if it is not recorded."""
+        number = self._numbers.setdefault(session, len(self._numbers) + 1)
+        body = readable({"jsonrpc": "2.0", **_members(message)})
+        exchange = self._recorder.begin(
+            "client", Request("POST", f"mcp+serve://{number}", (), body)
+        )
+        return None if exchange is None else ClientExchange(exchange)
+
+
+def _members(message: ClientRequest | Notification | Response) -> JsonObject:
+    """The message as the client wrote it."""
+    match message:
+        case ClientRequest(id, method, params):
+            return {"id": id, "method": method, **({"params": params} if params else {})}
+        case Notification(method, params):
+            return {"method": method, **({"params": params} if params else {})}
+        case Response(id, result, error):
+            if error is None:
+                return {"id": id, "result": result}
+            return {"id": id, "error": {"code": error.code, "message": error.message}}
