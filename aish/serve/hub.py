@@ -35,7 +35,7 @@ from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
     # Most servers record nothing.
-    from aish.serve.recording import ClientExchanges
+    from aish.serve.client_exchanges import ClientExchanges
 
 _BURST_SECONDS = 0.2
 _REFUSED_SECONDS = 60.0

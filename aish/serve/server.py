@@ -202,7 +202,7 @@ async def _served(
             hub = parts.hub
             if environment.recorder is not None:
                 from aish.features.recording.session import recorder_of
-                from aish.serve.recording import ClientExchanges
+                from aish.serve.client_exchanges import ClientExchanges
 
                 hub.exchanges = ClientExchanges(recorder_of(environment.recorder))
             parts.supervisor.start()
