@@ -22,7 +22,7 @@ from aish.core.tools import Tool, ToolResult
 from aish.engine.plan.validation.names import SERVED
 from aish.mcp.client.server_requests import Call
 from aish.mcp.protocol.convert_resources import MAX_URI
-from aish.mcp.protocol.messages import RpcError
+from aish.mcp.protocol.messages import MISSING_CAPABILITY, RpcError
 from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.decide import decision_level
@@ -221,6 +221,9 @@ class Calls:
         except anyio.get_cancelled_exc_class():
             kind = "cancelled"
             raise
+        except RpcError:
+            kind = "rpc_error"
+            raise
         finally:
             seconds = self._clock.monotonic() - began
             self.metrics.count_call(str(tool.name), decision.verdict, kind, seconds)
@@ -253,6 +256,8 @@ class Calls:
         try:
             found = await tools.forward(caller.session, tool, arguments, call, on_run)
         except RpcError as error:
+            if error.code == MISSING_CAPABILITY and isinstance(owner, StatelessOwner):
+                raise  # its client has the same error for that
             failure = ToolResult("rpc_error", f"tool dispatch failed: {error.message}")
             found = owner.pages(tool.name.server, error) or failure
         except AishError as error:  # a replay does not hold this call

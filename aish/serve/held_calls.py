@@ -315,6 +315,8 @@ class HeldCalls:
         owner = StatelessOwner(caller.client, offered, seal)
         sent = params.get(STATE)
         responses = json_object(params.get(RESPONSES))
+        if not all(isinstance(one, Mapping) for one in responses.values()):
+            raise RpcError(INVALID_PARAMS, f"each value of `{RESPONSES}` has to be an object")
         content = {} if sent is None else seal.open(sent)
         if "call" in content:
             held = self._held.get(str(content["call"]))
@@ -322,7 +324,7 @@ class HeldCalls:
                 raise RpcError(INVALID_PARAMS, _GONE)
             held.answer(content.get("round"), responses)
             return await self._next(held, report, terms)
-        if sent is not None:
+        if sent is not None or RESPONSES in params:
             continuation: dict[str, JsonValue] = {}
             if RESPONSES in params:
                 continuation[RESPONSES] = responses

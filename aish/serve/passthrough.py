@@ -29,7 +29,6 @@ from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    MISSING_CAPABILITY,
     UNSUPPORTED_VERSION,
     McpError,
     RpcError,
@@ -60,7 +59,6 @@ _OF_THE_HOP = frozenset(
         INVALID_REQUEST,
         METHOD_NOT_FOUND,
         HEADER_MISMATCH,
-        MISSING_CAPABILITY,
         UNSUPPORTED_VERSION,
         _SESSION_LOST,
     }

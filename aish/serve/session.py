@@ -17,6 +17,7 @@ import anyio
 from aish import __version__
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import backticked
 from aish.core.protocols import Progress
 from aish.core.tools import Tool
 from aish.mcp.client.server_requests import Call
@@ -24,6 +25,7 @@ from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
     UNSUPPORTED_VERSION,
     RpcError,
     json_object,
@@ -600,6 +602,12 @@ class Session:
         calls, params = self._hub.held, request.params
         try:
             found = await calls.make(self.caller, subject, params, offered, report, held, terms)
+        except RpcError as error:
+            missing = json_object(json_object(error.data).get("requiredCapabilities"))
+            if error.code == MISSING_CAPABILITY and missing and missing.keys() <= declared.keys():
+                said = f"the server needs {backticked(missing)}, which the file does not forward"
+                raise RpcError(INTERNAL_ERROR, said) from error
+            raise
         finally:
             is_open = False
         return found if isinstance(found, bytes) else dump(self._completed(found))

@@ -4,7 +4,7 @@
 
 FILE is JSON: `tools` is what is listed, `results` maps names of tools to results (or to an `error`
 in their place), `calls` is a file that gets the parameters of each call. With `answers`, results by
-method, in turn where it is a list of them, the server declares resources and prompts too.
+method (or errors), in turn where it is a list of them, it declares resources and prompts too.
 """
 
 import json
@@ -33,7 +33,9 @@ def main() -> None:
             with Path(script["calls"]).open("a", encoding="utf-8") as calls:
                 calls.write(json.dumps(params) + "\n")
             found = answers[method]
-            reply["result"] = found.pop(0) if isinstance(found, list) else found
+            said = found.pop(0) if isinstance(found, list) else found
+            is_error = isinstance(said, dict) and said.keys() >= {"code", "message"}
+            reply["error" if is_error else "result"] = said
         elif method == "tools/list":
             reply["result"] = {"tools": script["tools"]}
         elif method == "tools/call":

@@ -30,6 +30,7 @@ from aish.mcp.protocol.convert import (
 )
 from aish.mcp.protocol.messages import (
     HEADER_MISMATCH,
+    MISSING_CAPABILITY,
     PAGES_REQUIRED,
     HttpStatusError,
     LeftError,
@@ -212,7 +213,8 @@ class Server:
         """Call a tool: what the server answers, unread; a failure is a `ToolResult`.
 
         Raises:
-            RpcError: the owner of the call has to open pages first.
+            RpcError: the owner of the call has to open pages first, or its client has not declared
+                what the server needs.
         """
         time = None if call.owner is None else CallTime()
         with self._in_use():
@@ -232,8 +234,8 @@ class Server:
         except ToolChangedError as error:
             return denied(error.message)
         except RpcError as error:
-            if error.code == PAGES_REQUIRED and call.owner is not None:
-                raise
+            if error.code in {PAGES_REQUIRED, MISSING_CAPABILITY} and call.owner is not None:
+                raise  # it is about the owner's client, not about us
             return ToolResult("rpc_error", f"[aish] tool dispatch failed: {error.message}")
         except TransportError as error:
             return lost(error.message)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from e2e_project import Project, stdio
-from served_hub import META, ServedHub
+from served_hub import META, ServedHub, text_of
 
 CANNED = Path(__file__).parents[2] / "support" / "mcp_canned_server.py"
 ALL = 'serve: {resources: ["*__*"], prompts: ["*__*"]}'
@@ -393,3 +393,39 @@ def test_a_resource_of_a_hub_behind_a_hub_keeps_its_uri(project: Project) -> Non
     assert [one["name"] for one in prompts] == ["hub__s__review", "hub__s__plain"]
     assert got["messages"][0]["content"]["text"] == "Say hello"
     assert updated["params"] == {"uri": "docs://guide"}
+
+
+@pytest.mark.requirement("H8", "H12")
+def test_a_client_hears_which_capability_a_server_needs_of_it(project: Project) -> None:
+    error = {"code": -32021, "message": "no", "data": {"requiredCapabilities": {"sampling": {}}}}
+    results = {"tools/call": error}
+    tools = {"tools/list": {"tools": [{"name": "need", "inputSchema": {"type": "object"}}]}}
+    serving(project, c=canned(project, results, **tools), rest="serve: {forward: [elicitation]}")
+    declares: dict[str, Any] = {f"{META}clientCapabilities": {"sampling": {}}}
+    with started(project, modern=False) as hub:
+        told = hub.call("c__need")
+        lacking = hub.ask("tools/call", {"name": "c__need"}, modern=True)
+        asked = {"name": "c__need", "_meta": declares}
+        declared = hub.ask("tools/call", asked, modern=True)
+        kinds = [one["kind"] for one in hub.audit if one["event"] == "finished"]
+
+    assert (told["isError"], text_of(told)) == (True, "[aish] c: tool dispatch failed: no")
+    assert lacking["error"] == error
+    assert declared["error"]["code"] == -32603
+    said = "the server needs `sampling`, which the file does not forward"
+    assert declared["error"]["message"] == said
+    assert kinds == ["rpc_error"] * 3
+
+
+@pytest.mark.requirement("H8")
+def test_answers_without_a_state_reach_a_stateless_server_and_have_to_be_objects(
+    project: Project,
+) -> None:
+    serving(project, "--asks", "--era", "modern")
+    arguments = {"method": "elicitation/create", "params": {"message": "Sure?"}}
+    call = {"name": "s__ask_client", "arguments": arguments}
+    with started(project, modern=False) as hub:
+        wrong = hub.ask("tools/call", {**call, "inputResponses": {"q": 5}}, modern=True)
+
+    said = "each value of `inputResponses` has to be an object"
+    assert wrong["error"] == {"code": -32602, "message": said}
