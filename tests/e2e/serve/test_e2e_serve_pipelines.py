@@ -2,15 +2,16 @@
 
 import json
 import signal
+import subprocess
 import sys
 from typing import Any
 
 import pytest
-from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file, wait_gone
+from e2e_project import REPO, ModelEndpoints, Project, of_type, stdio, wait_file, wait_gone
 from jsonschema import Draft202012Validator
 from mcp_processes import read_pid
-from model_endpoint import Gate, Reply, hanging_reply, text_reply
-from served_hub import Message, ServedHub, text_of
+from model_endpoint import Gate, Reply, hanging_reply, text_reply, tool_reply
+from served_hub import META, Message, ServedHub, text_of
 
 from aish.journal.reader import read_journal
 
@@ -421,3 +422,48 @@ def test_a_pipeline_of_a_hub_behind_a_hub_is_a_tool_like_any_other(project: Proj
     assert "unknown input `whom`" in text_of(failed)
     called_by_cli = project.aish("call", "outer.yaml", "hub__pipeline__greet", "who=cli")
     assert "hello cli" in called_by_cli.stdout
+
+
+@pytest.mark.requirement("H1", "H6", "H7")
+def test_the_shipped_hub_serves_files_history_and_a_pipeline(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    shipped = REPO / "pipelines"
+    for name in ("hub.yaml", "quickstart.yaml", "data/note.md"):
+        project.write(f"pipelines/{name}", (shipped / name).read_bytes())
+    quickstart = project.folder / "pipelines" / "quickstart.yaml"
+    # A scripted endpoint in the place of the small model.
+    embedded, own = "{embedded: smollm2}", "{base_url: '${MODEL_URL}', model: scripted}"
+    assert embedded in quickstart.read_text()
+    quickstart.write_text(quickstart.read_text().replace(embedded, own))
+    read = tool_reply([("1", "notes__file_read", '{"path": "note.md"}')])
+    details = text_reply('{"about": "a meeting", "day": "Friday"}')
+    project.uses(model_endpoint([read, text_reply("On Friday at ten."), details]))
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for words in (("init", "-q"), ("add", "."), (*author, "commit", "-qm", "Begin")):
+        subprocess.run(("git", *words), cwd=project.folder, check=True)
+    tasks: Message = {f"{META}clientCapabilities": {"extensions": {f"{META}tasks": {}}}}
+    with ServedHub(project, "pipelines/hub.yaml") as hub:
+        names = {tool["name"] for tool in hub.tools(modern=True)}
+        note = hub.call("repo__file_read", {"path": "pipelines/data/note.md"}, modern=True)
+        log = hub.call("repo__git_log", modern=True)
+        written = hub.call("repo__file_write", {"path": "a", "content": "b"}, modern=True)
+        params = {"name": "pipeline__meeting", "arguments": {}, "_meta": tasks}
+        made = hub.ask("tools/call", params, modern=True)["result"]
+        state = made
+        while state["status"] == "working":
+            params = {"taskId": made["taskId"], "_meta": tasks}
+            state = hub.ask("tasks/get", params, modern=True)["result"]
+
+    assert "pipeline__meeting" in names
+    assert "repo__file_delete" not in names
+    assert "Friday" in text_of(note)
+    assert "Begin" in text_of(log)
+    assert written["isError"] is True
+    assert not (project.folder / "a").exists()
+    assert made["resultType"] == "task"
+    assert state["result"]["structuredContent"] == {
+        "file": "note.md",
+        "details": {"about": "a meeting", "day": "Friday"},
+        "answer": "On Friday at ten.",
+    }
