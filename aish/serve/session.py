@@ -65,7 +65,8 @@ from aish.serve.hub import Hub
 from aish.serve.metrics import NONE, OTHER
 from aish.serve.offers import ListName
 from aish.serve.passthrough import error_for
-from aish.serve.tasks import TASKS, require_tasks, takes_tasks
+from aish.serve.tasks import TASK_MOVED, TASKS, require_tasks, takes_tasks
+from aish.system.task_group import task_group
 
 TTL_MS = 1000
 """How long a list may be kept without asking: as long as a change takes to be told (H5)."""
@@ -73,6 +74,8 @@ _MOST_REQUESTS = 512
 _AT_ONCE = 1.0
 """Seconds in which the run of a pipeline has begun that is a task at once, or was refused."""
 _MOST_SUBSCRIPTIONS = 64
+_MOST_TASKS = 256
+"""Tasks that one subscription may hear of."""
 _MOST_RESOURCES = 256
 """Resources that one client may hear updates of."""
 _MOST_LOGS = 64
@@ -631,6 +634,12 @@ class Session:
             found = {**params, "_meta": {**json_object(params.get("_meta")), **meta}}
             notify(notice(RESOURCE_UPDATED, found), f"{request.id!r} {params['uri']}")
 
+        def moved(task: JsonObject) -> None:
+            notify(notice(TASK_MOVED, {**task, "_meta": meta}), f"{request.id!r} {task['taskId']}")
+
+        ids = self._task_ids(request, wanted.get("taskIds"))
+        if ids:
+            honored["taskIds"] = ids
         uris = await self._followed(wanted.get("resourceSubscriptions"), updated)
         if uris:
             honored["resourceSubscriptions"] = uris
@@ -639,12 +648,23 @@ class Session:
         one = _Subscription(request.id, notify, told)
         self._subscriptions.append(one)
         try:
-            await self._hub.draining.wait()
+            async with task_group() as tasks:
+                tasks.start_soon(self._hub.tasks.tell, self.caller.client, ids, moved)
+                await self._hub.draining.wait()
+                tasks.cancel_scope.cancel()
         finally:
             self._subscriptions.remove(one)
             for uri in uris:
                 passthrough.unsubscribe(uri, updated)
         return dump(self._completed({"_meta": meta}))
+
+    def _task_ids(self, request: Request, wanted: JsonValue) -> list[str]:
+        """The tasks, of those that a client wants to be told of, that are its own."""
+        if not isinstance(wanted, list):
+            return []
+        require_tasks(_capabilities_of(request))
+        ids = dict.fromkeys(one for one in wanted[:_MOST_TASKS] if isinstance(one, str))
+        return [id for id in ids if self._hub.tasks.knows(self.caller.client, id)]
 
     async def _followed(
         self, wanted: JsonValue, updated: Callable[[JsonObject], None]

@@ -6,7 +6,7 @@ that process the run of a pipeline is resumed by another one, and any other call
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
 from functools import partial
@@ -24,7 +24,13 @@ from aish.core.protocols import Clock
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.validation.names import SERVED
-from aish.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, RpcError, json_object
+from aish.mcp.protocol.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_CAPABILITY,
+    RpcError,
+    json_object,
+)
 from aish.serve.active import Active
 from aish.serve.audit import AuditError, AuditLog, Caller
 
@@ -34,13 +40,15 @@ if TYPE_CHECKING:
 
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension, in the capabilities of a request."""
-MISSING_CAPABILITY = -32021
+TASK_MOVED = "notifications/tasks"
 POLL_MS = 1000
 """How often clients are asked to poll."""
 _FOLDER = "tasks"
 _LOOK_SECONDS = 0.2
 """How often what other processes want of a task is looked for."""
+_TELL_SECONDS = 0.5
 _CLEAN_SECONDS = 60.0
+_ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 _SHOWN_ID = 8
 _UNKNOWN = "unknown task, or one that has expired"
 _LOST: Final = "the server ended while the call was under way; whether it took effect is not known"
@@ -152,6 +160,33 @@ class Tasks:
                 return {**about, "inputRequests": task.requests}
             case "working" | "cancelled":
                 return about
+
+    def knows(self, client: str, id: str) -> bool:
+        """Whether this is a task of a client."""
+        try:
+            self._found(client, id)
+        except RpcError:
+            return False
+        return True
+
+    async def tell(
+        self, client: str, ids: Sequence[str], moved: Callable[[JsonObject], None]
+    ) -> None:
+        """Tell of each change of these tasks, until all of them have ended."""
+        last: dict[str, JsonObject] = {}
+        while ids:
+            for id in tuple(ids):
+                try:
+                    now = self.get(client, id)
+                except RpcError:  # it has expired
+                    ids = [one for one in ids if one != id]
+                    continue
+                if now != last.get(id):
+                    last[id] = now
+                    moved(now)
+                if now["status"] in _ENDED:
+                    ids = [one for one in ids if one != id]
+            await anyio.sleep(_TELL_SECONDS)
 
     def update(self, client: str, id: JsonValue, responses: JsonObject) -> None:
         """Give answers of a client to its task.

@@ -19,7 +19,11 @@ MAX_ECHOED = 1024
 MIRRORED_TYPES = frozenset({"string", "integer", "boolean"})
 SAFE_INTEGER = 2**53 - 1
 MAX_DEPTH = 32
-NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED_BY = {
+    **dict.fromkeys(("tools/call", "prompts/get"), "name"),
+    "resources/read": "uri",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
 """Which parameter becomes `Mcp-Name`."""
 _ENCODED, _ENCODED_END = "=?base64?", "?="
 _WHOLE = re.compile(r"(-?(?:0|[1-9]\d{0,15}))(?:\.0{1,16})?", re.ASCII)

@@ -8,6 +8,7 @@ import pytest
 from e2e_project import ModelEndpoints, Project, stdio, wait_gone
 from mcp_processes import read_pid
 from model_endpoint import Gate, Reply, hanging_reply, text_reply
+from served_http import HttpClient, HttpHub
 from served_hub import META, Message, ServedHub, text_of
 
 TASKS = f"{META}tasks"
@@ -301,3 +302,65 @@ def test_a_server_asks_the_client_through_its_task_also_in_another_process(
     assert request["params"]["message"] == "s: Who are you?"
     answer = json.loads(text_of(done["result"]))
     assert (answer["action"], answer["content"]) == ("accept", {"name": "Ada"})
+
+
+@pytest.mark.requirement("H7")
+def test_a_subscription_tells_of_the_states_of_tasks_of_its_own_client(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    model = Model()
+    project.uses(model_endpoint(model))
+    tasks_file(project)
+    with ServedHub(project, "hub.yaml") as hub:
+        id = called(hub, "pipeline__talk", {"word": "on"})["taskId"]
+        model.gate.wait_arrived()
+        wanted = {"notifications": {"taskIds": [id, "0" * 32, 5]}}
+        undeclared = hub.ask("subscriptions/listen", wanted, modern=True)["error"]
+        listening = hub.request(
+            "subscriptions/listen", {**wanted, "_meta": CAPABILITIES}, modern=True
+        )
+        acknowledged = hub.notification("notifications/subscriptions/acknowledged")
+        first = hub.notification("notifications/tasks")["params"]
+        model.gate.open()
+        last = hub.notification("notifications/tasks")["params"]
+        same = task(hub, id)
+
+    assert undeclared["code"] == -32021
+    assert acknowledged["params"]["notifications"] == {"taskIds": [id]}
+    assert first["_meta"] == {f"{META}subscriptionId": listening}
+    assert (first["taskId"], first["status"]) == (id, "working")
+    assert last["status"] == "completed"
+    assert last["result"] == same["result"]
+
+
+@pytest.mark.requirement("H7", "H18")
+def test_tasks_over_http_belong_to_the_clients_token_and_outlive_the_request(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    model = Model()
+    project.uses(model_endpoint(model))
+    clients = {name: {"token_env": name.upper()} for name in ("alice", "bob")}
+    project.aish.env |= {"ALICE": "a" * 32, "BOB": "b" * 32}
+    tasks_file(project, clients=clients)
+    with HttpHub(project, "hub.yaml") as hub:
+        alice, bob = hub.client("a" * 32), hub.client("b" * 32)
+
+        def got(client: HttpClient, method: str, params: Message, **headers: str) -> Message:
+            answer = client.modern(method, {**params, "_meta": CAPABILITIES}, headers)
+            return answer.json()  # type: ignore[no-any-return]  # JSON
+
+        params = {"name": "pipeline__talk", "arguments": {"word": "http"}}
+        made = got(alice, "tools/call", params)["result"]
+        about = {"taskId": made["taskId"], "inputResponses": {}}
+        methods = ("tasks/get", "tasks/update", "tasks/cancel")
+        foreign = [got(bob, method, about)["error"] for method in methods]
+        header = got(alice, "tasks/get", about, **{"Mcp-Name": "0" * 32})["error"]
+        model.gate.open()
+        done = made
+        while done["status"] == "working":
+            done = got(alice, "tasks/get", about)["result"]
+        after = got(bob, "tasks/get", about)["error"]
+
+    assert {one["code"] for one in (*foreign, after)} == {-32602}
+    assert header["code"] == -32020
+    assert done["result"]["structuredContent"] == {"said": "<second <first http>>"}
