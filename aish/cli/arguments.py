@@ -42,7 +42,7 @@ _ALONE: Mapping[str, Mapping[str, tuple[str, str]]] = {
         **dict.fromkeys(("--record", "--replay", "--cassette"), (FILES_OWN, _PATH)),
     },
     "shell": {"--resume": ("latest", _RUN_ID), "--control": ("auto", _ADDRESS)},
-    "serve": {"--tcp": (DEFAULT_ADDRESS, _ADDRESS)},
+    "serve": {"--tcp": (DEFAULT_ADDRESS, _ADDRESS), "--control": ("auto", _ADDRESS)},
     "test": {"--record": ("changed", _NOTHING)},
 }
 

@@ -16,8 +16,8 @@ from aish.config.loader import read_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError
 from aish.engine.plan.lock import is_wanted, lock_of, locked_tools
-from aish.features.approvals.pending import questions_of
-from aish.features.history.run_store import find_run, newest_first, open_project, open_stores
+from aish.features.approvals.pending import find_asking, questions_of
+from aish.features.history.run_store import newest_first, open_project, open_stores
 from aish.packs.catalogue import tools_of
 
 _MOST = 50
@@ -44,7 +44,7 @@ def question_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     if not isinstance(run, str):
         return []
     with ExitStack() as stack, suppress(AishError, OSError):
-        store, id = find_run(open_stores(wanted, stack), run)
+        store, id = find_asking(wanted, run, stack)
         return [
             (one.id, one.tool)
             for one in questions_of(store, id, time.time())

@@ -370,6 +370,9 @@ def decode_serve(table: Table) -> ServeSettings:
         table.text("instructions"),
         "plain" if table.text("names") == "plain" else "prefixed",
         table.texts("tools"),
+        tuple("page" if one == "page" else "elicit" for one in table.texts("ask"))
+        if table.has("ask")
+        else ServeSettings().ask,
         table.seconds("hold", ServeSettings().hold),
         table.absolute("state"),
         ServeLimits(

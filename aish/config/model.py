@@ -113,6 +113,8 @@ class ControlSettings:
 
 ServedNames = Literal["prefixed", "plain"]
 ForwardKind = Literal["elicitation", "sampling", "roots"]
+AskBy = Literal["page", "elicit"]
+"""Who decides on a call that a rule asks about: a person at the control API, or the client."""
 
 
 @frozen
@@ -179,13 +181,16 @@ class ServeSettings:
     `names` says whether tools are called `alias__tool` or `tool`. `tools` are globs over
     `alias__tool`; an empty `tools` means all. `resources` are globs over `alias__uri`, `prompts`
     over `alias__name`; where they are empty, there are none. `listen` says where clients connect,
-    with absolute paths. `forward` are the requests of servers that are passed on to clients.
+    with absolute paths. `forward` are the requests of servers that are passed on to clients. The
+    first of `ask` that is there is asked about a call (H10), and the call is held for `hold`
+    seconds until the answer (H11).
     """
 
     name: str | None = None
     instructions: str | None = None
     names: ServedNames = "prefixed"
     tools: tuple[str, ...] = ()
+    ask: tuple[AskBy, ...] = ("page",)
     hold: float = 50.0
     state: Path | None = None
     limits: ServeLimits = ServeLimits()

@@ -39,12 +39,18 @@ turns, or to show what was sent with requests of one purpose."""
 
 @frozen
 class Place:
-    """Where in the run something happened; fields that do not apply are `None`."""
+    """Where in the run something happened; fields that do not apply are `None`.
+
+    A server has no steps: there `client` is who called, `session` its connection, and `step` the
+    client too, so that a digest binds a call to it (P6).
+    """
 
     step: str | None = None
     item: str | None = None
     turn: int | None = None
     call: str | None = None
+    client: str | None = None
+    session: str | None = None
 
 
 NOWHERE = Place()
@@ -528,8 +534,8 @@ class ApprovalAsked:
 class ApprovalAnswered:
     """The answer to a question, written and synced before the call goes on (A6).
 
-    `by` is who answered, `way` from where: `terminal`, `command`, `page`, `api`, a `rule` that was
-    added meanwhile, or `time`.
+    `by` is who answered, `way` from where: `terminal`, `command`, `page`, `api`, `elicit` for the
+    client of the call itself, a `rule` that was added meanwhile, or `time`.
     """
 
     place: Place
@@ -731,6 +737,27 @@ class RunFinished:
     place: Place = NOWHERE
 
 
+@frozen
+class SessionOpened:
+    """A client has connected to the server (H21); `place` has its name and the session's id.
+
+    `peer` says from where: `transport`, and what the system knows of the process or address.
+    """
+
+    peer: JsonObject
+    place: Place = NOWHERE
+
+
+@frozen
+class SessionClosed:
+    """A client of the server is gone."""
+
+    place: Place = NOWHERE
+
+
+OfServing = SessionOpened | SessionClosed
+"""What happens to the clients of a server, beside their calls."""
+
 OfControl = ControlCalled | ValueSet | ControlEvent | AskReceived | AskEnded
 """What other programs do over a socket of the run, beside answers about calls."""
 
@@ -750,6 +777,7 @@ Event = (
     | ApprovalAsked
     | ApprovalAnswered
     | OfControl
+    | OfServing
     | ToolDecided
     | ToolStarted
     | ToolProgress
@@ -801,6 +829,8 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     ControlEvent: "control.event",
     AskReceived: "ask_received",
     AskEnded: "ask_ended",
+    SessionOpened: "session.opened",
+    SessionClosed: "session.closed",
     ToolDecided: "tool.decided",
     ToolStarted: "tool.started",
     ToolProgress: "tool.progress",
@@ -816,7 +846,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
 
 
 VERSION = 1
-PLACE = ("step", "item", "turn", "call")
+PLACE = ("step", "item", "turn", "call", "client", "session")
 
 # `from` is a keyword in Python, and `turn` is the turn number in a place.
 _KEYS: Mapping[type[Event], Mapping[str, str]] = {

@@ -120,7 +120,7 @@ class Recorder(Protocol):
         ...
 
 
-ControlSubject = Literal["run", "shell"]
+ControlSubject = Literal["run", "shell", "serve"]
 ControlCommand = Callable[[JsonObject, str], Awaitable[JsonObject]]
 
 
@@ -132,7 +132,8 @@ class RunHandle:
     are what may be changed, by path. A shell also has `commands` by name (`say`, `connect`,
     `reset`), each called with its checked arguments and who sends them, and returns what is
     answered; `replace_conversation` gets the entries of a conversation in the same way. Both raise
-    `AishError` for what cannot be done.
+    `AishError` for what cannot be done. A server also has commands (`reload`), and `caller_waits`:
+    the client of a question may be gone, or have been told to call again.
     """
 
     questions: Questions
@@ -142,6 +143,7 @@ class RunHandle:
     subject: ControlSubject = "run"
     commands: Mapping[str, ControlCommand] = field(default_factory=dict)
     replace_conversation: Callable[[Sequence[JsonObject], str], Awaitable[None]] | None = None
+    caller_waits: Callable[[str], bool] | None = None
 
 
 @frozen

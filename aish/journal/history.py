@@ -40,6 +40,8 @@ from aish.core.events import (
     RunFinished,
     RunStarted,
     ServerConnected,
+    SessionClosed,
+    SessionOpened,
     Stamped,
     StepFinished,
     StepKind,
@@ -455,6 +457,8 @@ class History:
             case ContextFiles() | RuleAdded() | ServerConnected() | PipelineSpent():
                 pass
             case ControlCalled() | ValueSet() | ControlEvent() | AskReceived() | AskEnded():
+                pass
+            case SessionOpened() | SessionClosed():
                 pass
             case _:
                 assert_never(event)

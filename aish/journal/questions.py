@@ -85,10 +85,15 @@ class Question:
         answered = self.answered
         return answered if answered is None or _STATES[answered.answer] == self.state else None
 
+    @property
+    def expires_at(self) -> float:
+        """When it expires, in seconds since the epoch; never if somebody is at the terminal."""
+        expires = self.asked.expires
+        return math.inf if expires is None else _seconds(expires)
+
     def at(self, now: float) -> "Question":
         """The same as of a time: it may have expired."""
-        expires = self.asked.expires
-        if not self.is_open or expires is None or now < _seconds(expires):
+        if not self.is_open or now < self.expires_at:
             return self
         return replace(self, state="expired", caller_waiting=False)
 

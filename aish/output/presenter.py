@@ -37,6 +37,8 @@ from aish.core.events import (
     Retry,
     RunFinished,
     RunStarted,
+    SessionClosed,
+    SessionOpened,
     Stamped,
     StepFinished,
     StepStarted,
@@ -289,6 +291,8 @@ class Presenter:
             case ItemStarted() | ItemFinished() | TextDelta() | ReasoningDelta():
                 pass
             case TurnProgress():  # what waits is drawn, and moves
+                pass
+            case SessionOpened() | SessionClosed():  # of a server, which has no such output
                 pass
             case _:
                 assert_never(event)

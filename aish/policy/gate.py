@@ -178,6 +178,8 @@ class Gate:
         self._reviewed = reviewed
         self._mask = mask
         self.autonomy: Autonomy | None = None
+        self.offers_always = True
+        """Whether an answer may add a rule, for the rest of this session."""
         self._count = 0
         self._open: dict[int, Decision] = {}
         self.questions = Questions()
@@ -208,7 +210,7 @@ class Gate:
 
     async def decide_open(self) -> None:
         """Answer the open questions that the rules decide now."""
-        for opened in tuple(self.questions.still_open()):
+        for opened in tuple(self.questions.to_decide()):
             await self._end_by_rule(opened)
 
     async def decide_again(
@@ -303,6 +305,10 @@ class Gate:
         if self._digest(proposal) != decision.digest:
             raise ApprovalError(f"{proposal.tool.name} is not the call that was approved")
 
+    def drop(self, decision: Decision) -> None:
+        """Take an approval back that is not used."""
+        self._open.pop(decision.number, None)
+
     async def is_put_down(self, decision: Decision) -> bool:
         """Whether a call that was decided to be staged is now stored for review."""
         return self._staging is not None and self._staging.holds(decision.digest)
@@ -333,7 +339,7 @@ class Gate:
         recorded: RecordedAnswer | None = None,
     ) -> Decision:
         tool, arguments = proposal.tool, proposal.arguments
-        entry = self._always(tool, arguments)
+        entry = self._always(tool, arguments) if self.offers_always else None
         always = rule_of("auto_approve", entry).text if entry else None
 
         async def is_open() -> bool:

@@ -202,6 +202,10 @@ class Questions:
         """Those without an end, in the order in which they were asked."""
         return (one for one in tuple(self._all.values()) if one.end is None)
 
+    def to_decide(self) -> Iterator[OpenQuestion]:
+        """Those that are decided at once if the rules become others."""
+        return self.still_open()
+
     def settle(self, id: str, end: QuestionEnd) -> QuestionEnd | None:
         """End a question, if it is open; `None`, or how it ended before (A6).
 

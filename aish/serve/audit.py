@@ -41,6 +41,9 @@ AuditEvent = Literal[
     "refused",
     "reloaded",
     "task",
+    "asked",
+    "answered",
+    "waiting",
 ]
 _TYPES: Mapping[type, str] = {
     bool: "boolean",

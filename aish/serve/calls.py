@@ -1,11 +1,12 @@
 """One tool call of a client, from its arguments to its result: every call passes the one gate (H9).
 
-Decided, written down, sent, written down. Nobody is asked here: what no rule decides is no at once
-(H10). A failure is a result with `isError`, never an empty success (H3).
+Decided, written down, sent, written down. What no rule decides is asked about, if somebody is
+there (H10); meanwhile the call gives its place back to others (H11). A failure is a result with
+`isError`, never an empty success (H3).
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count, islice
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aish.core.errors import AishError
+from aish.core.errors import AishError, JournalLostError
 from aish.core.events import DecisionLevel, Place
+from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock
 from aish.core.text import safe_utf8
@@ -26,13 +28,20 @@ from aish.mcp.protocol.messages import MISSING_CAPABILITY, RpcError
 from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.decide import decision_level
-from aish.policy.gate import Decision, Gate, Proposal
-from aish.serve.active import Active
+from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.serve.audit import AuditError, AuditLog, Caller
+from aish.serve.call_events import CallEvents, CallKind
 from aish.serve.client_requests import StreamOwner
 from aish.serve.held_calls import INPUT_REQUIRED, StatelessOwner
 from aish.serve.metrics import NONE, Metrics
 from aish.serve.pack_models import PackModels
+from aish.serve.waiting_calls import (
+    Approvals,
+    HeldOver,
+    Settled,
+    TooManyQuestionsError,
+    WaitingCall,
+)
 
 if TYPE_CHECKING:
     from aish.serve.pipeline_tools import OnRun
@@ -41,6 +50,7 @@ Owner = StreamOwner | StatelessOwner
 _OURS = "aish/"
 RESULT_TYPE = "resultType"
 _PREFIX = "[aish] "
+_NOT_OFFERED = "the tool is not offered any more"
 
 
 Find = Callable[[], Tool | None]
@@ -53,6 +63,47 @@ class BusyError(Exception):
 
 Complete = Callable[[JsonObject], JsonObject]
 """Adds to a result what belongs to the hop to the client."""
+
+
+class CallPlace:
+    """The place of a call among those of its session and of all; it is taken and given back."""
+
+    def __init__(self, semaphores: Sequence[anyio.Semaphore]) -> None:
+        self._semaphores = semaphores
+        self._held: list[anyio.Semaphore] = []
+
+    async def take(self) -> None:
+        """Wait for it, unless it is held."""
+        for one in self._semaphores[len(self._held) :]:
+            await one.acquire()
+            self._held.append(one)
+
+    def release(self) -> None:
+        """Give it back to others."""
+        while self._held:
+            self._held.pop().release()
+
+
+@frozen
+class _Call:
+    """A call on its way: who calls, its place, and how the client is answered."""
+
+    caller: Caller
+    place: CallPlace
+    find: Find
+    about: Call
+    complete: Complete
+    owner: Owner
+    is_withdrawn: Callable[[], bool]
+
+    def is_cancelled(self) -> bool:
+        """Whether the client has cancelled just this call, or its task."""
+        owner = self.owner
+        return self.is_withdrawn() or (isinstance(owner, StatelessOwner) and owner.is_cancelled)
+
+    def takes_task(self) -> bool:
+        """Whether the call is a task now, so that nobody waits for its result."""
+        return isinstance(self.owner, StatelessOwner) and self.owner.is_task
 
 
 _RESULTS = 1000
@@ -106,25 +157,27 @@ class Calls:
 
     def __init__(
         self,
-        gate: Gate,
-        active: Active,
+        approvals: Approvals,
         audit: AuditLog,
         clock: Clock,
         on_audit_failure: Callable[[str], None],
+        events: CallEvents,
         models: PackModels,
     ) -> None:
         self.metrics = Metrics()
         self.open = 0
         """Calls that were taken and have not ended."""
         self.named = NamedResources()
-        self._gate = gate
-        self._active = active
+        self.approvals = approvals
+        self._gate = approvals.gate
+        self._active = active = approvals.active
         self._audit = audit
         self._limits = limits = active.now.settings.limits
         self._clock = clock
         self.mask = active.now.plan.secrets.mask
         self._on_audit_failure = on_audit_failure
         self._models = models
+        self._events = events
         self._all = anyio.Semaphore(limits.calls, fast_acquire=True)
         self._waiting = 0
         self._numbers = count(1)
@@ -138,22 +191,35 @@ class Calls:
         caller: Caller,
         places: anyio.Semaphore,
         find: Find,
-        tool: Tool,
         arguments: JsonObject,
         about: Call,
         complete: Complete,
         owner: Owner,
+        is_withdrawn: Callable[[], bool],
     ) -> bytes:
-        """The JSON of the `CallToolResult` of a call. Only cancellation propagates."""
+        """The JSON of the `CallToolResult` of a call. Only cancellation propagates.
+
+        `is_withdrawn` says at a cancellation whether the client has cancelled just this call.
+        """
+        tool = find()
+        if tool is None:
+            return dump(complete(failed(f"{_PREFIX}{_NOT_OFFERED}")))
         try:
-            async with self.place(places):
-                return await self._decided(caller, find, tool, arguments, about, complete, owner)
+            async with self.place(places) as place:
+                call = _Call(caller, place, find, about, complete, owner, is_withdrawn)
+                where = Place(
+                    step=caller.client,
+                    call=f"{caller.session}/{next(self._numbers)}",
+                    client=caller.client,
+                    session=caller.session,
+                )
+                return await self._decided(call, Proposal(tool, arguments, where))
         except BusyError as error:
             self.metrics.count_call(str(tool.name), NONE, "busy")
             return dump(complete(self._failed(tool, str(error))))
 
     @asynccontextmanager
-    async def place(self, places: anyio.Semaphore) -> AsyncGenerator[None]:
+    async def place(self, places: anyio.Semaphore) -> AsyncGenerator[CallPlace]:
         """Wait for a place among the calls of a session, and of all.
 
         Raises:
@@ -162,62 +228,56 @@ class Calls:
         is_full = places.value == 0 or self._all.value == 0
         if is_full and self._waiting >= self._limits.waiting:
             raise BusyError(f"busy: {self._waiting} calls wait already, call again later")
+        place = CallPlace((places, self._all))
         self.open += 1
-        self._waiting += 1
-        is_waiting = True
         try:
-            async with places, self._all:
-                self._waiting -= 1
-                is_waiting = False
-                yield
+            await self._take(place)
+            yield place
         finally:
-            self._waiting -= is_waiting
+            place.release()
             self.open -= 1
 
-    async def _decided(
-        self,
-        caller: Caller,
-        find: Find,
-        tool: Tool,
-        arguments: JsonObject,
-        about: Call,
-        complete: Complete,
-        owner: Owner,
-    ) -> bytes:
-        place = Place(step=caller.client, call=f"{caller.session}/{next(self._numbers)}")
-        decision: Decision | None = None
-        decided_by = None
-        while decided_by is not self._active.now:
-            # It may have waited, for a place or an answer, while another file came into force.
-            decided_by = self._active.now
-            offered = find()
-            if offered is None:
-                return dump(complete(self._failed(tool, "the tool is not offered any more")))
-            proposal = Proposal(offered, arguments, place)
-            if decision is None or offered != tool:
-                decision = await self._gate.decide(proposal)
-            else:
-                decision = await self._gate.decide_again(decision, proposal)
-            tool = offered
-        assert decision is not None, "it was decided at least once"
+    async def _take(self, place: "CallPlace") -> None:
+        self._waiting += 1
+        try:
+            await place.take()
+        finally:
+            self._waiting -= 1
+
+    async def _decided(self, call: "_Call", proposal: Proposal) -> bytes:
+        try:
+            settled = await self._settled(call, proposal)
+        except (JournalLostError, TooManyQuestionsError) as error:
+            # Of the disk, or of the client: the call is not made.
+            return self._unmade(call, proposal, error.message)
+        if settled is None:
+            return self._unmade(call, proposal, _NOT_OFFERED)
+        if isinstance(settled, HeldOver):
+            return self._held_over(call, proposal, settled)
+        decision, proposal = settled.decision, settled.proposal
+        tool = proposal.tool
         level = decision_level(self._gate.policy, tool, decision.verdict)
         try:
-            self._audit.decided(caller, tool, arguments, decision.verdict, decision.rule, level)
+            self._audit.decided(
+                call.caller, tool, proposal.arguments, decision.verdict, decision.rule, level
+            )
         except AuditError as error:
-            return dump(complete(self._failed(tool, f"the call was not made: {error}")))
+            return self._unmade(call, proposal, f"the call was not made: {error}")
+        self._events.decided(proposal, decision, level)
         began = self._clock.monotonic()
-        kind, encoded, run = "failed", None, None
+        kind: CallKind = "failed"
+        encoded, result, run = None, None, None
 
         def note_run(id: str) -> None:
             nonlocal run
             run = id
-            if isinstance(owner, StatelessOwner):
-                owner.begun(id)
+            if isinstance(call.owner, StatelessOwner):
+                call.owner.begun(id)
 
         try:
-            kind, found = await self._made(caller, proposal, decision, about, owner, note_run)
-            self.named.note(caller.client, tool.name.server, found)
-            encoded = self._encoded(tool, found, complete)
+            kind, result = await self._made(call, proposal, decision, note_run)
+            self.named.note(call.caller.client, tool.name.server, result)
+            encoded = self._encoded(tool, result, call.complete)
         except anyio.get_cancelled_exc_class():
             kind = "cancelled"
             raise
@@ -227,34 +287,88 @@ class Calls:
         finally:
             seconds = self._clock.monotonic() - began
             self.metrics.count_call(str(tool.name), decision.verdict, kind, seconds)
-            self._finished(caller, tool, kind, encoded, seconds, level, run)
+            self._finished(call.caller, tool, kind, encoded, seconds, level, run)
+            self._events.finished(proposal, kind, result, seconds)
         return encoded
 
+    async def _settled(self, call: "_Call", proposal: Proposal) -> Settled | HeldOver | None:
+        """The decision on a call that holds when it is sent; `None` if its tool is gone."""
+        decision: Decision | None = None
+        decided_by = None
+        while decided_by is not self._active.now:
+            # It may have waited, for a place or an answer, while another file came into force.
+            decided_by = self._active.now
+            offered = call.find()
+            if offered is None:
+                return None
+            is_same, proposal = offered == proposal.tool, replace(proposal, tool=offered)
+            if decision is None or not is_same:
+                decision = await self._gate.decide(proposal)
+            else:
+                decision = await self._gate.decide_again(decision, proposal)
+            if decision.verdict == "ask-no" and decision.approval is None:
+                found = await self._asked(call, proposal, decision)
+                if isinstance(found, HeldOver):
+                    return found
+                decision, proposal = found.decision, found.proposal
+        assert decision is not None, "it was decided at least once"
+        return Settled(decision, proposal)
+
+    async def _asked(
+        self, call: "_Call", proposal: Proposal, decision: Decision
+    ) -> Settled | HeldOver:
+        """The decision on a call after all who can be asked about it were asked."""
+        asked = WaitingCall(
+            proposal,
+            decision.digest,
+            call.find,
+            call.about.on_progress or (lambda _: None),
+            None,
+            call.place.release,
+            call.is_cancelled,
+            call.takes_task,
+        )
+        found = await self.approvals.ask(asked)
+        if found is None:
+            return Settled(decision, proposal)
+        if isinstance(found, Settled):
+            # Others may have taken its place meanwhile; it was admitted, so it waits for another.
+            await self._take(call.place)
+        return found
+
+    def _held_over(self, call: "_Call", proposal: Proposal, held: HeldOver) -> bytes:
+        """What a client is told whose call still waits, and is no task (H11)."""
+        tool = proposal.tool
+        about = {"tool": str(tool.name), "approval": held.id}
+        try:
+            self._audit.note("waiting", call.caller, **about)
+        except AuditError as error:
+            self._on_audit_failure(str(error))
+        said = f"{_PREFIX}waiting for approval {held.id}: call again with the same arguments"
+        return dump(call.complete(failed(said)))
+
+    def _unmade(self, call: "_Call", proposal: Proposal, reason: str) -> bytes:
+        return dump(call.complete(self._failed(proposal.tool, reason)))
+
     async def _made(
-        self,
-        caller: Caller,
-        proposal: Proposal,
-        decision: Decision,
-        about: Call,
-        owner: Owner,
-        on_run: "OnRun",
-    ) -> tuple[str, JsonObject]:
+        self, made: "_Call", proposal: Proposal, decision: Decision, on_run: "OnRun"
+    ) -> tuple[CallKind, JsonObject]:
         """The kind of result, and the result."""
         tool = proposal.tool
         if not decision.allowed:
-            assert decision.reply is not None, "a call that is not made has a reply"
-            hint = f" ({decision.hint})" if decision.hint else ""
-            return "denied", failed(f"{self.mask(decision.reply)}{self.mask(hint)}")
+            return await self._not_allowed(decision)
         self._gate.redeem(decision, proposal)
+        self._events.started(proposal)
+        owner = made.owner
         entry = self._active.now.plan.pipeline.servers.get(tool.name.server)
         sample = self._models.sampler(entry, proposal.place, self._clock)
-        call = replace(about, owner=owner, sample=sample)
+        call = replace(made.about, owner=owner, sample=sample)
         if isinstance(owner, StatelessOwner):
             owner.is_passed = decision.verdict == "auto"
             call = replace(call, continuation=owner.continuation)
         tools, arguments = self._active.now.tools, proposal.arguments
         try:
-            found = await tools.forward(caller.session, tool, arguments, call, on_run)
+            found = await tools.forward(made.caller.session, tool, arguments, call, on_run)
         except RpcError as error:
             if error.code == MISSING_CAPABILITY and isinstance(owner, StatelessOwner):
                 raise  # its client has the same error for that
@@ -269,9 +383,19 @@ class Calls:
             return INPUT_REQUIRED, {RESULT_TYPE: INPUT_REQUIRED, **required}
         if "content" not in found and "structuredContent" not in found:
             return "transport_error", self._failed(tool, "the server sent no result")
-        kind = "handler_error" if found.get("isError") is True else "ok"
+        kind: CallKind = "handler_error" if found.get("isError") is True else "ok"
         # What our own pipelines say of a run is no mark of somebody else.
         return kind, found if tool.name.server == SERVED else own_part(found)
+
+    async def _not_allowed(self, decision: Decision) -> tuple[CallKind, JsonObject]:
+        """What a client is told of a call that is denied, or was put down for review (B16)."""
+        if decision.verdict == "staged":
+            if await self._gate.is_put_down(decision):
+                return "ok", {"content": [{"type": "text", "text": STAGED}], "isError": False}
+            return "transport_error", failed(NOT_KEPT)
+        assert decision.reply is not None, "a call that is not made has a reply"
+        hint = f" ({decision.hint})" if decision.hint else ""
+        return "denied", failed(f"{self.mask(decision.reply)}{self.mask(hint)}")
 
     def _encoded(self, tool: Tool, result: JsonObject, complete: Complete) -> bytes:
         """The JSON of a result, or of the reason why it cannot be sent."""
@@ -292,7 +416,7 @@ class Calls:
         self,
         caller: Caller,
         tool: Tool,
-        kind: str,
+        kind: CallKind,
         result: bytes | None,
         seconds: float,
         level: DecisionLevel,

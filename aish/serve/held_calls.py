@@ -8,6 +8,7 @@ nothing is held, and the state of the server is in ours.
 
 from collections.abc import Awaitable, Callable, Mapping
 from secrets import token_hex
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,7 +23,7 @@ from aish.serve.client_requests import checked_answer, passed_on, unanswered, wa
 from aish.serve.request_state import STATE_SECONDS, RequestSeal
 from aish.serve.state import ServeState
 
-INPUT_REQUIRED = "input_required"
+INPUT_REQUIRED: Final = "input_required"
 REQUESTS = "inputRequests"
 RESPONSES = "inputResponses"
 STATE = "requestState"
@@ -61,6 +62,8 @@ class StatelessOwner:
         self.is_passed = False
         self.is_task = False
         """Its requests are answered already: it is told of questions when it asks."""
+        self.is_cancelled = False
+        """The client does not want the call any more."""
         self.run: str | None = None
         """The run of a pipeline that the call has begun."""
         self.questions: dict[str, _Question] = {}
@@ -197,6 +200,7 @@ class _HeldCall:
 
     def cancel(self) -> None:
         """End it."""
+        self.owner.is_cancelled = True
         self.scope.cancel()
 
     def report(self, progress: Progress) -> None:

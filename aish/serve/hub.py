@@ -15,7 +15,6 @@ from aish.config.model import ServeSettings
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Level, Notice, ServerInfo
 from aish.core.json import JsonObject, JsonValue
-from aish.core.protocols import Emit
 from aish.core.tools import Tool, ToolName
 from aish.engine.resources.resources import missing_server
 from aish.mcp.client.dynamic_registry import Exchanged
@@ -25,6 +24,7 @@ from aish.policy.gate import Gate
 from aish.policy.rules import matches_tool
 from aish.serve.active import Active, ActiveConfig
 from aish.serve.audit import AuditError, AuditLog, Caller
+from aish.serve.call_events import CallEvents
 from aish.serve.calls import Calls, own_part
 from aish.serve.clients import Clients
 from aish.serve.held_calls import HeldCalls
@@ -53,7 +53,7 @@ class Hub:
         gate: Gate,
         calls: Calls,
         audit: AuditLog,
-        emit: Emit,
+        events: CallEvents,
         clients: Clients,
     ) -> None:
         self.active = active
@@ -75,7 +75,8 @@ class Hub:
         self._registry = registry
         self._gate = gate
         self._audit = audit
-        self._emit = emit
+        self._emit = events.notify
+        self._events = events
         self._offers: dict[tuple[str, ...], Offer] = {}
         self._rows: dict[ListName, Rows] = {}
         self._answering: set[anyio.CancelScope] = set()
@@ -230,6 +231,7 @@ class Hub:
             AuditError: that could not be written down.
         """
         self._audit.note("session.opened", caller)
+        self._events.opened(caller)
         self._sessions += 1
 
     def closed(self, caller: Caller) -> None:
@@ -240,6 +242,7 @@ class Hub:
             self._audit.note("session.closed", caller)
         except AuditError as error:
             self.tell("error", "audit_lost", str(error))
+        self._events.closed(caller)
 
     def forget(self, session: str) -> None:
         """End what the requests of a stateless client have left behind."""

@@ -8,6 +8,7 @@ ends all.
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -15,6 +16,7 @@ import anyio
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonObject
 from aish.core.protocols import Clock, Emit
 from aish.engine.cancellation import interruptible
 from aish.engine.environment import RunEnvironment
@@ -23,6 +25,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import open_models, open_toolbox
 from aish.engine.run_folder import RunFolder
+from aish.features.control.run_services import ControlRequest
 from aish.models.throttle import Throttles
 from aish.net.listen.addresses import Exposure
 from aish.net.listen.tokens import Token
@@ -32,6 +35,7 @@ from aish.serve.calls import Calls
 from aish.serve.clients import Client, Clients, read_tokens
 from aish.serve.held_calls import HeldCalls
 from aish.serve.hub import Hub
+from aish.serve.hub_services import HubServices, open_hub_services
 from aish.serve.listeners.endpoint import STDIO, Endpoint, Kind
 from aish.serve.listeners.line_connection import ClientGoneError, LineRefusedError
 from aish.serve.listeners.line_sockets import serve_line_socket
@@ -43,6 +47,7 @@ from aish.serve.served_tools import open_served_tools
 from aish.serve.state import ServeState, open_state
 from aish.serve.supervisor import Supervisor
 from aish.serve.tasks import Tasks
+from aish.serve.waiting_calls import Approvals
 from aish.system.clock import SystemClock
 from aish.system.task_group import task_group
 from aish.terminal.unattended import Unattended
@@ -72,6 +77,7 @@ class ServeRequest:
     endpoints: Sequence[Endpoint] = (STDIO,)
     exposure: Exposure = Exposure()
     cassette: "CassetteSession | None" = None
+    control: ControlRequest | None = None
 
 
 @slotted
@@ -100,19 +106,30 @@ async def run_server(request: ServeRequest) -> int:
     check_aliases(plan)
     clock, state = SystemClock(), open_state(plan.pipeline)
     audit = open_audit(plan.pipeline.serve.audit, state, clock, plan.secrets.mask)
-    environment = RunEnvironment(
-        emit=request.emit,
-        approver=Unattended(),
-        clock=clock,
-        folder=RunFolder(state.id, state.path, plan.secrets.mask),
-        environ=request.environ,
-    )
+    environ = request.environ
     try:
         clients = _clients(request, state, clock)
-        with open_endpoints(request.endpoints, request.exposure, state, request.emit) as opened:
-            for one in opened:
-                audit.note("listening", None, **described(one))
-            return await _recorded(request, environment, audit, state, clients, opened)
+        with open_hub_services(
+            request.control, plan, environ, state, audit, clock, request.emit
+        ) as services:
+            environment = RunEnvironment(
+                emit=services.emit,
+                approver=Unattended(),
+                clock=clock,
+                folder=RunFolder(state.id, state.path, plan.secrets.mask),
+                environ=environ,
+                staging=services.staging,
+            )
+            with open_endpoints(
+                request.endpoints, request.exposure, state, services.emit
+            ) as opened:
+                for one in opened:
+                    audit.note("listening", None, **described(one))
+                return await services.during(
+                    partial(
+                        _recorded, request, environment, audit, state, clients, opened, services
+                    )
+                )
     except AuditError as error:
         raise AishError(str(error), hint="make room, or name another folder") from error
     finally:
@@ -126,10 +143,11 @@ async def _recorded(
     state: ServeState,
     clients: Clients,
     opened: Sequence[OpenEndpoint],
+    services: HubServices,
 ) -> int:
     with _recorder(request, environment) as recorder:
         environment = replace(environment, recorder=recorder)
-        code = await _served(request, environment, audit, state, clients, opened)
+        code = await _served(request, environment, audit, state, clients, opened, services)
         return code if recorder is None else _end_recording(recorder, code, request.emit)
 
 
@@ -193,13 +211,16 @@ async def _served(
     state: ServeState,
     clients: Clients,
     opened: Sequence[OpenEndpoint],
+    services: HubServices,
 ) -> int:
     ending, wanted = _Ending(anyio.Event()), ReloadRequests()
-    with interruptible(lambda code: ending.end(int(code)), wanted.add):
+    begun, reload = environment.clock.monotonic(), _ReloadCommand()
+    with interruptible(lambda code: ending.end(int(code)), wanted.add) as interrupt:
+        services.begin(request.loaded.plan, interrupt.arrive, {"reload": reload})
         async with AsyncExitStack() as stack:
             ended = stack.enter_context(ExitStack())
-            parts = await _open_parts(request, environment, audit, clients, ending, stack)
-            hub = parts.hub
+            parts = await _open_parts(request, environment, audit, clients, services, ending, stack)
+            hub, reload.reloader = parts.hub, parts.reloader
             if environment.recorder is not None:
                 from aish.features.recording.session import recorder_of
                 from aish.serve.client_exchanges import ClientExchanges
@@ -214,6 +235,7 @@ async def _served(
             ended.callback(hub.tasks.close)
             tasks.start_soon(audit.sync)
             tasks.start_soon(hub.tasks.serve)
+            tasks.start_soon(services.questions.watch)
             tasks.start_soon(parts.supervisor.begin, hub, tasks)
             tasks.start_soon(parts.reloader.run, wanted)
             for one in opened:
@@ -229,7 +251,30 @@ async def _served(
             was_cut_off = await _drain(hub, ending)
             tasks.cancel_scope.cancel()
     is_signal = ending.code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}
-    return 0 if is_signal and not was_cut_off else ending.code
+    code = 0 if is_signal and not was_cut_off else ending.code
+    services.end(code, environment.clock.monotonic() - begun)
+    return code
+
+
+@slotted
+class _ReloadCommand:
+    """The command `reload` of the control API, once there is what it reloads."""
+
+    reloader: Reloader | None = None
+
+    async def __call__(self, arguments: JsonObject, by: str) -> JsonObject:
+        """Load the file anew.
+
+        Raises:
+            AishError: it has problems, and nothing has changed.
+        """
+        del arguments, by  # the call itself is recorded
+        if self.reloader is None:
+            raise AishError("the server has not begun yet")
+        found = await self.reloader.reload()
+        if found.problem is not None:
+            raise AishError(f"the file is not reloaded, and nothing has changed: {found.problem}")
+        return found.record
 
 
 @frozen
@@ -246,10 +291,11 @@ async def _open_parts(
     environment: RunEnvironment,
     audit: AuditLog,
     clients: Clients,
+    services: HubServices,
     ending: _Ending,
     stack: AsyncExitStack,
 ) -> _Parts:
-    plan, emit = request.loaded.plan, request.emit
+    plan, emit = request.loaded.plan, services.emit
     supervisor = Supervisor(emit)
     box = await stack.enter_async_context(
         open_toolbox(plan, environment, servers=supervisor.servers)
@@ -267,8 +313,9 @@ async def _open_parts(
         ending.end(int(ExitCode.FAILED))
 
     models = await open_models(plan, environment, box, Throttles(), stack) if plan.models else {}
-    calls = Calls(gate, active, audit, environment.clock, lose_audit, PackModels(models, emit))
-    hub = Hub(active, registry, gate, calls, audit, emit, clients)
+    approvals, events = Approvals(gate, active, services.questions, emit), services.call_events
+    calls = Calls(approvals, audit, environment.clock, lose_audit, events, PackModels(models, emit))
+    hub = Hub(active, registry, gate, calls, audit, events, clients)
     reloader = Reloader(hub, supervisor, gate, audit, request.load, emit)
     calls.metrics.counters["aish_reloads_total"] = (
         "How often the file was loaded anew, by result.",
@@ -294,6 +341,7 @@ async def _stdio(hub: Hub, streams: Streams, ending: _Ending) -> None:
 async def _drain(hub: Hub, ending: _Ending) -> bool:
     """Let calls end within their time; whether any was cut off."""
     hub.draining.set()
+    hub.calls.approvals.draining.set()
     if not ending.drains:
         return False
     with anyio.move_on_after(hub.settings.limits.drain):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import Any
+from weakref import WeakSet
 
 import anyio
 
@@ -172,6 +173,7 @@ class Session:
         self._capabilities: JsonObject = {}
         self._requests = ClientRequests(hub.settings.limits.message)
         self._running: dict[tuple[type, RequestId], anyio.CancelScope] = {}
+        self._withdrawn: WeakSet[anyio.CancelScope] = WeakSet()
         self._subscriptions: list[_Subscription] = []
         self._resources: dict[str, Callable[[JsonObject], None]] = {}
         """What a client of the handshake era wants to hear updates of."""
@@ -277,6 +279,7 @@ class Session:
                 id = message.params.get("requestId")
                 scope = self._running.get((type(id), id)) if isinstance(id, str | int) else None
                 if scope is not None:
+                    self._withdrawn.add(scope)
                     scope.cancel()
             case "notifications/progress":
                 self._requests.progressed(message.params)
@@ -527,13 +530,14 @@ class Session:
         if tool is None:
             self._hub.metrics.count_call(OTHER, NONE, "unknown_tool")
             raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
+        scope = self._running[type(request.id), request.id]
         call = partial(
             self._hub.calls.call,
             self.caller,
             self._places,
             lambda: self._hub.tool(self._offer, name),
-            tool,
             arguments,
+            is_withdrawn=lambda: scope in self._withdrawn,
         )
 
         async def make(about: Call, owner: Owner) -> bytes:

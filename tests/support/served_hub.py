@@ -128,18 +128,23 @@ class LineClient:
 class ServedHub(LineClient):
     """A running `aish serve`; every line of its output has to be a message.
 
-    A client that does not `read` leaves all of it in the pipe.
+    A client that does not `read` leaves all of it in the pipe. The clock of the process is so many
+    seconds `ahead`.
     """
 
-    def __init__(self, project: Project, *arguments: str | Path, read: bool = True) -> None:
+    def __init__(
+        self, project: Project, *arguments: str | Path, read: bool = True, ahead: int = 0
+    ) -> None:
         aish = project.aish
         self.folder = project.folder
+        driver = Path(__file__).with_name("clock_driver.py")
+        program = [*aish.python, str(driver), str(ahead)] if ahead else [*aish.python, "-m", "aish"]
         self.process = start_process(
-            [*aish.python, "-m", "aish", "serve", *map(str, arguments)],
+            [*program, "serve", *map(str, arguments)],
             cwd=project.folder,
             env=aish.env,
             piped=True,
-            warm=aish.warm,
+            warm=None if ahead else aish.warm,
         )
         super().__init__()
         self._stderr = b""

@@ -5,7 +5,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Annotated
 
 import anyio
@@ -26,14 +26,15 @@ from aish.features.approvals.answer import (
     require_digest,
     require_open,
 )
-from aish.features.approvals.pending import questions_of
+from aish.features.approvals.hub_questions import HUB_ID
+from aish.features.approvals.pending import find_asking, questions_of
 from aish.features.approvals.questions import (
     LONGEST_NOTE,
     ApprovalQuestion,
     as_asked,
     masked_tags,
 )
-from aish.features.history.run_store import RunStore, find_run, open_stores
+from aish.features.history.run_store import RunStore
 from aish.system.secrets.secrets import SHORTEST, Secrets, names_credential
 from aish.system.user import login_name
 from aish.terminal.approver import Decision, ask_decision
@@ -47,7 +48,7 @@ def command(
         str,
         Argument(
             metavar="RUN",
-            help="The run: its id, the end of its id, or `latest`.",
+            help="The run or server: its id, the end of its id, or `latest`.",
             completes="run_ids",
         ),
     ],
@@ -91,7 +92,7 @@ def command(
     if note is not None and len(note) > LONGEST_NOTE:
         raise UsageError(f"more than {LONGEST_NOTE:,} characters", where="--note")
     with ExitStack() as stack:
-        store, id = find_run(open_stores(run_dir, stack), run)
+        store, id = find_asking(run_dir, run, stack)
         question = find_question(_questions(store, id), call, id)
         require_open(question)
         if digest is not None:
@@ -164,6 +165,8 @@ def _details(question: ApprovalQuestion) -> Iterator[tuple[str, str]]:
 
 def _recorded(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -> tuple[int, bool]:
     """How many questions of the run are still open, and whether its own process took the answer."""
+    if HUB_ID.match(question.run):
+        return _recorded_by_hub(store, question, given)
     try:
         return len(record_answer(store, question, given, time.time())), False
     except RunIsLiveError as live:
@@ -179,6 +182,23 @@ def _recorded(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -
                 raise unheard from live
 
 
+def _recorded_by_hub(
+    store: RunStore, question: ApprovalQuestion, given: GivenAnswer
+) -> tuple[int, bool]:
+    """The same for a server: over its socket if it has one, else in its state, where it looks."""
+    from aish.features.control.live_run import answer_live_run, live_process
+
+    try:
+        is_live, pid = live_process(store, question.run)
+    except FileNotFoundError:
+        is_live, pid = False, None
+    if is_live:
+        live = RunIsLiveError("the server is live", where=question.run, hint=None, pid=pid)
+        with suppress(RunIsLiveError):
+            return len(answer_live_run(store, question, given, live)), True
+    return len(record_answer(store, question, given, time.time())), False
+
+
 def _record(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -> None:
     try:
         rest, is_live = _recorded(store, question, given)
@@ -189,8 +209,12 @@ def _record(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -> 
     print_text(f"{done}: {for_line(question.tool)}, question {question.id}")
     if rest:
         are = "is" if rest == 1 else "are"
-        say(f"note: {counted(rest, 'question')} of this run {are} still open")
-    if is_live:
+        of = "server" if HUB_ID.match(question.run) else "run"
+        say(f"note: {counted(rest, 'question')} of this {of} {are} still open")
+    if HUB_ID.match(question.run):
+        if given.answer == "approve":
+            say("note: the call is made once, when its client waits for it or makes it again")
+    elif is_live:
         say("note: the run goes on by itself")
     else:
         say(f"hint: `{_resume_command(store, question.run)}` continues the run")

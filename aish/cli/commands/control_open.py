@@ -8,8 +8,8 @@ from aish.cli.boundary import say
 from aish.cli.options import Argument, Option, PastRunDirOption, VerboseOption
 from aish.cli.printer import print_text
 from aish.core.errors import UsageError
+from aish.features.approvals.pending import find_asking
 from aish.features.control.live_run import link_to_page
-from aish.features.history.run_store import find_run, open_stores
 
 
 def command(
@@ -17,7 +17,7 @@ def command(
         str,
         Argument(
             metavar="RUN",
-            help="The run: its id, the end of its id, or `latest`.",
+            help="The run or server: its id, the end of its id, or `latest`.",
             completes="run_ids",
         ),
     ] = "latest",
@@ -46,7 +46,7 @@ def command(
         if not token:
             raise UsageError(f"`{token_env}` is not set", where="--token-env")
     with ExitStack() as stack:
-        store, id = find_run(open_stores(run_dir, stack), run)
+        store, id = find_asking(run_dir, run, stack)
         link = link_to_page(store, id, token)
     print_text(link)
     say("note: the link can be used once, within a minute")

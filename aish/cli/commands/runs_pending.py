@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated
 
@@ -17,9 +18,16 @@ from aish.core.events import plain
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.features.approvals.answer import LEAST_DIGITS
-from aish.features.approvals.pending import RunQuestions, pending_runs, questions_of
+from aish.features.approvals.pending import (
+    RunQuestions,
+    find_asking,
+    open_hub_stores,
+    pending_hubs,
+    pending_runs,
+    questions_of,
+)
 from aish.features.approvals.questions import ApprovalQuestion
-from aish.features.history.run_store import RunStore, find_run, open_stores, sessions_elsewhere
+from aish.features.history.run_store import open_stores, sessions_elsewhere
 
 _HEAD = ("run", "call", "where", "tool", "asked (UTC)", "open until (UTC)")
 _LEFT_OUT_FIRST = ("asked (UTC)", "where", "open until (UTC)")
@@ -61,11 +69,14 @@ def _time(time: str) -> str:
     return for_line(time[:_SECONDS].replace("T", " "))
 
 
-def _found(stores: Sequence[RunStore], run: str | None, now: float) -> Iterator[RunQuestions]:
+def _found(
+    run_dir: Path | None, run: str | None, now: float, stack: ExitStack
+) -> Iterator[RunQuestions]:
     if run is None:
-        yield from pending_runs(stores, now)
+        yield from pending_runs(open_stores(run_dir, stack), now)
+        yield from pending_hubs(open_hub_stores(run_dir, stack), now)
         return
-    store, id = find_run(stores, run)
+    store, id = find_asking(run_dir, run, stack)
     yield RunQuestions(store, id, questions_of(store, id, now))
 
 
@@ -74,7 +85,7 @@ def command(
         str | None,
         Argument(
             metavar="[RUN]",
-            help="Only this run: its id, the end of its id, or `latest`.",
+            help="Only this run or server: its id, the end of its id, or `latest`.",
             completes="run_ids",
         ),
     ] = None,
@@ -90,9 +101,8 @@ def command(
     del verbose
     now = time.time()
     with ExitStack() as stack:
-        stores = open_stores(run_dir, stack)
-        found = list(_found(stores, run, now))
-        hint = None if run_dir else sessions_elsewhere(stores)
+        found = list(_found(run_dir, run, now, stack))
+        hint = None if run_dir else sessions_elsewhere(open_stores(run_dir, stack))
     questions = [one for each in found for one in each.questions]
     pending = sorted((one for one in questions if one.is_open), key=lambda one: one.asked)
     if format_ is Report.JSON:

@@ -34,6 +34,7 @@ from aish.core.rules import RuleEntry, RuleLists
 from aish.engine.plan.credentials import needed_variables
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
+from aish.features.control.run_services import ControlRequest
 from aish.net.listen.addresses import Exposure
 from aish.packs.catalogue import PACKS, tools_of
 from aish.serve.active import LoadedFile
@@ -122,6 +123,20 @@ class ListenOptions:
 
 
 @frozen
+class ServeControlOptions:
+    """Where the server can be asked about and answered while it runs (A1)."""
+
+    control: Annotated[
+        list[str] | None,
+        Option(
+            "--control",
+            metavar="[ADDRESS]",
+            help="Answer other programs, at unix:PATH or HOST:PORT; may be repeated.",
+        ),
+    ] = None
+
+
+@frozen
 class ServePolicyOptions:
     """What clients may call."""
 
@@ -158,13 +173,14 @@ def command(
         ConfigClient | None,
         Option("--print-config", help="Print what this client's configuration needs, and end."),
     ] = None,
+    controlling: ServeControlOptions,
     overrides: SetOption = None,
     verbose: VerboseOption = False,
 ) -> int:
     """Serve tools to MCP clients, under the file's rules.
 
     Clients get the tools of all servers under `mcp.servers`, or of packs. Each call passes the
-    rules, and nobody is asked: what no rule approves is denied.
+    rules; with `--control` a person is asked about what no rule approves, else it is denied.
 
     Example: aish serve --pack fs --root .
     """
@@ -203,8 +219,18 @@ def command(
             say("serving on standard input and output: an MCP client starts this command")
         gc.freeze()
         gc.enable()
+        replays = cassette is not None and cassette.replays
+        control = _control_request(plan.pipeline, controlling, exposure, replays=replays)
         request = ServeRequest(
-            loaded, options.environ, emit, streams, load_file, endpoints, exposure, cassette
+            loaded,
+            options.environ,
+            emit,
+            streams,
+            load_file,
+            endpoints,
+            exposure,
+            cassette,
+            control,
         )
         return anyio.run(run_server, request)
 
@@ -314,6 +340,28 @@ def _token_variable(pipeline: Pipeline) -> str:
     clients = pipeline.serve.clients
     named = clients[0].env if len(clients) == 1 else None
     return named or "AISH_TOKEN"
+
+
+def _control_request(
+    pipeline: Pipeline, wanted: ServeControlOptions, exposure: Exposure, *, replays: bool
+) -> ControlRequest | None:
+    """Where the server listens beside its clients; `None` if nobody asked for it.
+
+    Raises:
+        UsageError: a replay waits for nobody.
+    """
+    if wanted.control is not None and replays:
+        hint = "a replay waits for nobody: it gives the recorded answers"
+        raise UsageError("`--control` and a replay exclude each other", hint=hint)
+    if replays or (wanted.control is None and not pipeline.control.listen):
+        return None
+    # Imported here, because most servers have no control API.
+    from aish.features.control.server import OWN_SOCKET
+
+    addresses = wanted.control or pipeline.control.listen
+    has_port = any(one != OWN_SOCKET and not one.startswith("unix:") for one in addresses)
+    # A socket file has neither TLS nor a proxy: these are for the ports of clients then.
+    return ControlRequest(tuple(wanted.control or ()), exposure if has_port else Exposure())
 
 
 def _pipeline(

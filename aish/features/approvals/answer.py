@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Literal
 
 from aish.core.errors import AishError, UsageError, did_you_mean
-from aish.core.events import ApprovalAnswered, Stamped
+from aish.core.events import ApprovalAnswered, Place, Stamped
 from aish.core.frozen import frozen
 from aish.core.phrases import counted, first_of
 from aish.core.text import for_line, safe_utf8
+from aish.features.approvals.hub_questions import HUB_ID, open_hub_folder
 from aish.features.approvals.questions import ApprovalQuestion, approval_question
 from aish.features.history.run_store import RunStore
 from aish.features.history.summary import events
-from aish.journal.questions import EVENTS, Questions
+from aish.journal.questions import EVENTS, Question, Questions
 from aish.journal.reader import read_journal
 from aish.journal.writer import HeldJournal, hold_journal
 from aish.system.file_lock import BeingWrittenError, take
@@ -140,6 +141,8 @@ def record_answer(
         UsageError: the journal is damaged or cannot be locked.
         OSError: the answer could not be written; then it is not in the journal.
     """
+    if HUB_ID.match(shown.run):
+        return _answer_hub(store, shown, given, now)
     folder = (store.path / shown.run).resolve()
     with ExitStack() as stack:
         _take_turn(folder, stack)
@@ -149,6 +152,35 @@ def record_answer(
             said = f"the run is live: {error.writer} writes its journal"
             raise RunIsLiveError(said, where=shown.run, hint=_STOP, pid=error.pid) from error
         return _append(held, shown, given, now)
+
+
+def _answer_hub(
+    store: RunStore, shown: ApprovalQuestion, given: GivenAnswer, now: float
+) -> Sequence[ApprovalQuestion]:
+    """Record the answer in the state of a server, which may be alive: it looks there."""
+    folder = open_hub_folder(store, shown.run)
+    folder.look()
+    held = folder.get(shown.id)
+    if held is not None:
+        _require_same(held.question, shown)
+    place = Place(step=shown.step, client=shown.step)
+    by, note = safe_utf8(given.by), safe_utf8(given.note)
+    event = ApprovalAnswered(place, shown.id, given.answer, by, given.way, note)
+    try:
+        ended = folder.answer(event, now)
+    except FileNotFoundError as error:
+        said = f"question `{shown.id}` is gone"
+        raise NotAnsweredError(said, where=shown.run, hint=_PENDING) from error
+    if ended is not None:
+        require_open(approval_question(shown.run, ended.question))
+    left = (one.question.at(now) for one in folder.all())
+    return [approval_question(shown.run, one) for one in left if one.is_open]
+
+
+def _require_same(question: Question, shown: ApprovalQuestion) -> None:
+    if (question.asked.digest, question.asked.arguments) != (shown.digest, shown.arguments):
+        said = f"question `{shown.id}` has changed since it was shown"
+        raise NotAnsweredError(said, where=shown.run, hint="answer it again")
 
 
 def _take_turn(folder: Path, stack: ExitStack) -> None:
@@ -180,10 +212,10 @@ def _append(
     fold.without_process()
     found = {one.id: one for one in fold.all(now)}
     current = found.get(shown.id)
-    asked = None if current is None else (current.asked.digest, current.asked.arguments)
-    if current is None or asked != (shown.digest, shown.arguments):
+    if current is None:
         said = f"question `{shown.id}` has changed since it was shown"
         raise NotAnsweredError(said, where=shown.run, hint="answer it again")
+    _require_same(current, shown)
     require_open(approval_question(shown.run, current))
     by, note = safe_utf8(given.by), safe_utf8(given.note)
     event = ApprovalAnswered(current.asked.place, shown.id, given.answer, by, given.way, note)

@@ -1,4 +1,4 @@
-"""The questions of the runs in a run store, read from their journals (A9).
+"""The questions of the runs in a run store, read from their journals, and of servers (A9, H11).
 
 Most runs of a store have finished and asked nothing. Such a journal costs the reading of its last
 record; of the others only those with a question are read record by record.
@@ -7,13 +7,25 @@ record; of the others only those with a question are read record by record.
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
 
-from aish.core.errors import UsageError
+from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import EVENT_TYPES, ApprovalAsked, RunFinished
 from aish.core.frozen import frozen
+from aish.features.approvals.hub_questions import HUB_ID, hub_ids, read_questions
 from aish.features.approvals.questions import ApprovalQuestion, approval_question
-from aish.features.history.run_store import RunStore, newest_first
+from aish.features.history.run_store import (
+    PROJECTS,
+    RunStore,
+    find_id,
+    find_run,
+    newest_first,
+    open_project,
+    open_store,
+    open_stores,
+)
 from aish.features.history.summary import events, open_past
 from aish.journal.questions import EVENTS, Questions, ends_questions
 from aish.journal.reader import event_of
@@ -33,14 +45,57 @@ class RunQuestions:
     problem: str | None = None
 
 
+def open_hub_stores(wanted: Path | None, stack: ExitStack) -> Sequence[RunStore]:
+    """The state folders of servers (`serve.state`): `wanted`, or those of the project.
+
+    Raises:
+        UsageError: `wanted` cannot be read, or a part of a project's folder is a link.
+    """
+    if wanted is not None:
+        return [stack.enter_context(open_store(wanted, wanted))]
+    stores = []
+    for project in PROJECTS:
+        # A missing folder is not an error: nothing was served there yet.
+        with suppress(FileNotFoundError):
+            stores.append(stack.enter_context(open_project(project, "serve")))
+    return stores
+
+
+def find_asking(wanted: Path | None, name: str, stack: ExitStack) -> tuple[RunStore, str]:
+    """The run or the server with this id, or the only one with this end of its id.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    found = {id: store for store in open_hub_stores(wanted, stack) for id in hub_ids(store)}
+    known = found.get(name)
+    if known is not None:
+        return known, name
+    try:
+        return find_run(open_stores(wanted, stack), name)
+    except UsageError as error:
+        id = find_id(found, name, "server")
+        if id is not None:
+            return found[id], id
+        if not found:
+            raise
+        hint = did_you_mean(name, found) or "`aish runs pending` lists the open questions"
+        raise UsageError(error.message, where=error.where, hint=hint) from error
+
+
 def questions_of(store: RunStore, id: str, now: float) -> Sequence[ApprovalQuestion]:
-    """All questions of a run, in the order in which they were asked, as of a time.
+    """All questions of a run or a server, in the order in which they were asked, as of a time.
 
     Raises:
         UsageError: its journal cannot be read or is damaged.
         FileNotFoundError: it has none.
         OSError: it cannot be opened.
     """
+    if HUB_ID.match(id):
+        held = sorted(read_questions(store, id), key=lambda one: one.question.began)
+        # Whether a client still waits is known to the server alone.
+        gone = (replace(one.question.at(now), caller_waiting=False) for one in held)
+        return [approval_question(id, one) for one in gone]
     fold = Questions()
     with ExitStack() as stack:
         journal = open_past(store, id, stack)
@@ -68,6 +123,21 @@ def pending_runs(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestion
             found = RunQuestions(store, id, problem=f"{where}: {error.strerror}")
         if found.questions or found.problem is not None:
             yield found
+
+
+def pending_hubs(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestions]:
+    """The servers with questions, and those whose questions cannot be read."""
+    for store in stores:
+        for id in hub_ids(store):
+            try:
+                found = RunQuestions(store, id, questions_of(store, id, now))
+            except UsageError as error:
+                found = RunQuestions(store, id, problem=str(error))
+            except OSError as error:
+                where = store.path / id
+                found = RunQuestions(store, id, problem=f"{where}: {error.strerror}")
+            if found.questions or found.problem is not None:
+                yield found
 
 
 def _may_be_asking(store: RunStore, id: str) -> bool:

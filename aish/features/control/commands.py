@@ -45,9 +45,9 @@ class Command:
 COMMANDS: Final = {
     command.name: command
     for command in (
-        Command("stop", ("run", "shell"), {}, {}),
-        Command("cancel", ("run", "shell"), {}, {}),
-        Command("event", ("run", "shell"), {"name": "word"}, {"data": "any"}),
+        Command("stop", ("run", "shell", "serve"), {}, {}),
+        Command("cancel", ("run", "shell", "serve"), {}, {}),
+        Command("event", ("run", "shell", "serve"), {"name": "word"}, {"data": "any"}),
         Command("say", ("shell",), {"text": "text"}, {}),
         Command(
             "connect",
@@ -78,6 +78,8 @@ async def obey(body: JsonValue, handle: RunHandle, by: str) -> JsonObject:
     if name == "event":
         handle.emit(ControlEvent(str(arguments["name"]), arguments.get("data"), by))
         return {"command": name}
+    if name not in handle.commands:
+        raise HttpError(422, "not_offered", f"`{name}` cannot be done here")
     try:
         answer = await handle.commands[name](arguments, by)
     except HttpError:

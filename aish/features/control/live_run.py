@@ -15,6 +15,7 @@ from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen
 from aish.core.text import for_line
 from aish.features.approvals.answer import GivenAnswer, NotAnsweredError, RunIsLiveError
+from aish.features.approvals.hub_questions import CONTROL_LOCK, HUB_ID
 from aish.features.approvals.questions import ApprovalQuestion
 from aish.features.control.server import CONTROL_FILE
 from aish.features.history.run_store import RunStore
@@ -96,8 +97,7 @@ def link_to_page(store: RunStore, run: str, token: str | None = None) -> str:
         NotAnsweredError: the run is not live, does not listen, or gives no link.
     """
     try:
-        with os.fdopen(store.open_file(run, "events.jsonl"), "rb") as journal:
-            is_live, pid = is_written(journal.fileno()), writer_pid(journal.fileno())
+        is_live, pid = live_process(store, run)
         where = _live_address(store, run, pid, port=token is not None) if is_live else None
     except FileNotFoundError:
         where = None
@@ -114,6 +114,17 @@ def link_to_page(store: RunStore, run: str, token: str | None = None) -> str:
     except (OSError, http.client.HTTPException, ValueError) as error:
         said = f"the run does not answer at {where.address}: {_reason(error)}"
         raise NotAnsweredError(said, where=run) from error
+
+
+def live_process(store: RunStore, run: str) -> tuple[bool, int | None]:
+    """Whether a process executes the run or the server, and its number if the system reports it.
+
+    Raises:
+        FileNotFoundError: it has left nothing that says so.
+    """
+    name = CONTROL_LOCK if HUB_ID.match(run) else "events.jsonl"
+    with os.fdopen(store.open_file(run, name), "rb") as file:
+        return is_written(file.fileno()), writer_pid(file.fileno())
 
 
 def _live_address(store: RunStore, run: str, pid: int | None, *, port: bool = False) -> LiveAddress:

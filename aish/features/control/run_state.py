@@ -6,6 +6,7 @@ figures, the steps, the questions, and the most recent events.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -118,6 +119,8 @@ class RunState:
         self._last = 0
         self._dropped = 0
         self._readers: dict[int, Reader] = {}
+        self.caller_waits: Callable[[str], bool] | None = None
+        """Whether a call waits for the answer to a question now, if that is known of each."""
         self._number = 0
         self.conversation = Conversation()
         self.under_way = UnderWay()
@@ -207,7 +210,7 @@ class RunState:
     def questions(self) -> JsonObject:
         """All open questions, and the latest that have ended."""
         now = self._clock.now()
-        found = [approval_question(self._run, one) for one in self._questions.all(now)]
+        found = [self._shown(one) for one in self._questions.all(now)]
         return {
             "v": VERSION,
             "pending": [question_json(one) for one in found if one.is_open],
@@ -217,7 +220,13 @@ class RunState:
     def question(self, id: str) -> ApprovalQuestion | None:
         """The question of this id, with all of its arguments."""
         found = self._questions.get(id)
-        return None if found is None else approval_question(self._run, found.at(self._clock.now()))
+        return None if found is None else self._shown(found.at(self._clock.now()))
+
+    def _shown(self, question: Question) -> ApprovalQuestion:
+        found = approval_question(self._run, question)
+        if self.caller_waits is None:
+            return found
+        return replace(found, caller_waiting=found.is_open and self.caller_waits(found.id))
 
     def after(self, number: int | None, most: int) -> KeptEvents:
         """At most so many events after a number, or the oldest that are kept.

@@ -96,6 +96,7 @@ class ControlServer:
         self._handle = handle
         self.state.conversation.is_one = handle.subject == "shell"
         handle.questions.answered_elsewhere = bool(self._listeners)
+        self.state.caller_waits = handle.caller_waits
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[None]:

@@ -20,8 +20,8 @@ LATEST = "latest"
 """The name of the newest run."""
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]{1,40}-[a-z0-9]{4}\Z")
-# Where a project's pipelines are.
-_PROJECTS = (Path(), Path("pipelines"))
+PROJECTS = (Path(), Path("pipelines"))
+"""Where a project's pipelines are."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Any other file in a run's folder was put there by the user.
 _OURS = re.compile(
@@ -53,6 +53,13 @@ class RunStore:
                 if _ID.match(entry.name) and entry.is_dir(follow_symlinks=False):
                     yield entry.name
 
+    def names(self) -> Iterator[str]:
+        """The names of all folders in it, unordered."""
+        with os.scandir(self._descriptor) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield entry.name
+
     def order(self, id: str) -> tuple[str, int, str]:
         """Sort key of runs by start: within a second, by the time their plan was written."""
         stamp, _, _ = id.partition("-")
@@ -70,7 +77,7 @@ class RunStore:
             FileNotFoundError: there is none.
         """
         with ExitStack() as stack:
-            return open_own(JOURNAL, self._open(id, stack))
+            return open_own(JOURNAL, self.open_folder(id, stack))
 
     def open_file(self, id: str, name: str) -> int:
         """A descriptor that reads a file of ours in the folder of a run.
@@ -80,17 +87,17 @@ class RunStore:
             FileNotFoundError: there is none.
         """
         with ExitStack() as stack:
-            return open_own(Path(name), self._open(id, stack))
+            return open_own(Path(name), self.open_folder(id, stack))
 
     def strangers(self, id: str) -> Sequence[str]:
         """Files in the run's folder that are not part of a run."""
-        with ExitStack() as stack, os.scandir(self._open(id, stack)) as entries:
+        with ExitStack() as stack, os.scandir(self.open_folder(id, stack)) as entries:
             return sorted(entry.name for entry in entries if not _OURS.match(entry.name))
 
     def size(self, id: str) -> int:
         """The total size of all files in the run's folder."""
         with ExitStack() as stack:
-            folder = self._open(id, stack)
+            folder = self.open_folder(id, stack)
             return sum(
                 os.stat(name, dir_fd=held, follow_symlinks=False).st_size
                 for _, _, names, held in os.fwalk(".", dir_fd=folder)
@@ -101,7 +108,13 @@ class RunStore:
         """Delete the run's folder; a link in it is deleted, not its target."""
         shutil.rmtree(id, dir_fd=self._descriptor)
 
-    def _open(self, id: str, stack: ExitStack) -> int:
+    def open_folder(self, id: str, stack: ExitStack) -> int:
+        """The folder of a run, open until `stack` is left.
+
+        Raises:
+            UsageError: it is a link, or belongs to another user.
+            FileNotFoundError: there is none.
+        """
         folder = open_subfolder(self._descriptor, id, self.path / id)
         stack.callback(os.close, folder)
         return folder
@@ -123,7 +136,7 @@ def open_stores(wanted: Path | None, stack: ExitStack) -> Sequence[RunStore]:
             raise UsageError(f"{error.strerror}", where=f"--run-dir {wanted}") from error
         return [stack.enter_context(RunStore(wanted, held))]
     stores = []
-    for project in _PROJECTS:
+    for project in PROJECTS:
         # A missing folder is not an error: nothing was run there yet.
         with suppress(FileNotFoundError):
             stores.append(stack.enter_context(open_project(project)))
@@ -136,7 +149,7 @@ def sessions_elsewhere(stores: Sequence[RunStore], name: str = "") -> str | None
     Sessions have journals like runs, in a folder of their own.
     """
     known = [store.path.absolute() for store in stores]
-    for project in _PROJECTS:
+    for project in PROJECTS:
         path = project / ".aish" / "sessions"
         if path.absolute() in known:
             continue

@@ -28,6 +28,8 @@ from aish.core.events import (
     Retry,
     RunFinished,
     RunStarted,
+    SessionClosed,
+    SessionOpened,
     Stamped,
     StepFinished,
     StepStarted,
@@ -165,6 +167,8 @@ class Plain:
             case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress() | ToolOutput():
                 pass
             case ItemStarted() | ItemFinished():
+                pass
+            case SessionOpened() | SessionClosed():  # of a server, which has no such output
                 pass
             case _:
                 assert_never(event)

@@ -1,0 +1,125 @@
+"""The calls of clients as events, for those who follow the server at the control API (A3, H21).
+
+Nothing is made of a call unless somebody listens. What counts is in the audit log, which is written
+before an event is told.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, cast
+
+from aish.core.events import (
+    DecisionLevel,
+    Place,
+    SessionClosed,
+    SessionOpened,
+    Stamped,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+)
+from aish.core.json import JsonObject
+from aish.core.phrases import shorten
+from aish.core.protocols import Clock, Emit
+from aish.core.tools import ResultKind
+from aish.policy.gate import Decision, Proposal
+from aish.serve.audit import Caller
+
+LONGEST_RESULT: Final = 16 << 10
+"""How many characters of a result an event has."""
+CallKind = ResultKind | Literal["cancelled", "failed", "input_required"]
+"""How a call has ended; `failed` by a fault of ours, `input_required` to come again."""
+_KINDS: Final[Mapping[CallKind, ResultKind]] = {
+    "cancelled": "unknown",  # it may have taken effect
+    "failed": "transport_error",
+    "input_required": "ok",
+}
+
+
+class CallEvents:
+    """Tells of sessions and calls, if they are followed, and of notices in any case.
+
+    `stage` puts down for review what a rule stages, if the file has such rules.
+    """
+
+    def __init__(
+        self,
+        emit: Emit,
+        clock: Clock,
+        mask: Callable[[str], str],
+        stage: Callable[[Stamped], None] | None = None,
+        *,
+        is_followed: bool,
+    ) -> None:
+        self.notify = emit
+        self._emit = emit if is_followed else None
+        self._clock = clock
+        self._mask = mask
+        self._stage = stage
+
+    def opened(self, caller: Caller) -> None:
+        """A session has begun."""
+        if self._emit is not None:
+            self._emit(SessionOpened(caller.peer, _place(caller)))
+
+    def closed(self, caller: Caller) -> None:
+        """A session has ended."""
+        if self._emit is not None:
+            self._emit(SessionClosed(_place(caller)))
+
+    def decided(self, proposal: Proposal, decision: Decision, level: DecisionLevel) -> None:
+        """A call was decided about; it is not sent yet."""
+        is_staged = decision.verdict == "staged" and self._stage is not None
+        if self._emit is None and not is_staged:
+            return
+        tool = proposal.tool
+        event = ToolDecided(
+            place=proposal.place,
+            tool=str(tool.name),
+            server=tool.name.server,
+            name=tool.name.name,
+            arguments=proposal.arguments,
+            digest=decision.digest,
+            verdict=decision.verdict,
+            rule=decision.rule,
+            definition=decision.definition,
+            level=level,
+            approval=decision.approval,
+        )
+        if self._stage is not None and is_staged:
+            # Arguments with a secret are never staged, so there is nothing to mask.
+            self._stage(Stamped(1, self._clock.now(), event))
+        if self._emit is not None:
+            self._emit(event)
+
+    def started(self, proposal: Proposal) -> None:
+        """A call is sent."""
+        if self._emit is not None:
+            self._emit(ToolStarted(proposal.place, str(proposal.tool.name)))
+
+    def finished(
+        self, proposal: Proposal, kind: CallKind, result: JsonObject | None, seconds: float
+    ) -> None:
+        """A call has ended; without a `result` it was cancelled."""
+        if self._emit is None:
+            return
+        self._emit(
+            ToolFinished(
+                place=proposal.place,
+                tool=str(proposal.tool.name),
+                kind=_KINDS.get(kind, cast("ResultKind", kind)),
+                content="" if result is None else shorten(self._text(result), LONGEST_RESULT),
+                full=None,
+                seconds=seconds,
+            )
+        )
+
+    def _text(self, result: JsonObject) -> str:
+        """The text of a result, masked before it is cut."""
+        blocks = result.get("content")
+        rows = blocks if isinstance(blocks, list | tuple) else ()
+        texts = [one.get("text") for one in rows if isinstance(one, Mapping)]
+        return self._mask("\n".join(text for text in texts if isinstance(text, str)))
+
+
+def _place(caller: Caller) -> Place:
+    return Place(step=caller.client, client=caller.client, session=caller.session)

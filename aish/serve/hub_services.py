@@ -1,0 +1,246 @@
+"""What surrounds the hub beside its clients: control API, questions, staged calls (part A).
+
+All of it is one composition with the one of `aish run` and `aish shell`. Events are made only for
+those who follow them; without the control API they are notices, as before.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from aish import __version__
+from aish.core.errors import ExitCode, UsageError
+from aish.core.events import NOWHERE, Event, Exit, Notice, Place, RunFinished, RunStarted, Stamped
+from aish.core.frozen import frozen
+from aish.core.messages import Usage
+from aish.core.protocols import Clock, Emit
+from aish.engine.environment import ControlCommand, RunHandle
+from aish.engine.final import status_of
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan, stages_calls
+from aish.engine.run_folder import RunFolder
+from aish.features.approvals.hub_questions import CONTROL_LOCK, QuestionFolder
+from aish.features.control.run_services import ControlRequest, RunServices, open_services
+from aish.output.event_log import EventLog, masked
+from aish.serve.audit import AuditError, AuditEvent, AuditLog
+from aish.serve.call_events import CallEvents
+from aish.serve.state import ServeState
+from aish.serve.waiting_calls import HubQuestions
+from aish.system.file_lock import BeingWrittenError, take
+from aish.system.files import open_append, private_folder
+from aish.system.user import login_name
+
+if TYPE_CHECKING:
+    from aish.features.staging.queue import StagingQueue
+
+T = TypeVar("T")
+
+
+@frozen
+class HubServices:
+    """The open services of a hub; `emit` takes its events, `call_events` those of its clients.
+
+    `staging` is where calls are put down that a rule stages. `notices` are told at the start.
+    """
+
+    emit: Emit
+    call_events: CallEvents
+    questions: HubQuestions
+    staging: "StagingQueue | None"
+    folder: RunFolder
+    control: RunServices | None
+    clock: Clock
+
+    def begin(
+        self,
+        plan: Plan,
+        interrupt: Callable[[ExitCode], None],
+        commands: Mapping[str, ControlCommand],
+    ) -> None:
+        """The hub begins: from now on it can be asked about, answered and ended.
+
+        `interrupt` ends it as a signal does, and `commands` are done by the hub itself.
+        """
+        if self.control is None:
+            return
+        # What was asked before is folded first, and shown again.
+        earlier = self.questions.earlier
+        self.control.begin_after(lambda _types, _last: earlier, 0)
+        handle = RunHandle(
+            self.questions,
+            self.emit,
+            interrupt,
+            subject="serve",
+            commands=commands,
+            caller_waits=lambda id: self.questions.callers(id) > 0,
+        )
+        self.control.attach(handle)
+        self.emit(
+            RunStarted(
+                aish=__version__,
+                pipeline=plan.pipeline.name,
+                digest=plan.pipeline.digest,
+                models=(),
+                servers=(),
+                rules=plan.policy.infos(),
+                limits={},
+                inputs={},
+                folder=self.folder.shown,
+                uid=os.getuid(),
+                user=login_name(),
+            )
+        )
+        for notice in self.control.notices:
+            # Clients are listened to as well.
+            self.emit(replace(notice, text=f"control API: {notice.text}"))
+
+    def end(self, code: int, seconds: float) -> None:
+        """The hub has ended; its open questions can still be answered."""
+        if self.control is None:
+            return
+        name = ExitCode(code).name.lower()
+        end = Exit(code, name, retryable=False, reason="the server has ended")
+        waiting = self.questions.waiting
+        self.emit(
+            RunFinished(
+                status_of(code),
+                end,
+                None,
+                Usage(),
+                None,
+                seconds,
+                (),
+                self.folder.shown,
+                waiting=waiting,
+            )
+        )
+
+    async def during(self, serve: Callable[[], Awaitable[T]]) -> T:
+        """Serve clients, while the control API is served too."""
+        return await (serve() if self.control is None else self.control.during(serve))
+
+
+@contextmanager
+def open_hub_services(
+    asked: ControlRequest | None,
+    plan: Plan,
+    environ: Mapping[str, str],
+    state: ServeState,
+    audit: AuditLog,
+    clock: Clock,
+    emit: Emit,
+) -> Generator[HubServices]:
+    """Open the questions of a hub, its sockets if it is to have any, and its staged calls.
+
+    `emit` shows notices to the person who runs it.
+
+    Raises:
+        UsageError: an address that was asked for cannot be opened, or the state cannot be read.
+    """
+    secrets = plan.secrets
+    with ExitStack() as stack:
+        try:
+            path = private_folder(state.path / state.id)
+        except OSError as error:
+            said = f"the folder for questions cannot be made: {error.strerror or error}"
+            raise UsageError(said, where=str(state.path)) from error
+        folder = RunFolder(state.id, path, secrets.mask)
+        questions = HubQuestions(
+            QuestionFolder(path),
+            clock,
+            (lambda event: masked(event, secrets)) if secrets else _as_it_is,
+            partial(_record, audit, emit),
+        )
+        try:
+            questions.begin()
+        except OSError as error:
+            said = f"the questions cannot be read: {error.strerror or error}"
+            raise UsageError(said, where=str(path)) from error
+        staging = _staging(plan, folder, stack)
+        control = None
+        if asked is not None or plan.pipeline.control.notify is not None:
+            options = RunOptions(environ=environ)
+            at = folder if _is_named(path, stack) else RunFolder(state.id, None, secrets.mask)
+            control = open_services(asked, plan, options, at, clock, None, stack)
+        is_followed = control is not None and bool(control.sinks)
+        if control is not None and is_followed:
+            log = EventLog([_Notices(emit), *control.sinks], clock=clock, secrets=secrets)
+            stack.callback(log.close)
+            emit = log.emit
+        questions.listen(emit)
+        stage = None if staging is None else partial(_put_down, staging, emit)
+        events = CallEvents(emit, clock, secrets.mask, stage, is_followed=is_followed)
+        yield HubServices(emit, events, questions, staging, folder, control, clock)
+
+
+def _is_named(path: Path, stack: ExitStack) -> bool:
+    """Whether `control.json` names this process; one of several that share the state does.
+
+    Raises:
+        UsageError: the file for that is a link, or not ours.
+    """
+    descriptor = open_append(path / CONTROL_LOCK)
+    stack.callback(os.close, descriptor)
+    try:
+        take(descriptor, path / CONTROL_LOCK)
+    except BeingWrittenError:
+        return False
+    return True
+
+
+def _staging(plan: Plan, folder: RunFolder, stack: ExitStack) -> "StagingQueue | None":
+    """Where calls are put down that a rule stages, if the file has such rules (B16)."""
+    if not stages_calls(plan):
+        return None
+    from aish.features.staging.queue import open_queue
+
+    assert folder.path is not None, "it was just made"
+    # The seals of staged calls are of the file as it is.
+    queue = open_queue(plan, folder, folder.path / f"staged-{plan.pipeline.digest[:12]}.json")
+    stack.callback(queue.close)
+    return queue
+
+
+def _put_down(staging: "StagingQueue", emit: Emit, stamped: Stamped) -> None:
+    """Put a call down; one that is not kept is not held by the queue, and its client is told."""
+    try:
+        staging(stamped)
+    except (OSError, UsageError) as error:
+        text = f"a call could not be put down for review: {error}"
+        emit(Notice(stamped.event.place, "error", "not_staged", text))
+
+
+def _record(
+    audit: AuditLog, emit: Emit, event: AuditEvent, place: Place, about: Mapping[str, str]
+) -> None:
+    """Write down in the audit log that a question was asked or answered."""
+    caller = {"client": place.client or place.step or "", "session": place.session or ""}
+    try:
+        audit.note(event, None, **caller, **about)
+    except AuditError as error:
+        # The call itself has records of its own, and is not made without them.
+        emit(Notice(NOWHERE, "error", "audit_lost", str(error)))
+
+
+def _as_it_is(event: Event) -> Event:
+    return event
+
+
+class _Notices:
+    """The sink that shows notices to the person who runs the server."""
+
+    name = "the notices"
+    deltas = False
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+
+    def __call__(self, stamped: Stamped) -> None:
+        self._emit(stamped.event)
+
+    def close(self) -> None:
+        """Nothing is buffered."""

@@ -1,0 +1,458 @@
+"""Calls of clients that wait for an answer: at the control API, by `aish approve`, after a kill."""
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_process import Done, Running
+from e2e_project import REPO, Project
+from live_runs import ledger
+from served_hub import PATIENCE, LineClient, ServedHub, SocketClient, text_of
+
+from aish.control import ApprovalQuestion, Client, ConflictError, GoneError, RejectedError
+
+SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
+WAITING = "[aish] waiting for approval "
+HOUR = 3600
+
+
+def serving(project: Project, *rest: str, mcp: str = "") -> None:
+    lines = "\n        ".join(rest or ["serve: {hold: 60s}"])
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{box: {{command: {SERVER}}}}}
+          auto_approve: [box__fail, box__change]
+          {mcp}
+        {lines}
+        """
+    )
+
+
+def state(project: Project) -> Path:
+    (folder,) = (project.folder / ".aish" / "serve").glob("hub-*")
+    return folder
+
+
+def control_address(project: Project, hub: ServedHub) -> str:
+    """Where its control API listens, once it does."""
+    hub.stderr_with("control API: listening on")
+    return str(json.loads((state(project) / "control.json").read_text("ascii"))["address"])
+
+
+@contextmanager
+def control(project: Project, hub: ServedHub) -> Generator[Client]:
+    """The control API of a hub, once it listens."""
+    with Client(control_address(project, hub)) as client:
+        yield client
+
+
+def text_in(question: ApprovalQuestion) -> str:
+    """What the call of a question would write."""
+    arguments: Any = question.arguments
+    return str(arguments["text"])
+
+
+def write(client: LineClient, text: str, *, modern: bool = False, name: str = "box__write") -> int:
+    """Ask for a call that no rule decides; the id of the request."""
+    params = {"name": name, "arguments": {"text": text}}
+    return client.request("tools/call", params, modern=modern)
+
+
+def ahead(project: Project, seconds: int, *arguments: str) -> Done:
+    """The program, on a clock that is ahead."""
+    driver = REPO / "tests" / "support" / "clock_driver.py"
+    argv = [sys.executable, str(driver), str(seconds), *arguments]
+    with Running(argv, cwd=project.folder, env=project.aish.env, stdin=None) as running:
+        return running.finish()
+
+
+def held_over(project: Project, text: str, *flags: str) -> dict[str, Any]:
+    """A hub that was killed while a question was open, whose client was told to call again."""
+    with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
+        hub.begin()
+        said = text_of(hub.answer(write(hub, text))["result"])
+        (question,) = api.approvals().pending
+        hub.signal(signal.SIGKILL)
+        hub.finish()
+    assert said == f"{WAITING}{question.id}: call again with the same arguments"
+    listed = project.aish("runs", "pending", "--format", "json", *flags)
+    (found,) = json.loads(listed.stdout)["pending"]
+    assert found["id"] == question.id
+    return dict(found)
+
+
+def approve(project: Project, asked: dict[str, Any], *more: str) -> Done:
+    words = ("approve", asked["run"], asked["id"][:8], *more)
+    return project.aish(*words, "--yes", "--digest", asked["digest"])
+
+
+@pytest.mark.requirement("H10", "H11", "A1", "A2", "A3", "A6", "P6", "H21")
+def test_a_call_waits_for_the_answer_at_the_control_api_and_holds_up_no_other(
+    project: Project,
+) -> None:
+    serving(project, "serve: {hold: 60s, limits: {session_calls: 1, calls: 1}}")
+    with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
+        hub.begin()
+        asked = {text: write(hub, text) for text in ("one", "two")}
+        found: dict[str, ApprovalQuestion] = {}
+        while len(found) < len(asked):
+            one = api.wait_for_approval(lambda one: text_in(one) not in found)
+            found[text_in(one)] = one
+        # The only place is free while they wait.
+        other = hub.call("box__fail", {"text": ""})
+        waiting = api.status()
+        approved = api.approve(found["one"], "looks right")
+        first = hub.answer(asked["one"])["result"]
+        api.deny(found["two"], "not today")
+        second = hub.answer(asked["two"])["result"]
+        with pytest.raises(ConflictError):
+            api.deny(found["one"])
+        decided = api.approvals()
+        events = [str(event["type"]) for event in api.events(0).events]
+        hub.end_input()
+        assert hub.finish() == 0
+        audit = hub.audit
+
+    assert text_of(other) == "no luck"
+    assert (waiting.state, len(waiting.pending)) == ("waiting", 2)
+    one = found["one"]
+    assert (one.step, one.tool, one.caller_waiting) == ("stdio", "box__write", True)
+    assert one.reason == "no rule approves box__write"
+    assert approved.state == "approved"
+    assert text_of(first) == "wrote one"
+    assert text_of(second) == "[aish] tool call denied by the user: not today"
+    assert second["isError"] is True
+    assert ledger(project) == ["one"]
+    assert {one.state for one in decided.decided} == {"approved", "denied"}
+    assert events.count("tool.started") == 2
+    assert events.count("tool.finished") == 3
+    seen = [(one["event"], one.get("answer"), one.get("decision")) for one in audit]
+    assert seen.count(("asked", None, None)) == 2
+    assert ("answered", "approve", None) in seen
+    assert ("answered", "deny", None) in seen
+    assert seen.index(("answered", "approve", None)) < seen.index(("decided", None, "ask-yes"))
+    (yes,) = (one for one in audit if one.get("answer") == "approve")
+    assert (yes["client"], yes["tool"], yes["way"]) == ("stdio", "box__write", "api")
+
+
+@pytest.mark.requirement("H10")
+def test_without_a_page_what_would_ask_is_no_at_once(project: Project) -> None:
+    serving(project, mcp='ask: ["box__hang"]')
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        denied = [hub.call(name, {"text": "x"}) for name in ("box__write", "box__hang")]
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert [one["isError"] for one in denied] == [True, True]
+    assert text_of(denied[0]) == "[aish] tool call denied: no rule approves box__write"
+    assert list(state(project).glob("*.jsonl")) == []
+    assert ledger(project) == []
+
+
+@pytest.mark.requirement("H11", "H28", "A6", "A9")
+@pytest.mark.parametrize("modern", [False, True], ids=["handshake", "stateless"])
+def test_a_killed_hub_has_its_question_back_and_uses_the_yes_once(
+    project: Project, *, modern: bool
+) -> None:
+    serving(project, "serve: {hold: 10ms}")
+    asked = held_over(project, "one")
+    done = approve(project, asked, "--note", "fine")
+    with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
+        if not modern:
+            hub.begin()
+        shown = api.approvals().decided
+        other = hub.answer(write(hub, "two", modern=modern))["result"]
+        again = hub.answer(write(hub, "one", modern=modern))["result"]
+        once_more = hub.answer(write(hub, "one", modern=modern))["result"]
+        pending = api.approvals().pending
+        hub.signal(signal.SIGKILL)
+        hub.finish()
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        # Nobody is there to be asked, but a question is open: the call joins it.
+        last = hub.answer(write(hub, "one"))["result"]
+        hub.end_input()
+        hub.finish()
+
+    assert done.code == 0, done.stderr
+    assert done.stdout == f"approved: box__write, question {asked['id']}\n"
+    assert [(one.id, one.state) for one in shown] == [(asked["id"], "approved")]
+    assert text_of(again) == "wrote one"
+    assert text_of(other).startswith(WAITING)
+    assert text_of(once_more).startswith(WAITING)
+    assert asked["id"] not in text_of(once_more)
+    assert sorted(map(text_in, pending)) == ["one", "two"]
+    assert text_of(last) == text_of(once_more)
+    assert ledger(project) == ["one"]
+
+
+@pytest.mark.requirement("H11", "A9")
+def test_a_live_hub_without_a_socket_of_its_own_hears_of_an_answer(project: Project) -> None:
+    """`aish approve` writes into the state, where a waiting call finds it."""
+    serving(project, "serve: {hold: 10ms}")
+    asked = held_over(project, "one")
+    serving(project)
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        joined = write(hub, "one")
+        # The call has been admitted once a later one was answered.
+        hub.call("box__fail", {"text": ""})
+        done = approve(project, asked)
+        found = hub.answer(joined)["result"]
+        hub.end_input()
+        hub.finish()
+
+    assert done.code == 0, done.stderr
+    assert text_of(found) == "wrote one"
+    assert ledger(project) == ["one"]
+
+
+@pytest.mark.requirement("A9", "H11")
+def test_a_live_hub_is_answered_over_its_socket(project: Project) -> None:
+    serving(project)
+    with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
+        hub.begin()
+        call = write(hub, "one")
+        question = api.wait_for_approval()
+        words = ("approve", question.run, question.id[:8])
+        wrong = project.aish(*words, "--yes", "--digest", "0" * 12)
+        done = project.aish(*words, "--deny", "--yes", "--note", "no")
+        found = hub.answer(call)["result"]
+        (answer,) = (one.answer for one in api.approvals().decided)
+        late = project.aish(*words, "--deny", "--yes")
+        hub.end_input()
+        hub.finish()
+
+    assert wrong.code == 2
+    assert (done.code, done.stderr) == (0, "")
+    assert text_of(found) == "[aish] tool call denied by the user: no"
+    assert answer is not None
+    assert answer.way == "command"
+    assert late.code == 1
+    assert "is already denied, by" in late.stderr
+
+
+@pytest.mark.requirement("H11", "A6")
+def test_nobody_answers_in_time(project: Project) -> None:
+    """On a clock that is an hour ahead the question of 15 minutes has expired."""
+    serving(project, "serve: {hold: 10ms}", "ask_timeout: 50m")
+    asked = held_over(project, "one")
+    late = ahead(
+        project, HOUR, "approve", asked["run"], asked["id"], "--yes", "--digest", asked["digest"]
+    )
+    with ServedHub(project, "p.yaml", "--control", ahead=HOUR) as hub, control(project, hub) as api:
+        hub.begin()
+        with pytest.raises(GoneError):
+            api.approve(api.approval(asked["id"]))
+        told = hub.answer(write(hub, "one"))["result"]
+        anew = hub.answer(write(hub, "one"))["result"]
+        hub.end_input()
+        hub.finish()
+
+    assert late.code == 1
+    assert "has expired: it was open until" in late.stderr
+    assert text_of(told) == "[aish] tool call denied: nobody answered within 50m"
+    assert text_of(anew).startswith(WAITING)
+    assert asked["id"] not in text_of(anew)
+    assert ledger(project) == []
+
+
+@pytest.mark.requirement("H11", "A6")
+def test_a_yes_is_not_good_for_ever(project: Project) -> None:
+    serving(project, "serve: {hold: 10ms}")
+    asked = held_over(project, "one")
+    assert approve(project, asked).code == 0
+    with ServedHub(project, "p.yaml", "--control", ahead=HOUR) as hub:
+        hub.begin()
+        anew = hub.answer(write(hub, "one"))["result"]
+        hub.end_input()
+        hub.finish()
+
+    assert text_of(anew).startswith(WAITING)
+    assert ledger(project) == []
+
+
+@pytest.mark.requirement("A6", "P6", "H11")
+def test_another_client_does_not_use_the_yes(project: Project) -> None:
+    serving(project, "serve: {hold: 10ms}")
+    asked = held_over(project, "one")
+    assert approve(project, asked).code == 0
+    flags = ("--control", "--stdio", "--unix", "run/s")
+    with ServedHub(project, "p.yaml", *flags) as hub:
+        (_, address) = hub.addresses() if len(hub.addresses()) > 1 else ("", hub.addresses()[0])
+        with SocketClient(address) as stranger:
+            stranger.begin()
+            foreign = stranger.answer(write(stranger, "one"))["result"]
+            changed = stranger.answer(write(stranger, "two"))["result"]
+        hub.begin()
+        own = hub.answer(write(hub, "one"))["result"]
+        hub.end_input()
+        hub.finish()
+
+    assert text_of(foreign).startswith(WAITING)
+    assert text_of(changed).startswith(WAITING)
+    assert asked["id"] not in text_of(foreign)
+    assert text_of(own) == "wrote one"
+    assert ledger(project) == ["one"]
+
+
+@pytest.mark.requirement("A6")
+def test_of_a_hundred_answers_at_once_one_wins(project: Project) -> None:
+    serving(project)
+    with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
+        hub.begin()
+        calls, address = [write(hub, "one") for _ in range(2)], control_address(project, hub)
+        question = api.wait_for_approval()
+        won, lost = [], []
+
+        begun = threading.Barrier(50)  # of the 64 connections that there may be
+
+        def answer(number: int) -> None:
+            with Client(address) as own:
+                own.status()
+                begun.wait(PATIENCE)
+                for given in (own.approve, own.deny)[:: 1 if number % 2 else -1]:
+                    try:
+                        won.append(given(question, str(number)))
+                    except ConflictError as error:
+                        lost.append(error)
+
+        threads = [threading.Thread(target=answer, args=(number,)) for number in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (decided,) = (one for one in api.approvals().decided if one.id == question.id)
+        hub.signal(signal.SIGTERM)
+        hub.finish()
+        said = [
+            text_of(one["result"]) for one in hub.seen if one.get("id") in calls and "result" in one
+        ]
+
+    assert (len(won), len(lost)) == (1, 99)
+    assert decided.state == won[0].state
+    if decided.state == "approved":
+        # Both calls joined the question, and its yes was for one of them.
+        assert ledger(project) == ["one"]
+        assert sorted(text[:24] for text in said) == sorted(["wrote one", WAITING[:24]])
+    else:
+        assert ledger(project) == []
+        assert len(set(said)) == 1
+
+
+@pytest.mark.requirement("P6", "A6", "P8")
+def test_a_tool_that_is_redefined_while_its_call_waits_is_asked_about_again(
+    project: Project,
+) -> None:
+    serving(project)
+    with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
+        hub.begin()
+        hub.tools()
+        call = write(hub, "one")
+        first = api.wait_for_approval()
+        hub.call("box__change", {"text": "Deletes everything"})
+        hub.notification("notifications/tools/list_changed")
+        api.approve(first)
+        second = api.wait_for_approval(lambda one: one.id != first.id)
+        before = ledger(project)
+        with pytest.raises(ConflictError):
+            api.approve(first)
+        api.deny(second)
+        found = hub.answer(call)["result"]
+        hub.end_input()
+        hub.finish()
+
+    assert before == []
+    assert first.digest != second.digest
+    assert text_of(found) == "[aish] tool call denied by the user"
+    assert "changed after its call was asked about" in hub.stderr
+    assert ledger(project) == []
+
+
+@pytest.mark.requirement("H11", "H15")
+def test_a_cancelled_call_withdraws_its_question_and_a_client_that_is_gone_does_not(
+    project: Project,
+) -> None:
+    serving(project)
+    flags = ("--control", "--stdio", "--unix", "run/s")
+    with ServedHub(project, "p.yaml", *flags) as hub, control(project, hub) as api:
+        address = hub.addresses()[-1]
+        with SocketClient(address) as client:
+            client.begin()
+            cancelled, kept = write(client, "one"), write(client, "two")
+            first = api.wait_for_approval(lambda one: one.arguments == {"text": "one"})
+            second = api.wait_for_approval(lambda one: one.arguments == {"text": "two"})
+            client.send(
+                {
+                    "jsonrpc": "2.0",
+                    "method": "notifications/cancelled",
+                    "params": {"requestId": cancelled},
+                }
+            )
+            api.wait_for_event("approval.answered")
+            with pytest.raises(GoneError):
+                api.approve(first)
+        api.wait_for_event("session.closed")
+        open_still = api.approval(second.id)
+        api.approve(second)
+        with SocketClient(address) as client:
+            client.begin()
+            made = client.answer(write(client, "two"))["result"]
+        hub.end_input()
+        hub.finish()
+
+    assert kept != cancelled
+    assert (open_still.state, open_still.caller_waiting) == ("open", False)
+    assert text_of(made) == "wrote two"
+    assert ledger(project) == ["two"]
+
+
+@pytest.mark.requirement("A1", "A2", "A3", "H11", "X4")
+def test_the_paths_of_the_control_api_answer_for_a_hub(project: Project) -> None:
+    project.aish.env["BOX_KEY"] = secret = "correct-horse-battery"
+    serving(project, "serve: {hold: 60s}", "secrets: [BOX_KEY]")
+    with ServedHub(project, "p.yaml", "--control", "127.0.0.1:0") as hub:
+        hub.stderr_with("control API: listening on")
+        named = json.loads((state(project) / "control.json").read_text("ascii"))
+        token = Path(named["token_file"]).read_text("ascii").strip()
+        mode = Path(named["token_file"]).stat().st_mode & 0o777
+        link = project.aish("control", "open", state(project).name)
+        with Client(named["address"], token) as api:
+            hub.begin()
+            call = write(hub, secret)
+            question = api.wait_for_approval()
+            shown = json.dumps([api.approvals().pending[0].arguments, api.events(0).events])
+            with pytest.raises(RejectedError):
+                api.answer(question, "always")
+            with pytest.raises(RejectedError, match="is for"):
+                api.command("say", text="hello")
+            reloaded = api.command("reload")
+            project.pipeline("mcp: 7")
+            with pytest.raises(RejectedError, match="nothing has changed"):
+                api.command("reload")
+            values = api.values()
+            session = api.session()
+            project_file = api.get_project()
+            api.approve(question)
+            made = hub.answer(call)["result"]
+            api.command("cancel")
+            assert hub.finish() == 0
+
+    assert mode == 0o600
+    assert reloaded["result"] == "ok"
+    assert link.stdout.startswith(f"http://{named['address']}/#code=")
+    assert secret not in shown
+    assert values == {}
+    assert session.entries == ()
+    assert "box" in json.dumps(project_file)
+    assert text_of(made) == f"wrote {secret}"
+    assert not (state(project) / "control.json").exists()
+    assert secret not in "".join(path.read_text() for path in state(project).glob("*.jsonl"))
