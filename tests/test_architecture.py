@@ -131,7 +131,7 @@ ALONE = {
         engine/steps/context_files/watch.py agent/tool_round.py
         config/decode.py features/cluster/worker_session.py
         mcp/client/negotiate.py mcp/client/session.py reports/otel/spans.py serve/reload.py
-        serve/hub_services.py
+        serve/hub_services.py serve/staged_calls.py
         shell/export/rehearsal.py shell/loop.py shell/status_line.py
     """,
     "a fold of its own: a part of a state that is made of several": """

@@ -38,7 +38,7 @@ _KINDS: Final[Mapping[CallKind, ResultKind]] = {
 class CallEvents:
     """Tells of sessions and calls, if they are followed, and of notices in any case.
 
-    `stage` puts down for review what a rule stages, if the file has such rules.
+    `stage` puts down for review what a rule stages.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CallEvents:
         emit: Emit,
         clock: Clock,
         mask: Callable[[str], str],
-        stage: Callable[[Stamped], None] | None = None,
+        stage: Callable[[Stamped], None],
         *,
         is_followed: bool,
     ) -> None:
@@ -68,7 +68,7 @@ class CallEvents:
 
     def decided(self, proposal: Proposal, decision: Decision, level: DecisionLevel) -> None:
         """A call was decided about; it is not sent yet."""
-        is_staged = decision.verdict == "staged" and self._stage is not None
+        is_staged = decision.verdict == "staged"
         if self._emit is None and not is_staged:
             return
         tool = proposal.tool
@@ -85,7 +85,7 @@ class CallEvents:
             level=level,
             approval=decision.approval,
         )
-        if self._stage is not None and is_staged:
+        if is_staged:
             # Arguments with a secret are never staged, so there is nothing to mask.
             self._stage(Stamped(1, self._clock.now(), event))
         if self._emit is not None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from aish import __version__
 from aish.core.errors import ExitCode, UsageError
@@ -21,21 +21,19 @@ from aish.core.protocols import Clock, Emit
 from aish.engine.environment import ControlCommand, RunHandle
 from aish.engine.final import status_of
 from aish.engine.plan.options import RunOptions
-from aish.engine.plan.plan import Plan, stages_calls
+from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
 from aish.features.approvals.hub_questions import CONTROL_LOCK, QuestionFolder
 from aish.features.control.run_services import ControlRequest, RunServices, open_services
 from aish.output.event_log import EventLog, masked
 from aish.serve.audit import AuditError, AuditEvent, AuditLog
 from aish.serve.call_events import CallEvents
+from aish.serve.staged_calls import HubStaging
 from aish.serve.state import ServeState
 from aish.serve.waiting_calls import HubQuestions
 from aish.system.file_lock import BeingWrittenError, take
 from aish.system.files import open_append, private_folder
 from aish.system.user import login_name
-
-if TYPE_CHECKING:
-    from aish.features.staging.queue import StagingQueue
 
 T = TypeVar("T")
 
@@ -50,7 +48,7 @@ class HubServices:
     emit: Emit
     call_events: CallEvents
     questions: HubQuestions
-    staging: "StagingQueue | None"
+    staging: HubStaging
     folder: RunFolder
     control: RunServices | None
     clock: Clock
@@ -160,7 +158,8 @@ def open_hub_services(
         except OSError as error:
             said = f"the questions cannot be read: {error.strerror or error}"
             raise UsageError(said, where=str(path)) from error
-        staging = _staging(plan, folder, stack)
+        staging = HubStaging(lambda: plan, folder, os.getpid())
+        stack.callback(staging.close)
         control = None
         if asked is not None or plan.pipeline.control.notify is not None:
             options = RunOptions(environ=environ)
@@ -172,8 +171,8 @@ def open_hub_services(
             stack.callback(log.close)
             emit = log.emit
         questions.listen(emit)
-        stage = None if staging is None else partial(_put_down, staging, emit)
-        events = CallEvents(emit, clock, secrets.mask, stage, is_followed=is_followed)
+        staging.notify = emit
+        events = CallEvents(emit, clock, secrets.mask, staging.put_down, is_followed=is_followed)
         yield HubServices(emit, events, questions, staging, folder, control, clock)
 
 
@@ -190,28 +189,6 @@ def _is_named(path: Path, stack: ExitStack) -> bool:
     except BeingWrittenError:
         return False
     return True
-
-
-def _staging(plan: Plan, folder: RunFolder, stack: ExitStack) -> "StagingQueue | None":
-    """Where calls are put down that a rule stages, if the file has such rules (B16)."""
-    if not stages_calls(plan):
-        return None
-    from aish.features.staging.queue import open_queue
-
-    assert folder.path is not None, "it was just made"
-    # The seals of staged calls are of the file as it is.
-    queue = open_queue(plan, folder, folder.path / f"staged-{plan.pipeline.digest[:12]}.json")
-    stack.callback(queue.close)
-    return queue
-
-
-def _put_down(staging: "StagingQueue", emit: Emit, stamped: Stamped) -> None:
-    """Put a call down; one that is not kept is not held by the queue, and its client is told."""
-    try:
-        staging(stamped)
-    except (OSError, UsageError) as error:
-        text = f"a call could not be put down for review: {error}"
-        emit(Notice(stamped.event.place, "error", "not_staged", text))
 
 
 def _record(

@@ -313,6 +313,7 @@ async def _open_parts(
         ending.end(int(ExitCode.FAILED))
 
     models = await open_models(plan, environment, box, Throttles(), stack) if plan.models else {}
+    services.staging.plan = lambda: active.now.plan
     approvals, events = Approvals(gate, active, services.questions, emit), services.call_events
     calls = Calls(approvals, audit, environment.clock, lose_audit, events, PackModels(models, emit))
     hub = Hub(active, registry, gate, calls, audit, events, clients)

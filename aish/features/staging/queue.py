@@ -120,6 +120,15 @@ class StagingQueue:
         """Whether the call of this digest was staged."""
         return self._opened is None or digest in self._held
 
+    def release(self, digest: str, states: Mapping[str, str]) -> None:
+        """Let the call of this digest be staged again, if none of its equals is still open.
+
+        `states` are the results of calls that were applied, by their own digests.
+        """
+        calls = (one for page in self._pages.values() for one in page)
+        if all(one.digest in states for one in calls if one.decision == digest):
+            self._held.discard(digest)
+
     def _put_down(self, decided: ToolDecided, time: str) -> None:
         # The same call of the same step and item is one call: a model that is told that nothing was
         # executed may repeat it.

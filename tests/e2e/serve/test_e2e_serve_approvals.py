@@ -456,3 +456,112 @@ def test_the_paths_of_the_control_api_answer_for_a_hub(project: Project) -> None
     assert text_of(made) == f"wrote {secret}"
     assert not (state(project) / "control.json").exists()
     assert secret not in "".join(path.read_text() for path in state(project).glob("*.jsonl"))
+
+
+def staged_files(project: Project) -> list[Path]:
+    return [path for path in state(project).glob("staged-*.json") if "applied" not in path.name]
+
+
+@pytest.mark.requirement("B16", "H9", "H23")
+def test_staged_calls_are_put_down_and_applied_once_each(project: Project) -> None:
+    project.aish.env["BOX_KEY"] = secret = "correct-horse-battery"
+    serving(project, "secrets: [BOX_KEY]", mcp='stage: ["box__write"]')
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        first = hub.call("box__write", {"text": "one"})
+        again = hub.call("box__write", {"text": "one"})
+        refused = hub.call("box__write", {"text": secret})
+        hub.stderr_with("a call waits for review: `aish apply ")
+        (path,) = staged_files(project)
+        found = json.loads(path.read_bytes())
+        shown = project.aish("apply", path, "p.yaml", "--dry-run")
+        before = ledger(project)
+        done = project.aish("apply", path, "p.yaml")
+        # What was applied may be wanted once more.
+        once_more = hub.call("box__write", {"text": "one"})
+        later = json.loads(path.read_bytes())["calls"]
+        done_again = project.aish("apply", path, "p.yaml")
+        serving(project, "secrets: [BOX_KEY]", mcp='stage: ["box__*"]')
+        hub.signal(signal.SIGHUP)
+        hub.stderr_with("the file is reloaded")
+        other = hub.call("box__hang", {"text": "two"})
+        hub.end_input()
+        assert hub.finish() == 0
+        audit = [one for one in hub.audit if one.get("decision") == "staged"]
+
+    assert first == again == once_more == other
+    assert first["isError"] is False
+    assert text_of(first).startswith("[aish] staged for review: this call was NOT executed")
+    assert "an argument contains a secret" in text_of(refused)
+    assert [call["arguments"] for call in found["calls"]] == [{"text": "one"}]
+    assert (found["calls"][0]["step"], found["run"]) == ("stdio", state(project).name)
+    assert shown.code == 0, shown.stderr
+    assert '"one"' in shown.stdout or "one" in shown.stdout
+    assert before == []
+    assert (done.code, done_again.code) == (0, 0), done.stderr + done_again.stderr
+    assert len(later) == 2
+    assert ledger(project) == ["one", "one"]
+    assert len(staged_files(project)) == 2
+    assert {one["level"] for one in audit} == {"security"}
+    assert len(audit) == 4
+
+
+@pytest.mark.requirement("H23", "H11")
+def test_new_rules_decide_the_calls_that_wait(project: Project) -> None:
+    serving(project)
+    with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
+        hub.begin()
+        asked = {name: write(hub, name, name=f"box__{name}") for name in ("write", "hang", "fail")}
+        del asked["fail"]
+        found: dict[str, ApprovalQuestion] = {}
+        while len(found) < len(asked):
+            one = api.wait_for_approval(lambda one: text_in(one) not in found)
+            found[text_in(one)] = one
+        serving(project, "serve: {hold: 60s}", mcp="deny: [box__hang]")
+        text = (project.folder / "p.yaml").read_text().replace("box__fail,", "box__write,")
+        project.write("p.yaml", text)
+        api.command("reload")
+        results = {name: hub.answer(number)["result"] for name, number in asked.items()}
+        decided = {text_in(one): one.answer for one in api.approvals().decided}
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert text_of(results["write"]) == "wrote write"
+    assert results["hang"]["isError"] is True
+    assert {name: answer.way for name, answer in decided.items() if answer} == {
+        "write": "rule",
+        "hang": "rule",
+    }
+    assert ledger(project) == ["write"]
+
+
+@pytest.mark.requirement("H28", "H11")
+def test_a_question_is_answered_at_any_of_the_processes_that_share_the_state(
+    project: Project,
+) -> None:
+    serving(project)
+    folder = project.folder / "run"
+    folder.mkdir(mode=0o700)
+    with (
+        ServedHub(project, "p.yaml", "--control", f"unix:{folder}/a") as one,
+        ServedHub(project, "p.yaml", "--control", f"unix:{folder}/b") as other,
+        Client(f"unix:{folder}/b") as api,
+    ):
+        for hub in (one, other):
+            hub.begin()
+            hub.stderr_with("control API: listening on")
+        call = write(one, "one")
+        question = api.wait_for_approval()
+        api.approve(question)
+        made = one.answer(call)["result"]
+        second = write(other, "one")
+        anew = api.wait_for_approval(lambda asked: asked.id != question.id)
+        api.deny(anew)
+        denied = other.answer(second)["result"]
+        for hub in (one, other):
+            hub.end_input()
+            assert hub.finish() == 0
+
+    assert text_of(made) == "wrote one"
+    assert text_of(denied) == "[aish] tool call denied by the user"
+    assert ledger(project) == ["one"]

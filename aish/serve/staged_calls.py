@@ -1,0 +1,114 @@
+"""Calls of clients that a rule stages: put down in `serve.state` for review (B16, H9).
+
+`aish apply` shows and executes them, each once. Their seals are of the file as it is, so another
+file has another queue; and a server asks for the same call again after the first one was applied.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aish.core.errors import UsageError
+from aish.core.events import NOWHERE, Notice, Stamped, ToolDecided
+from aish.core.json import JsonObject
+from aish.core.protocols import Emit
+from aish.core.tools import Tool
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder
+from aish.system.file_lock import BeingWrittenError
+
+if TYPE_CHECKING:
+    # Most files stage nothing.
+    from aish.features.staging.queue import StagingQueue
+
+_DIGITS = 12
+
+
+class HubStaging:
+    """Puts calls down: a `policy.gate.Staging` for as long as the server lives.
+
+    `plan` is that of the file which is in force. Of several processes that share the `folder` one
+    has the queue of a file, and each of the others one of its own.
+    """
+
+    def __init__(self, plan: Callable[[], Plan], folder: RunFolder, pid: int) -> None:
+        self.plan = plan
+        self.notify: Emit = lambda _: None
+        """Hears what the person who runs the server is to know."""
+        self._folder = folder
+        self._pid = pid
+        self._queue: StagingQueue | None = None
+        self._of: Plan | None = None
+        self._told: set[Path] = set()
+
+    def refusal(self, tool: Tool, arguments: JsonObject) -> str | None:
+        """Why this call cannot be staged, or `None`."""
+        try:
+            return self._opened().refusal(tool, arguments)
+        except UsageError as error:
+            return f"it cannot be put down for review: {error.message}"
+
+    def definition(self, tool: Tool) -> str:
+        """The SHA-256 of a tool's definition by its server, as in a lock."""
+        return self._opened().definition(tool)
+
+    def holds(self, digest: str) -> bool:
+        """Whether the call of this digest was staged."""
+        return self._queue is not None and self._queue.holds(digest)
+
+    def put_down(self, stamped: Stamped) -> None:
+        """Put down a call that a rule stages; if that fails it is not held, and its client is told.
+
+        Secrets are not masked here: a call with one is refused.
+        """
+        decided = stamped.event
+        assert isinstance(decided, ToolDecided)
+        try:
+            queue = self._opened()
+            self._forget_applied(queue, decided.digest)
+            queue(stamped)
+        except (OSError, UsageError) as error:
+            text = f"a call could not be put down for review: {error}"
+            self.notify(Notice(decided.place, "error", "not_staged", text))
+            return
+        if queue.path is not None and queue.path not in self._told:
+            self._told.add(queue.path)
+            text = f"a call waits for review: `aish apply {queue.shown} --dry-run` shows it"
+            self.notify(Notice(NOWHERE, "info", "staged", text))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._queue is not None:
+            self._queue.close()
+
+    def _opened(self) -> "StagingQueue":
+        """The queue of the file that is in force.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        plan = self.plan()
+        if self._queue is not None and self._of is plan:
+            return self._queue
+        from aish.features.staging.queue import open_queue
+
+        assert self._folder.path is not None, "a server has a state folder"
+        name = f"staged-{plan.pipeline.digest[:_DIGITS]}"
+        self.close()
+        self._queue = None
+        try:
+            path = self._folder.path / f"{name}.json"
+            self._queue = open_queue(plan, self._folder, path)
+        except BeingWrittenError:
+            path = self._folder.path / f"{name}-{self._pid}.json"
+            self._queue = open_queue(plan, self._folder, path)
+        self._of = plan
+        return self._queue
+
+    @staticmethod
+    def _forget_applied(queue: "StagingQueue", digest: str) -> None:
+        """Let a call be staged again whose earlier one was applied."""
+        from aish.features.staging.log import log_path, states_in
+
+        if queue.path is not None and queue.holds(digest):
+            queue.release(digest, states_in(log_path(queue.path)))
