@@ -16,7 +16,7 @@ from aish.serve.served_tools import ServedTools
 if TYPE_CHECKING:
     from aish.serve.pipeline_tools import OfferedPipeline
 
-KEPT = ("state", "audit", "limits")
+KEPT = ("state", "audit", "limits", "hosts", "origins")
 """The settings that hold from the start of the process to its end."""
 
 

@@ -27,7 +27,10 @@ class Client:
 
 @frozen
 class Proof:
-    """Whose a token is; `key` tells it from an earlier token of the same client."""
+    """Whose a token is; `key` tells it from an earlier token of the same client.
+
+    It is empty for one who needs no token.
+    """
 
     client: Client
     key: str
@@ -74,7 +77,8 @@ class Clients:
         """Whether the token is still good, and its client sees what it saw."""
         keys = {token.name: token.key for token in self.tokens.configured}
         client = proof.client
-        return keys.get(client.name) == proof.key and self.named(client.name) == client
+        is_same = proof.key == keys.get(client.name) if proof.key else True
+        return is_same and self.named(client.name) == client
 
     def named(self, name: str) -> Client:
         """A client with its tools; one who needs no token, over a socket file, sees all."""

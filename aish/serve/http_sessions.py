@@ -15,7 +15,7 @@ import anyio
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject
 from aish.net.listen.routes import EventQueue, ServerEvent
-from aish.serve.clients import Client
+from aish.serve.clients import Proof
 from aish.serve.hub import Hub
 from aish.serve.session import Session
 
@@ -95,10 +95,12 @@ class HttpSession:
     """A session of the handshake era over HTTP."""
 
     def __init__(
-        self, hub: Hub, client: Client, peer: JsonObject, touch: Callable[[str], None]
+        self, hub: Hub, proof: Proof, peer: JsonObject, touch: Callable[[str], None]
     ) -> None:
+        client = proof.client
         self.id = secrets.token_hex(16)
         self.client = client.name
+        self.proof = proof
         self.used = anyio.current_time()
         """When its last request or stream ended, by the clock of the event loop."""
         self.readers = 0
@@ -197,9 +199,9 @@ class HttpSessions:
         found.touch()
         return found
 
-    def make(self, client: Client, peer: JsonObject) -> HttpSession:
+    def make(self, proof: Proof, peer: JsonObject) -> HttpSession:
         """A session that is still in no table: `add` it once its handshake has succeeded."""
-        return HttpSession(self._hub, client, peer, self._touched)
+        return HttpSession(self._hub, proof, peer, self._touched)
 
     def add(self, session: HttpSession) -> None:
         """Take in a session, in the place of one that nobody uses if there are too many.
@@ -222,6 +224,12 @@ class HttpSessions:
         if self._sessions.pop(session.id, None) is not None:
             session.end()
             self._hub.closed(session.session.caller)
+
+    def end_unproven(self) -> None:
+        """End the sessions of those whose token is another one now, or gone."""
+        for session in tuple(self._sessions.values()):
+            if not self._hub.clients.holds(session.proof):
+                self.end(session)
 
     async def expire(self) -> None:
         """End the sessions that nobody has used for too long, until this is cancelled."""

@@ -270,6 +270,16 @@ MANY_FILES_HINT = "lower `--concurrency`, or raise `ulimit -n`"
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
+def raise_descriptor_limit() -> None:
+    """Let this process, and what it starts, open as many files as the system allows it to."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # where the system takes less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def lacks_descriptors(error: BaseException) -> bool:
     """Whether an error was caused by running out of file descriptors."""
     seen: set[int] = set()

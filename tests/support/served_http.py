@@ -136,12 +136,8 @@ class HttpClient:
 
     def begin(self, version: str = "2025-11-25", capabilities: Message | None = None) -> Message:
         """The handshake; what the server says of itself."""
-        params = {
-            "protocolVersion": version,
-            "capabilities": capabilities or {},
-            "clientInfo": {"name": "test", "version": "1"},
-        }
-        found = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+        self.session = {}
+        found = self.post(initialize(version, capabilities))
         assert found.status_code == 200, found.text
         self.session = {"Mcp-Session-Id": found.headers["mcp-session-id"]}
         result: Message = found.json()["result"]
@@ -224,6 +220,16 @@ def last_message(response: httpx.Response) -> Message:
         return last.message
     found: Message = response.json()
     return found
+
+
+def initialize(version: str = "2025-11-25", capabilities: Message | None = None) -> Message:
+    """The first request of a session."""
+    params = {
+        "protocolVersion": version,
+        "capabilities": capabilities or {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
 
 
 def modern_request(id: Any, method: str, params: Message | None = None) -> Message:

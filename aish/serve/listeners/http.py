@@ -61,7 +61,7 @@ from aish.net.listen.routes import (
 )
 from aish.net.listen.server import serve
 from aish.serve.audit import AuditError
-from aish.serve.clients import SCOPE, Client
+from aish.serve.clients import SCOPE, Client, Proof
 from aish.serve.http_sessions import HttpSession, HttpSessions, NoRoomError, SessionStream
 from aish.serve.hub import Hub
 from aish.serve.listeners.listening import OpenEndpoint
@@ -121,10 +121,12 @@ async def serve_http(hub: Hub, opened: Sequence[OpenEndpoint]) -> None:
         limits=Limits(limits.http_connections, body=limits.message, receive=limits.receive),
         tls=next((one.tls for one in opened), None),
     )
+    hub.clients.watchers.add(sessions.end_unproven)
     try:
         async with server:
             await sessions.expire()
     finally:
+        hub.clients.watchers.discard(sessions.end_unproven)
         sessions.close()
         endpoint.close()
 
@@ -227,7 +229,18 @@ class _McpEndpoint:
             session.close()
             raise
         work = partial(session.respond, found, scope)
-        return _Answer(work, [scope], headers, self._queue, id=found.id, on_end=session.close)
+        clients, proof = self._hub.clients, self._proof(peer)
+
+        def check() -> None:
+            if not clients.holds(proof):
+                scope.cancel()
+
+        def end() -> None:
+            clients.watchers.discard(check)
+            session.close()
+
+        clients.watchers.add(check)
+        return _Answer(work, [scope], headers, self._queue, id=found.id, on_end=end)
 
     async def _check_modern(
         self,
@@ -276,7 +289,7 @@ class _McpEndpoint:
 
     async def _begin(self, found: Request, peer: Peer) -> HttpResponse:
         """Begin a session."""
-        session = self._sessions.make(self._client(peer), _peer_object(peer))
+        session = self._sessions.make(self._proof(peer), _peer_object(peer))
         try:
             scope = _admitted(found, session.session)
             answer = await session.session.respond(found, scope, lambda *_: None)
@@ -415,6 +428,9 @@ class _McpEndpoint:
 
     def _client(self, peer: Peer) -> Client:
         return self._hub.clients.named(peer.name)
+
+    def _proof(self, peer: Peer) -> Proof:
+        return Proof(self._client(peer), peer.key)
 
     def _queue(self) -> EventQueue:
         return EventQueue(self._hub.settings.limits.queued)

@@ -20,7 +20,7 @@ from aish.net.listen.server import tls_context
 from aish.net.listen.sockets import Listener, listening
 from aish.serve.listeners.endpoint import Endpoint
 from aish.serve.state import ServeState
-from aish.system.files import atomic_write
+from aish.system.files import atomic_write, raise_descriptor_limit
 
 LISTENERS_FILE = "listeners.json"
 
@@ -55,6 +55,8 @@ def open_endpoints(
     addresses = [address for _, address in placed]
     check_exposure(addresses, exposure)
     tls = tls_context(exposure)
+    if addresses:
+        raise_descriptor_limit()
     with listening(addresses) as listeners:
         found = [
             OpenEndpoint(endpoint.at(listener.address), listener, tls)
