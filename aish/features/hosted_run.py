@@ -77,7 +77,8 @@ class HostedRun:
     """A run that is about to begin.
 
     `sinks` get its events last. A run that `listens` can be answered from outside while it waits
-    for an approval, over a socket of its own.
+    for an approval, over a socket of its own. Its result has the items of those steps that are
+    `itemized`: of all if that is `None`.
     """
 
     plan: Plan
@@ -89,6 +90,7 @@ class HostedRun:
     recorder: Recorder | None = None
     earlier: EarlierPart | None = None
     listens: bool = False
+    itemized: frozenset[str] | None = None
 
 
 def new_folder(
@@ -169,7 +171,7 @@ async def run_hosted(run: HostedRun) -> Row:
         with folder.beginning():
             items = open_items_file(folder.path) if has_items(plan) else None
             journal = _journal(folder) if earlier is None else earlier.journal
-        gathered = _Gathered(folder.id, items)
+        gathered = _Gathered(folder.id, items, run.itemized)
         book = None
         if stages_calls(plan):
             from aish.features.staging.queue import open_queue
@@ -270,9 +272,12 @@ class _Gathered:
     name = "the result"
     deltas = False
 
-    def __init__(self, run: str, items: ItemsFile | None) -> None:
+    def __init__(
+        self, run: str, items: ItemsFile | None, itemized: frozenset[str] | None = None
+    ) -> None:
         self._fold = Fold(run)
         self._items = items
+        self._itemized = itemized
         self._finished: RunFinished | None = None
 
     def __call__(self, stamped: Stamped) -> None:
@@ -296,7 +301,7 @@ class _Gathered:
             row["exit"] = Exit(int(ExitCode.FAILED), "failed", retryable=False, reason=lost[0])
         if self._items is not None:
             for step in self._items.steps():
-                if step in row["steps"]:
+                if step in row["steps"] and (self._itemized is None or step in self._itemized):
                     found = [public(one) for one in self._items.rows(step)]
                     row["steps"][step]["items"] = found
         return row

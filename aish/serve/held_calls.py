@@ -180,6 +180,8 @@ class _HeldCall:
         self._seal = seal
         self._round = 0
         self._report: Report | None = None
+        self.message: str | None = None
+        """What was told of its progress last."""
 
     @property
     def run(self) -> str | None:
@@ -205,6 +207,7 @@ class _HeldCall:
 
     def report(self, progress: Progress) -> None:
         """Tell of progress on the way of the request that waits for the call, if one does."""
+        self.message = progress.message
         if self._report is not None:
             self._report(progress)
 

@@ -307,7 +307,7 @@ class PipelineRuns:
             on_run(prepared.folder.id)
             return self._begin(prepared, stack)
 
-    async def resume(self, offered: OfferedPipeline, id: str) -> JsonObject:
+    async def resume(self, offered: OfferedPipeline, id: str, report: Report) -> JsonObject:
         """The result of a run that was interrupted, after it has gone on to its end.
 
         Raises:
@@ -320,8 +320,9 @@ class PipelineRuns:
             )
             if not isinstance(found, HostedRun):
                 return result_of(offered, found)
-            sinks = (_Notices(self._emit),)
-            run = self._begin(replace(found, sinks=sinks, listens=True), stack)
+            sinks = (_ProgressSink(offered.plan, report), _Notices(self._emit))
+            itemized = _itemized(offered.plan)
+            run = self._begin(replace(found, sinks=sinks, listens=True, itemized=itemized), stack)
         return result_of(offered, await _ended(run))
 
     @contextmanager
@@ -358,6 +359,7 @@ class PipelineRuns:
             sinks,
             recorder=recorder,
             listens=recorder is None or not recorder.approvals.replays,
+            itemized=_itemized(plan),
         )
 
     async def _executed(self, run: _Run, prepared: HostedRun) -> None:
@@ -438,6 +440,11 @@ def _last_text(plan: Plan, row: Row) -> str:
         _shown(one, is_value=is_value) for one in found.get("items", ()) if one["status"] == "ok"
     )
     return "\n".join(texts)
+
+
+def _itemized(plan: Plan) -> frozenset[str]:
+    """The step whose items are the result; there may be a million of them, so of no other."""
+    return frozenset() if plan.pipeline.outputs is not None else frozenset({plan.steps[-1].id})
 
 
 def _shown(found: Mapping[str, JsonValue], *, is_value: bool) -> str:

@@ -1,6 +1,6 @@
 """All tools that clients are offered: those of servers and packs, and the pipelines of the file."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ from anyio.abc import TaskGroup
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject
+from aish.core.protocols import Progress
 from aish.core.tools import Tool, ToolName, ToolResult
 from aish.engine.environment import RunEnvironment
 from aish.engine.resources.toolbox import AllTools
@@ -98,7 +99,9 @@ class ServedTools:
         found = self._pipelines.get(tool.name)
         return found is not None and found.entry.task
 
-    async def resume(self, name: ToolName, run: str) -> JsonObject:
+    async def resume(
+        self, name: ToolName, run: str, report: Callable[[Progress], None]
+    ) -> JsonObject:
         """The result of a pipeline's run that was interrupted, after it has gone on.
 
         Raises:
@@ -107,7 +110,7 @@ class ServedTools:
         found = self._pipelines.get(name)
         if found is None or self._shared.runs is None:
             raise UsageError(f"`{name}` is not offered any more")
-        return await self._shared.runs.resume(found, run)
+        return await self._shared.runs.resume(found, run, report)
 
 
 class _SharedRuns:

@@ -230,7 +230,10 @@ async def _served(
             tasks = await stack.enter_async_context(task_group())
             clock, report = environment.clock, hub.report
             hub.held = HeldCalls(tasks, state, clock, report)
-            hub.tasks = Tasks(state.path, hub.active, audit, clock, tasks, report, hub.answering)
+            is_live = environment.recorder is None
+            hub.tasks = Tasks(
+                state.path, hub.active, audit, clock, tasks, report, hub.answering, is_live=is_live
+            )
             # Another process takes over what is left once the runs have ended.
             ended.callback(hub.tasks.close)
             tasks.start_soon(audit.sync)

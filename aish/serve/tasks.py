@@ -20,7 +20,7 @@ from aish.core.errors import AishError
 from aish.core.events import rfc3339
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
-from aish.core.protocols import Clock
+from aish.core.protocols import Clock, Progress
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.validation.names import SERVED
@@ -47,6 +47,7 @@ _FOLDER = "tasks"
 _LOOK_SECONDS = 0.2
 """How often what other processes want of a task is looked for."""
 _TELL_SECONDS = 0.5
+"""How often what has changed of a task is told, or written down where it is only progress."""
 _CLEAN_SECONDS = 60.0
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 _SHOWN_ID = 8
@@ -65,6 +66,11 @@ class LiveCall(Protocol):
     @property
     def changed(self) -> anyio.Event:
         """Is set at the next change of what the call is waiting for, and at its end."""
+        ...
+
+    @property
+    def message(self) -> str | None:
+        """What was told of its progress last."""
         ...
 
     @property
@@ -103,6 +109,8 @@ class Tasks:
         tasks: TaskGroup,
         report: Callable[[Exception], None],
         answering: Callable[[anyio.CancelScope], AbstractContextManager[None]],
+        *,
+        is_live: bool,
     ) -> None:
         self._folder = folder / _FOLDER
         self._active = active
@@ -111,6 +119,7 @@ class Tasks:
         self._tasks = tasks
         self._report = report
         self._answering = answering
+        self._is_live = is_live
         self._store: TaskStore | None = None
         self._live: dict[str, LiveCall] = {}
 
@@ -118,7 +127,7 @@ class Tasks:
         """Take over what an earlier process has left, and delete what has expired."""
         while True:
             if self._store is not None or self._folder.is_dir():
-                for task in tuple(self._opened().orphans()):
+                for task in tuple(self._opened().orphans()) if self._is_live else ():
                     self._take_over(task)
                 self._opened().clean()
             await anyio.sleep(_CLEAN_SECONDS)
@@ -231,7 +240,8 @@ class Tasks:
 
     def _take_over(self, task: "Task") -> "Task":
         """Go on with a task if its process is gone; how it is now."""
-        taken = self._opened().take_over(task)
+        # Beside a cassette nothing goes on that is not in it.
+        taken = self._opened().take_over(task) if self._is_live else None
         if taken is None:
             return task
         name = ToolName(*taken.tool.split("__", 1))
@@ -249,7 +259,7 @@ class Tasks:
     async def _resume(self, live: "_ResumedRun", name: ToolName, run: str) -> None:
         try:
             with live.scope:
-                result = await self._active.now.tools.resume(name, run)
+                result = await self._active.now.tools.resume(name, run, live.report)
                 live.result = json.dumps(result).encode("ascii")
         except AishError as error:
             mask = self._active.now.plan.secrets.mask
@@ -290,7 +300,9 @@ class Tasks:
         if live.is_over:
             found = live.result
             if found is None:
-                return store.changed(task, status="cancelled", requests=None, run=live.run)
+                return store.changed(
+                    task, status="cancelled", requests=None, run=live.run, message=None
+                )
             if isinstance(found, RpcError):
                 error = {"code": found.code, "message": found.message}
                 return store.changed(
@@ -298,18 +310,25 @@ class Tasks:
                 )
             result = self._active.now.plan.secrets.mask_json(json.loads(found))
             return store.changed(
-                task, status="completed", result=result, requests=None, run=live.run
+                task,
+                status="completed",
+                result=result,
+                requests=None,
+                run=live.run,
+                message=None,
             )
-        requests = live.requests
+        requests, message = live.requests, live.message
         status = "input_required" if requests else "working"
         wanted: dict[str, Any] = {
             "status": status,
             "requests": requests or None,
             "run": live.run,
         }
-        if all(getattr(task, name) == value for name, value in wanted.items()):
+        is_same = all(getattr(task, name) == value for name, value in wanted.items())
+        is_told = task.message == message or self._clock.now() < task.updated + _TELL_SECONDS
+        if is_same and is_told:
             return task
-        return store.changed(task, **wanted)
+        return store.changed(task, **wanted, message=message)
 
     def _note(self, caller: Caller | None, task: "Task") -> None:
         """Write down that a task was made, taken over, or has ended."""
@@ -333,9 +352,14 @@ class _ResumedRun:
     run: str | None
     changed: anyio.Event
     scope: anyio.CancelScope
+    message: str | None = None
     is_over: bool = False
     result: bytes | RpcError | None = None
     requests: JsonObject = field(default_factory=dict)
+
+    def report(self, progress: Progress) -> None:
+        """The run tells of a finished step or item."""
+        self.message = progress.message
 
     def answered(self, responses: JsonObject) -> None:
         """There is nothing to answer."""

@@ -91,6 +91,8 @@ def test_a_pipeline_may_answer_at_once_with_a_task_and_its_result_comes_later(
         )
         model.gate.wait_arrived()
         running = task(hub, made["taskId"])
+        while "statusMessage" not in running:
+            running = task(hub, made["taskId"])
         refused = called(hub, "pipeline__talk", {"wrod": "x"})
         model.gate.open()
         done = until(hub, made["taskId"], "completed")
@@ -104,6 +106,7 @@ def test_a_pipeline_may_answer_at_once_with_a_task_and_its_result_comes_later(
     assert kept["client"] == "stdio"
     assert (running["resultType"], running["status"]) == ("complete", "working")
     assert running["createdAt"] == made["createdAt"]
+    assert running["statusMessage"] == "step `first`: ok"
     # What is refused before anything runs is told at once.
     assert refused["isError"] is True
     assert "unknown input `wrod`" in text_of(refused)
@@ -322,7 +325,9 @@ def test_a_subscription_tells_of_the_states_of_tasks_of_its_own_client(
         acknowledged = hub.notification("notifications/subscriptions/acknowledged")
         first = hub.notification("notifications/tasks")["params"]
         model.gate.open()
-        last = hub.notification("notifications/tasks")["params"]
+        last = first
+        while last["status"] == "working":
+            last = hub.notification("notifications/tasks")["params"]
         same = task(hub, id)
 
     assert undeclared["code"] == -32021
@@ -364,3 +369,33 @@ def test_tasks_over_http_belong_to_the_clients_token_and_outlive_the_request(
     assert {one["code"] for one in (*foreign, after)} == {-32602}
     assert header["code"] == -32020
     assert done["result"]["structuredContent"] == {"said": "<second <first http>>"}
+
+
+@pytest.mark.requirement("H7", "H11")
+def test_a_call_that_waits_for_an_approval_is_a_task_until_somebody_has_answered(
+    project: Project,
+) -> None:
+    project.pipeline(
+        f"mcp: {{servers: {{t: {{command: {stdio()}}}}}}}\nserve: {{hold: 100ms}}", name="hub.yaml"
+    )
+    with ServedHub(project, "hub.yaml", "--control") as hub:
+        hub.stderr_with("control API: listening on")
+        made = [called(hub, "t__echo", {"text": word}) for word in ("yes", "no", "never")]
+        listed = project.aish("runs", "pending", "--format", "json")
+        questions = {one["arguments"]["text"]: one for one in json.loads(listed.stdout)["pending"]}
+        waiting = task(hub, made[0]["taskId"])
+        for word, *more in (("yes",), ("no", "--deny")):
+            one = questions[word]
+            words = ("approve", one["run"], one["id"], *more, "--yes", "--digest", one["digest"])
+            assert project.aish(*words).code == 0
+        approved = until(hub, made[0]["taskId"], "completed")
+        denied = until(hub, made[1]["taskId"], "completed")
+        asked(hub, "tasks/cancel", {"taskId": made[2]["taskId"]})
+        until(hub, made[2]["taskId"], "cancelled")
+        left = json.loads(project.aish("runs", "pending", "--format", "json").stdout)["pending"]
+
+    assert [one["resultType"] for one in made] == ["task"] * 3
+    assert waiting["status"] == "working"
+    assert text_of(approved["result"]) == "yes"
+    assert denied["result"]["isError"] is True
+    assert left == []
