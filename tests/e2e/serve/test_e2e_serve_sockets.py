@@ -4,11 +4,12 @@ import json
 import os
 import select
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -253,6 +254,12 @@ def test_without_a_token_that_is_known_a_tcp_client_gets_nothing(project: Projec
             with SocketClient(address) as client:
                 client.send(message, ping, ping)
                 answers.append(client.rest())
+        with SocketClient(address) as browser:
+            # What a page could send: a request whose body has the token of somebody.
+            proof = {**ping, "params": {"_meta": {"aish/token": token}}}
+            browser.write(b"POST / HTTP/1.1\r\nContent-Type: text/plain\r\n\r\n")
+            browser.send(proof)
+            answers.append(browser.rest())
         with SocketClient(address, token) as honest:
             # Only the first message can prove it.
             honest.begin()
@@ -263,6 +270,7 @@ def test_without_a_token_that_is_known_a_tcp_client_gets_nothing(project: Projec
         refused = [one for one in hub.audit if one["event"] == "refused"]
         written = json.dumps(hub.audit) + hub.stderr
 
+    cases += (("POST", "a token is needed"),)
     for (message, reason), found in zip(cases, answers, strict=True):
         id = message.get("id") if isinstance(message, dict) else None
         assert len(found) == 1, found
@@ -298,6 +306,21 @@ def test_without_clients_a_token_is_made_and_the_address_may_be_in_a_variable(
     assert not address.endswith(":0")
     assert other.startswith("tcp://127.0.0.1:")
     assert "`--from-env` needs `MCP_ADDR`, which is not set" in unset.stderr
+
+
+@pytest.mark.requirement("H14")
+def test_a_port_that_is_taken_ends_the_start(project: Project) -> None:
+    with socket.socket() as taken:
+        # Another test may have it: then it is taken too.
+        with suppress(OSError):
+            taken.bind(("127.0.0.1", 9100))
+            taken.listen()
+        with ServedHub(project, *PACK, "--unix", "run/s", "--tcp") as hub:
+            assert hub.finish() == 2
+
+    assert "error: cannot listen on `127.0.0.1:9100`: Address already in use" in hub.stderr
+    assert not (project.folder / "run" / "s").exists()
+    assert not (project.folder / ".aish" / "serve" / "listeners.json").exists()
 
 
 @pytest.mark.requirement("H20")
