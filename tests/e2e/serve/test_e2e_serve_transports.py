@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from e2e_project import Project, stdio
@@ -169,3 +170,48 @@ def test_names_are_legal_behind_two_hubs(project: Project) -> None:
     assert len(set(names)) == len(ODD)
     assert called == list(ODD)
     assert all(LEGAL.fullmatch(name) for name in public)
+
+
+@pytest.mark.requirement("H12", "H13", "H14")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_the_sdks_client_is_served_over_http_in_both_eras(project: Project, mode: str) -> None:
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    project.aish.env["OUTER"] = TOKEN
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {stdio("--asks")}}}}}, auto_approve: ["s__*"]}}
+        serve: {{listen: "{EVERYWHERE[-1]}", clients: {{outer: {{token_env: OUTER}}}}}}
+        """
+    )
+    numbers: list[float] = []
+
+    async def count(progress: float, total: float | None, message: str | None) -> None:  # ruff: ignore[unused-async] - as the SDK has it
+        numbers.append(progress)
+
+    async def use(url: str) -> tuple[str, list[str], str, bool]:
+        async with (
+            create_mcp_http_client(headers={"Authorization": f"Bearer {TOKEN}"}) as http,
+            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        ):
+            listed = await client.list_tools()
+            said = await client.call_tool("s__echo", {"text": "from the SDK"})
+            await client.call_tool("s__count", {"steps": 3}, progress_callback=count)
+            failed = await client.call_tool("s__fail", {})
+            return (
+                client.protocol_version,
+                [tool.name for tool in listed.tools],
+                text_of(said.model_dump()),
+                failed.is_error,
+            )
+
+    with ServedHub(project, "p.yaml") as hub:
+        (address,) = hub.addresses()
+        version, names, text, is_error = anyio.run(use, address)
+
+    assert version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
+    assert names[0] == "s__echo"
+    assert (text, is_error) == ("from the SDK", True)
+    assert numbers[-1] == 3
