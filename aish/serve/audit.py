@@ -44,6 +44,7 @@ AuditEvent = Literal[
     "asked",
     "answered",
     "waiting",
+    "read",
 ]
 _TYPES: Mapping[type, str] = {
     bool: "boolean",
@@ -147,6 +148,20 @@ class AuditLog:
                 **({} if run is None else {"run": run}),
             },
         )
+
+    def read(self, caller: Caller, method: str, server: str | None, name: str) -> None:
+        """A resource or a prompt is about to be asked for; without a server it is refused.
+
+        Raises:
+            AuditError: that could not be written.
+        """
+        about: dict[str, JsonValue] = {
+            "method": method,
+            "server": server,
+            "name": self._text(name),
+            "decision": "deny" if server is None else "auto",
+        }
+        self._write("read", "security" if server is None else "info", caller, about)
 
     def note(self, event: AuditEvent, caller: Caller | None, **about: JsonValue) -> None:
         """Something else happened: a session, a listener, a refused request.

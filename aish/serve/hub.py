@@ -99,7 +99,7 @@ class Hub:
         )
         self._refused_since = -_REFUSED_SECONDS
         self._refused = self._unwritten = 0
-        self.passthrough = Passthrough(registry, active, calls, self._publish, self.tell)
+        self.passthrough = Passthrough(registry, active, calls, audit, self._publish, self.tell)
         registry.on_change = self._on_change
 
     @property

@@ -44,7 +44,7 @@ from aish.mcp.protocol.revisions import (
 )
 from aish.policy.rules import matches_tool
 from aish.serve.active import Active
-from aish.serve.audit import Caller
+from aish.serve.audit import AuditError, AuditLog, Caller
 from aish.serve.calls import RESULT_TYPE, Calls, own_part
 from aish.serve.held_calls import INPUT_REQUIRED, StatelessOwner
 from aish.serve.offers import ListName, Offer, Rows
@@ -100,6 +100,7 @@ class Passthrough:
         registry: Registry,
         active: Active,
         calls: Calls,
+        audit: AuditLog,
         publish: Publish,
         tell: Callable[[Level, str, str], None],
     ) -> None:
@@ -111,6 +112,7 @@ class Passthrough:
         self._registry = registry
         self._active = active
         self._mask = calls.mask
+        self._audit = audit
         self._publish = publish
         self._tell = tell
         self._listed: dict[str, _Listed] = {}
@@ -165,7 +167,9 @@ class Passthrough:
         Raises:
             RpcError: the resource is unknown to the client, or was not read.
         """
-        server = self._server_of(self._owner(offer, caller.client, uri), uri)
+        alias = self._owner(offer, caller.client, uri)
+        self._record(caller, "resources/read", alias, uri)
+        server = self._server_of(alias, uri)
         server = await self._of_session(caller, server)
         found = await self._asked(server, "resources/read", {"uri": uri}, "contents", list, call)
         self.named.note(caller.client, server.alias, found)
@@ -179,14 +183,16 @@ class Passthrough:
         Raises:
             RpcError: the prompt is unknown to the client, or was not made.
         """
-        server, own = self._prompt(offer, name)
+        found = self._prompt_name(offer, name)
+        self._record(caller, "prompts/get", None if found is None else found.server, name)
+        server, own = self._prompt(found, name)
         params: dict[str, Any] = {"name": own}
         if arguments is not None:
             params["arguments"] = arguments
         server = await self._of_session(caller, server)
-        found = await self._asked(server, "prompts/get", params, "messages", list, call)
-        self.named.note(caller.client, server.alias, found)
-        return found
+        result = await self._asked(server, "prompts/get", params, "messages", list, call)
+        self.named.note(caller.client, server.alias, result)
+        return result
 
     async def complete(
         self, offer: Offer, caller: Caller, params: JsonObject, call: Call
@@ -199,7 +205,7 @@ class Passthrough:
         ref = json_object(params.get("ref"))
         kind, name, uri = ref.get("type"), ref.get("name"), ref.get("uri")
         if kind == "ref/prompt" and isinstance(name, str):
-            server, own = self._prompt(offer, name)
+            server, own = self._prompt(self._prompt_name(offer, name), name)
             ref = {**ref, "name": own}
         elif kind == "ref/resource" and isinstance(uri, str):
             found = offer.name("resourceTemplates", uri)
@@ -217,7 +223,9 @@ class Passthrough:
         Raises:
             RpcError: the resource is unknown to the client, or its server does not tell.
         """
-        server = self._server_of(self._owner(offer, caller.client, uri), uri)
+        alias = self._owner(offer, caller.client, uri)
+        self._record(caller, "resources/subscribe", alias, uri)
+        server = self._server_of(alias, uri)
         if not server.has_subscriptions:
             raise RpcError(INVALID_PARAMS, f"`{server.alias}` does not tell of updates")
         key = (server.alias, uri)
@@ -402,17 +410,27 @@ class Passthrough:
             raise RpcError(RESOURCE_NOT_FOUND, "resource not found", {"uri": uri})
         return server
 
-    def _prompt(self, offer: Offer, public: str) -> tuple[Server, str]:
-        """The server of a prompt, and its own name for it."""
+    def _prompt_name(self, offer: Offer, public: str) -> ToolName | None:
+        """The server of a prompt that a client may have, and its own name for it."""
         found = offer.name("prompts", public)
         if found is None and self._settings().names == "plain":
             # It is listed with its alias; without it one is meant if there is only one.
             named = [pair for pair in offer.names("prompts").values() if pair.name == public]
             found = named[0] if len(named) == 1 else None
+        return found if found is not None and self._allows_prompt(found) else None
+
+    def _prompt(self, found: ToolName | None, public: str) -> tuple[Server, str]:
         server = None if found is None else self._registry.server(found.server)
-        if found is None or server is None or not self._allows_prompt(found):
+        if found is None or server is None:
             raise RpcError(INVALID_PARAMS, f"unknown prompt: {public}")
         return server, found.name
+
+    def _record(self, caller: Caller, method: str, server: str | None, name: str) -> None:
+        """Write down what is asked for, before it is."""
+        try:
+            self._audit.read(caller, method, server, name)
+        except AuditError as error:
+            raise RpcError(INTERNAL_ERROR, f"[aish] this was not done: {error}") from error
 
     async def _of_session(self, caller: Caller, server: Server) -> Server:
         """The connection of the session's own to a server that is not shared."""

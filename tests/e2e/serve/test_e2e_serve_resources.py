@@ -1,10 +1,12 @@
 """Resources, prompts, completion and log messages of servers, through `aish serve`."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from e2e_project import Project, stdio
 from served_hub import META, ServedHub, text_of
@@ -116,7 +118,7 @@ def test_resources_and_prompts_are_passed_on_as_their_server_has_them(
         assert (listed["ttlMs"], read["ttlMs"]) == (1000, 0)
 
 
-@pytest.mark.requirement("H9")
+@pytest.mark.requirement("H9", "H21")
 def test_only_what_the_globs_name_is_there(project: Project) -> None:
     rest = 'serve: {resources: ["s__docs://l*", "s__docs://page/1*"], prompts: [s__plain]}'
     serving(project, "--offers", rest=rest)
@@ -131,6 +133,11 @@ def test_only_what_the_globs_name_is_there(project: Project) -> None:
             hub.ask("resources/subscribe", {"uri": "docs://guide"}),
         ]
         unknown = hub.ask("prompts/get", {"name": "s__review", "arguments": {"code": "1"}})
+        reads = [
+            (one["method"], one["server"], one["name"], one["decision"], one["level"])
+            for one in hub.audit
+            if one["event"] == "read"
+        ]
 
     assert [one["uri"] for one in listed] == ["docs://logo"]
     assert templates == []
@@ -140,6 +147,13 @@ def test_only_what_the_globs_name_is_there(project: Project) -> None:
         said = {"code": -32002, "message": "resource not found", "data": {"uri": uri}}
         assert answer["error"] == said
     assert unknown["error"] == {"code": -32602, "message": "unknown prompt: s__review"}
+    assert reads == [
+        ("resources/read", "s", "docs://page/12", "auto", "info"),
+        ("resources/read", None, "docs://guide", "deny", "security"),
+        ("resources/read", None, "docs://page/2", "deny", "security"),
+        ("resources/subscribe", None, "docs://guide", "deny", "security"),
+        ("prompts/get", None, "s__review", "deny", "security"),
+    ]
 
 
 @pytest.mark.requirement("H1", "H9")
@@ -429,3 +443,68 @@ def test_answers_without_a_state_reach_a_stateless_server_and_have_to_be_objects
 
     said = "each value of `inputResponses` has to be an object"
     assert wrong["error"] == {"code": -32602, "message": said}
+
+
+@pytest.mark.requirement("H1", "H23")
+def test_a_reload_changes_what_is_offered_of_servers_that_stay(project: Project) -> None:
+    serving(project, "--live", rest="")
+    with started(project, modern=False) as hub:
+        before = hub.ask("resources/list")
+        serving(project, "--live")
+        hub.signal(signal.SIGHUP)
+        hub.notification("notifications/resources/list_changed")
+        listed = hub.ask("resources/list")["result"]["resources"]
+        prompts = hub.ask("prompts/list")["result"]["prompts"]
+        serving(project, "--live", rest="serve: {prompts: [s__plain]}")
+        hub.signal(signal.SIGHUP)
+        hub.notification("notifications/prompts/list_changed")
+        fewer = hub.ask("prompts/list")["result"]["prompts"]
+        gone = [
+            hub.ask("resources/read", {"uri": "docs://guide"}),
+            hub.ask("prompts/get", {"name": "s__review", "arguments": {"code": "1"}}),
+        ]
+
+    assert before["error"]["code"] == -32601
+    assert (len(listed), len(prompts)) == (3, 2)
+    assert [one["name"] for one in fewer] == ["s__plain"]
+    assert [one["error"]["code"] for one in gone] == [-32601, -32602]
+
+
+@pytest.mark.requirement("H13", "H1")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_the_sdks_client_reads_resources_and_prompts(project: Project, mode: str) -> None:
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+    from mcp_types import PromptReference
+
+    serving(project, "--live")
+
+    async def use() -> list[Any]:
+        parameters = StdioServerParameters(
+            command=sys.executable, args=["-m", "aish", "serve", "p.yaml"], cwd=project.folder
+        )
+        async with Client(stdio_client(parameters), mode=mode) as client:
+            resources = await client.list_resources()
+            templates = await client.list_resource_templates()
+            read = await client.read_resource("docs://page/5")
+            prompts = await client.list_prompts()
+            got = await client.get_prompt("s__plain")
+            ref = PromptReference(type="ref/prompt", name="s__review")
+            completed = await client.complete(ref, {"name": "tone", "value": "k"})
+            return [
+                [str(one.uri) for one in resources.resources],
+                [one.uri_template for one in templates.resource_templates],
+                read.model_dump()["contents"][0]["text"],
+                [one.name for one in prompts.prompts],
+                got.model_dump()["messages"][0]["content"]["text"],
+                completed.completion.values,
+            ]
+
+    assert anyio.run(use) == [
+        ["docs://guide", "docs://logo", "docs://archive"],
+        ["docs://page/{number}"],
+        "page 5",
+        ["s__review", "s__plain"],
+        "Say hello",
+        ["review k"],
+    ]
