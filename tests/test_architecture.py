@@ -121,6 +121,7 @@ ALONE = {
         features/recording/context_files.py
         engine/steps/context_files/code_parts.py shell/session_files.py
         shell/control_commands.py serve/task_store.py
+        serve/approval_form.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
         output/markdown/render.py output/progress_panel.py shell/bootstrap.py
         net/listen/connection.py net/listen/guards.py

@@ -37,6 +37,7 @@ from aish.serve.metrics import NONE, Metrics
 from aish.serve.pack_models import PackModels
 from aish.serve.waiting_calls import (
     Approvals,
+    ClientAsker,
     HeldOver,
     Settled,
     TooManyQuestionsError,
@@ -323,7 +324,7 @@ class Calls:
             decision.digest,
             call.find,
             call.about.on_progress or (lambda _: None),
-            None,
+            self._asker(call.owner),
             call.place.release,
             call.is_cancelled,
             call.takes_task,
@@ -335,6 +336,14 @@ class Calls:
             # Others may have taken its place meanwhile; it was admitted, so it waits for another.
             await self._take(call.place)
         return found
+
+    def _asker(self, owner: Owner) -> ClientAsker | None:
+        """Asks the client itself, if it fills in forms and the file lets it (H10)."""
+        if not owner.fills_forms:
+            return None
+        from aish.serve.approval_form import ApprovalForm
+
+        return ApprovalForm(owner, self._active.now.plan.secrets)
 
     def _held_over(self, call: "_Call", proposal: Proposal, held: HeldOver) -> bytes:
         """What a client is told whose call still waits, and is no task (H11)."""

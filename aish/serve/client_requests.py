@@ -23,7 +23,6 @@ from aish.mcp.client.server_requests import ELICITATION, ROOTS, SAMPLING, OnProg
 from aish.mcp.protocol.messages import INTERNAL_ERROR, REFUSED_BY_USER, RpcError, json_object
 from aish.mcp.protocol.requests import Response, notice, request
 from aish.serve.request_state import STATE_SECONDS
-from aish.terminal.elicitation import FieldError, fields_of
 
 ALIAS_MARK = "aish/server"
 """In the `_meta` of a request that is passed on: the alias of the server that made it."""
@@ -52,6 +51,7 @@ _OF_FIELD = frozenset(
 _OF_CHOICES = frozenset({"type", "enum", "enumNames", "anyOf", "oneOf"})
 _OF_CHOICE = frozenset({"const", "title"})
 _MODES = ("form", "url")
+_FORMS: Sequence[ForwardKind] = ("elicitation",)
 _SCHEMES = frozenset({"http", "https"})
 _MOST_PAGES = 16
 _MOST_KNOWN_PAGES = 256
@@ -80,6 +80,11 @@ def offered_capabilities(declared: JsonObject, kinds: Sequence[ForwardKind]) -> 
             case "roots":
                 found[kind] = {}
     return found
+
+
+def fills_forms(declared: JsonObject) -> bool:
+    """Whether a client has declared that it fills in forms."""
+    return "form" in json_object(offered_capabilities(declared, _FORMS).get("elicitation"))
 
 
 def passed_on(
@@ -117,6 +122,9 @@ def _form(schema: JsonValue) -> JsonObject | None:
     """A form with nothing in it but what the protocol knows; `None` if it is none."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         return None
+    # Loaded by the first server that asks.
+    from aish.terminal.elicitation import FieldError, fields_of
+
     try:
         fields = fields_of(schema)
     except FieldError:
@@ -311,6 +319,8 @@ class StreamOwner:
     offered: JsonObject
     requests: ClientRequests
     send: Send
+    fills_forms: bool = False
+    """Whether it can be asked about the call itself (H10)."""
 
     def capabilities(self) -> JsonObject:
         """What it can be asked for."""

@@ -53,11 +53,15 @@ class StatelessOwner:
     `offered` is what it can be asked for. `continuation` is what a server gets again with the call:
     the answers, and its own state. `is_passed` says whether what a stateless server asks may be
     passed on in the result: only if nobody was asked about the call, as it is decided about anew.
+    `fills_forms` says whether it can be asked about the call itself (H10).
     """
 
-    def __init__(self, client: str, offered: JsonObject, seal: RequestSeal) -> None:
+    def __init__(
+        self, client: str, offered: JsonObject, seal: RequestSeal, *, fills_forms: bool
+    ) -> None:
         self.client = client
         self.offered = offered
+        self.fills_forms = fills_forms
         self.continuation: JsonObject = {}
         self.is_passed = False
         self.is_task = False
@@ -309,17 +313,20 @@ class HeldCalls:
         report: Report,
         make: Make,
         terms: TaskTerms | None = None,
+        *,
+        fills_forms: bool = False,
     ) -> bytes | JsonObject:
         """The result of a request that may be the first of a call, or one with answers.
 
-        `subject` is what the request is about. The result is JSON, or what its client is asked for;
-        with `terms` it may be a task.
+        `subject` is what the request is about, `offered` what servers can ask the client for;
+        `fills_forms` says whether it can be asked about the call itself. The result is JSON, or
+        what its client is asked for; with `terms` it may be a task.
 
         Raises:
             RpcError: the `requestState` of the request is not valid, or the call has failed.
         """
         seal = RequestSeal(self._state, self._clock, caller.client, subject)
-        owner = StatelessOwner(caller.client, offered, seal)
+        owner = StatelessOwner(caller.client, offered, seal, fills_forms=fills_forms)
         sent = params.get(STATE)
         responses = json_object(params.get(RESPONSES))
         if not all(isinstance(one, Mapping) for one in responses.values()):
@@ -338,7 +345,7 @@ class HeldCalls:
             if content.get("server") is not None:
                 continuation[STATE] = content["server"]
             owner.continuation = continuation
-        if not offered and terms is None:
+        if not offered and terms is None and not fills_forms:
             return await make(owner, report)
         mine = [one for one in self._held.values() if one.owner.client == caller.client]
         if sum(not one.is_awaited for one in mine) >= _MOST_HELD:

@@ -60,7 +60,12 @@ from aish.mcp.protocol.revisions import (
 )
 from aish.serve.audit import Caller
 from aish.serve.calls import RESULT_TYPE, BusyError, Owner, own_part
-from aish.serve.client_requests import ClientRequests, StreamOwner, offered_capabilities
+from aish.serve.client_requests import (
+    ClientRequests,
+    StreamOwner,
+    fills_forms,
+    offered_capabilities,
+)
 from aish.serve.held_calls import Report, StatelessOwner, TaskTerms
 from aish.serve.hub import Hub
 from aish.serve.metrics import NONE, OTHER
@@ -597,10 +602,17 @@ class Session:
         report = about.on_progress or (lambda _: None)
         declared = json_object(meta.get(CAPABILITIES_KEY)) if is_modern else self._capabilities
         offered = offered_capabilities(declared, self._hub.settings.forward)
+        is_asked = "elicit" in self._hub.settings.ask and fills_forms(declared)
         if not is_modern:
             if notify is unheard:
                 offered = {}
-            owner = StreamOwner(self.caller.client, offered, self._requests, notify)
+            owner = StreamOwner(
+                self.caller.client,
+                offered,
+                self._requests,
+                notify,
+                fills_forms=is_asked and notify is not unheard,
+            )
             return await make(about, owner)
 
         async def held(owner: StatelessOwner, report: Report) -> bytes:
@@ -608,7 +620,16 @@ class Session:
 
         calls, params = self._hub.held, request.params
         try:
-            found = await calls.make(self.caller, subject, params, offered, report, held, terms)
+            found = await calls.make(
+                self.caller,
+                subject,
+                params,
+                offered,
+                report,
+                held,
+                terms,
+                fills_forms=is_asked,
+            )
         except RpcError as error:
             missing = json_object(json_object(error.data).get("requiredCapabilities"))
             if error.code == MISSING_CAPABILITY and missing and missing.keys() <= declared.keys():

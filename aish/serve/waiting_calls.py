@@ -63,6 +63,11 @@ class TooManyQuestionsError(AishError):
 class ClientAsker(Protocol):
     """Asks the client of a call whether it may be made: `elicit` (H10)."""
 
+    @property
+    def seconds(self) -> float | None:
+        """How long the call may be held meanwhile; `None` is as long as others."""
+        ...
+
     def can_ask(self, question: Question) -> bool:
         """Whether this client can be asked about this call, and shown all of it."""
         ...
@@ -466,7 +471,9 @@ class Approvals:
         def asked() -> None:
             nonlocal deadline
             if deadline is None:
-                deadline = anyio.current_time() + self.active.now.settings.hold
+                own = call.client.seconds if asker == "elicit" and call.client is not None else None
+                hold = self.active.now.settings.hold if own is None else own
+                deadline = anyio.current_time() + hold
             tasks.start_soon(_until_held, deadline, call.is_task, tasks.cancel_scope)
             one = self.questions.joined(call.proposal.place, call.digest)
             opened.append(one)

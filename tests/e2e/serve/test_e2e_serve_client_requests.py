@@ -655,3 +655,39 @@ def test_pages_that_have_to_be_opened_first_are_told_to_the_client_of_the_call(
     assert still["resultType"] == "input_required"
     assert heard["params"] == {"elicitationId": "e1"}
     assert unheard == []
+
+
+@pytest.mark.requirement("H8")
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+def test_through_two_hubs_the_client_of_the_outer_one_is_asked(
+    project: Project, protocol: str
+) -> None:
+    asking(project)
+    inner = json.dumps([sys.executable, "-m", "aish", "serve", str(project.folder / "p.yaml")])
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{hub: {{command: {inner}, protocol: "{protocol}"}}}}
+          auto_approve: ["hub__*"]
+        """,
+        name="outer.yaml",
+    )
+    call = {
+        "name": "hub__s__ask_client",
+        "arguments": {"method": "elicitation/create", "params": FORM},
+    }
+    with ServedHub(project, "outer.yaml") as hub:
+        hub.begin(capabilities=ALL)
+        hub.tools()
+        running = hub.request("tools/call", call)
+        form = hub.notification("elicitation/create")
+        respond(hub, form, result=ACCEPTED)
+        told = hub.answer(running)["result"]
+        meta = {f"{META}clientCapabilities": ALL}
+        required = hub.ask("tools/call", {**call, "_meta": meta}, modern=True)["result"]
+        retry = {**call, "_meta": meta, **again(required, **ACCEPTED)}
+        done = hub.ask("tools/call", retry, modern=True)["result"]
+
+    assert form["params"]["message"] == "hub: s: Who are you?"
+    assert form["params"]["_meta"] == {"aish/server": "hub"}
+    assert json.loads(text_of(told)) == json.loads(text_of(done)) == ACCEPTED

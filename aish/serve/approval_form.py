@@ -1,0 +1,87 @@
+"""Asking the client of a call whether it may be made, by a form (H10).
+
+The form shows what a person at a terminal is shown (P2). A client may answer without one: so it is
+asked only where the file says so, and the answer is recorded as the client's.
+"""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import anyio
+
+from aish.core.events import NOWHERE
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.protocols import Question
+from aish.mcp.client.server_requests import ELICITATION
+from aish.mcp.protocol.messages import RpcError, json_object
+from aish.policy.questions import OpenQuestion, QuestionEnd
+from aish.serve.client_requests import StreamOwner
+from aish.serve.held_calls import StatelessOwner
+from aish.serve.request_state import STATE_SECONDS
+from aish.system.secrets.secrets import Secrets
+from aish.terminal.approver import visible_call
+from aish.terminal.visible_text import BAR
+
+LONGEST = 4000
+"""Characters of a form; a longer one would not be read, so it is not used."""
+_ANSWER_SECONDS = STATE_SECONDS - 10
+"""Before a request to a client is given up: that nobody has answered is no answer."""
+_FIELD = "approve"
+_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        _FIELD: {
+            "type": "boolean",
+            "title": "Approve this call",
+            "description": "Without a yes the call is denied",
+        }
+    },
+    "required": [_FIELD],
+}
+
+
+@frozen
+class ApprovalForm:
+    """Asks the owner of a call about it: `ClientAsker`."""
+
+    owner: StreamOwner | StatelessOwner
+    secrets: Secrets
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the call may be held meanwhile, if not as long as others.
+
+        A stateless client does not wait for an answer while it is asked.
+        """
+        return STATE_SECONDS if isinstance(self.owner, StatelessOwner) else None
+
+    def can_ask(self, question: Question) -> bool:
+        """Whether the client fills in forms, and the form shows all of the call."""
+        return self.owner.fills_forms and self._message(question) is not None
+
+    async def ask(self, question: OpenQuestion) -> QuestionEnd | None:
+        """Its answer; `None` if there is none, and the question stays open."""
+        message = self._message(question.question)
+        if message is None:
+            return None
+        params: JsonObject = {"message": message, "requestedSchema": _SCHEMA}
+        found: JsonObject | None = None
+        with anyio.move_on_after(_ANSWER_SECONDS), suppress(RpcError):  # it refuses to be asked
+            found = await self.owner.ask(ELICITATION, params, lambda _: None)
+        if found is None:
+            return None
+        content = json_object(found.get("content"))
+        is_yes = found["action"] == "accept" and content.get(_FIELD) is True
+        return QuestionEnd("approve" if is_yes else "deny", self.owner.client, "elicit")
+
+    def _message(self, question: Question) -> str | None:
+        """The call as text, all of it; `None` if that is too long."""
+        try:
+            call = visible_call(replace(question, place=NOWHERE), self.secrets)
+        except (RecursionError, ValueError):
+            return None
+        facts = [f"{label}: {value}" for label, value in call.facts]
+        lines = [f"{BAR}{line}" for line in call.lines]
+        text = "\n".join(["[aish] a tool call needs an answer", *facts, f"{call.label}:", *lines])
+        return text if len(text) <= LONGEST else None
