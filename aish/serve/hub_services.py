@@ -153,11 +153,6 @@ def open_hub_services(
             (lambda event: masked(event, secrets)) if secrets else _as_it_is,
             partial(_record, audit, emit),
         )
-        try:
-            questions.begin()
-        except OSError as error:
-            said = f"the questions cannot be read: {error.strerror or error}"
-            raise UsageError(said, where=str(path)) from error
         staging = HubStaging(lambda: plan, folder, os.getpid())
         stack.callback(staging.close)
         control = None
@@ -171,6 +166,11 @@ def open_hub_services(
             stack.callback(log.close)
             emit = log.emit
         questions.listen(emit)
+        try:
+            questions.begin()
+        except OSError as error:
+            said = f"the questions cannot be read: {error.strerror or error}"
+            raise UsageError(said, where=str(path)) from error
         staging.notify = emit
         events = CallEvents(emit, clock, secrets.mask, staging.put_down, is_followed=is_followed)
         yield HubServices(emit, events, questions, staging, folder, control, clock)

@@ -147,6 +147,8 @@ async def _recorded(
 ) -> int:
     with _recorder(request, environment) as recorder:
         environment = replace(environment, recorder=recorder)
+        if recorder is not None:
+            services.questions.recording = recorder.approvals
         code = await _served(request, environment, audit, state, clients, opened, services)
         return code if recorder is None else _end_recording(recorder, code, request.emit)
 
@@ -321,6 +323,10 @@ async def _open_parts(
     calls = Calls(approvals, audit, environment.clock, lose_audit, events, PackModels(models, emit))
     hub = Hub(active, registry, gate, calls, audit, events, clients)
     reloader = Reloader(hub, supervisor, gate, audit, request.load, emit)
+    calls.metrics.gauges["aish_open_questions"] = (
+        "Calls that wait for an approval, and those whose clients may call again.",
+        lambda: {(): services.questions.waiting},
+    )
     calls.metrics.counters["aish_reloads_total"] = (
         "How often the file was loaded anew, by result.",
         lambda: {(("result", result),): count for result, count in reloader.counts.items()},

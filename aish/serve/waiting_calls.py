@@ -8,13 +8,14 @@ or uses its answer once, after a restart too.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from secrets import token_hex
 from typing import Literal, Protocol
 
 import anyio
 
 from aish.config.model import AskBy
-from aish.core.errors import AishError, JournalLostError, UsageError
+from aish.core.errors import AishError, JournalLostError
 from aish.core.events import (
     NOWHERE,
     ApprovalAnswered,
@@ -34,7 +35,14 @@ from aish.features.approvals.hub_questions import HubQuestion, QuestionFolder
 from aish.features.approvals.questions import approval_question, as_asked
 from aish.policy.decide import decision_level
 from aish.policy.gate import Decision, Gate, Proposal, call_digest
-from aish.policy.questions import EXPIRED, WITHDRAWN, OpenQuestion, QuestionEnd, Questions
+from aish.policy.questions import (
+    EXPIRED,
+    WITHDRAWN,
+    AnswerRecording,
+    OpenQuestion,
+    QuestionEnd,
+    Questions,
+)
 from aish.serve.active import Active
 from aish.system.task_group import task_group
 
@@ -133,13 +141,15 @@ class HubQuestions(Questions):
         self._record = record
         self._by_call: dict[tuple[str, str], OpenQuestion] = {}
         self._callers: Counter[str] = Counter()
+        self._unkept: set[str] = set()
+        self._told = ""
         folder.on_event = self.earlier.append
+        folder.on_problem = self._problem
 
     def begin(self) -> None:
         """Take over what is in the folder.
 
         Raises:
-            UsageError: a question in it is damaged.
             OSError: it cannot be read or cleaned.
         """
         self._folder.clean(self._time.now())
@@ -160,6 +170,11 @@ class HubQuestions(Questions):
             JournalLostError: it could not be written down.
             TooManyQuestionsError: the client has too many.
         """
+        if seconds is None:
+            # A replay asks nobody, and keeps nothing: its answers are those of the recording.
+            opened = super().open(question, digest, None)
+            self._unkept.add(opened.id)
+            return opened
         key = question.place.step or "", digest
         self._look()
         held = self._held(*key)
@@ -169,7 +184,6 @@ class HubQuestions(Questions):
         count = sum(1 for one in self.still_open() if one.question.place.step == key[0])
         if count >= MOST_OPEN:
             raise TooManyQuestionsError(f"busy: {count} calls of this client wait for approval")
-        assert seconds is not None, "nobody is at a terminal"
         now = self._time.now()
         opened = OpenQuestion(token_hex(16), question, digest, now + seconds)
         asked = ApprovalAsked(
@@ -191,6 +205,8 @@ class HubQuestions(Questions):
             said = f"the question cannot be written down: {error.strerror or error}"
             raise JournalLostError(said) from error
         self._all[opened.id] = self._by_call[key] = opened
+        if self.recording is not None:
+            opened.on_end = partial(_keep_end, self.recording, question)
         self._record("asked", question.place, {"approval": opened.id, "tool": asked.tool})
         self._tell(asked)
         return opened
@@ -210,7 +226,7 @@ class HubQuestions(Questions):
         """The question of this id, as it is on disk now."""
         try:
             self._folder.look_at(id)
-        except (OSError, UsageError) as error:
+        except OSError as error:
             self._unread(error)
         return super().get(id)
 
@@ -221,6 +237,9 @@ class HubQuestions(Questions):
             KeyError: there is none of this id.
             JournalLostError: the answer could not be written down, and does not count.
         """
+        if id in self._unkept:
+            self._unkept.remove(id)
+            return super().settle(id, end)
         one = self._all[id]
         if one.end is not None:
             return one.end
@@ -302,7 +321,7 @@ class HubQuestions(Questions):
                 cleaned = self._time.monotonic()
                 try:
                     self._folder.clean(self._time.now())
-                except (OSError, UsageError) as error:
+                except OSError as error:
                     self._unread(error)
 
     def _held(self, client: str, digest: str) -> OpenQuestion | None:
@@ -328,12 +347,17 @@ class HubQuestions(Questions):
     def _look(self) -> None:
         try:
             self._folder.look()
-        except (OSError, UsageError) as error:
+        except OSError as error:
             self._unread(error)
 
     def _unread(self, error: Exception) -> None:
-        text = f"the questions in `serve.state` cannot be read: {error}"
-        self._tell(Notice(NOWHERE, "error", "questions_unread", text))
+        self._problem(f"the questions in `serve.state` cannot be read: {error}")
+
+    def _problem(self, text: str) -> None:
+        """Tell what is wrong, but not each second."""
+        if text != self._told:
+            self._told = text
+            self._tell(Notice(NOWHERE, "error", "questions_unread", text))
 
     def _seen(self, stamped: Stamped) -> None:
         """Another process has written this."""
@@ -373,6 +397,7 @@ class HubQuestions(Questions):
     def _ended_by(self, one: OpenQuestion, end: QuestionEnd) -> None:
         one.end = end
         self._forget_old(one.id)
+        one.on_end(end)
         one.ended.set()
         about = {"approval": one.id, "tool": str(one.question.tool.name)}
         about |= {"answer": end.answer, "by": end.by, "way": end.way}
@@ -516,6 +541,11 @@ class Approvals:
     async def _until_draining(self, scope: anyio.CancelScope) -> None:
         await self.draining.wait()
         scope.cancel()
+
+
+def _keep_end(recording: AnswerRecording, question: Question, end: QuestionEnd) -> None:
+    """Record an answer; a question without one is left out: its client was told to call again."""
+    recording.begin(question)(end)
 
 
 async def _tell_waiting(id: str, report: Report) -> None:

@@ -8,7 +8,7 @@ counts. A file is a journal of one question: it was asked, answered, and then gi
 import errno
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -94,13 +94,22 @@ def hub_ids(store: RunStore) -> list[str]:
     return sorted(name for name in store.names() if HUB_ID.match(name))
 
 
-def read_questions(store: RunStore, hub: str) -> Iterator[HubQuestion]:
-    """All questions of a server, unordered; no link is followed.
+@frozen
+class HeldQuestions:
+    """The questions of a server in the order of their beginnings, and what could not be read."""
+
+    questions: Sequence[HubQuestion]
+    problem: str | None
+
+
+def read_questions(store: RunStore, hub: str) -> HeldQuestions:
+    """All questions of a server; no link is followed.
 
     Raises:
-        UsageError: its folder is a link, or a file of it is damaged.
+        UsageError: its folder is a link.
         OSError: it cannot be read.
     """
+    questions, problem = [], None
     with ExitStack() as stack:
         folder = store.open_folder(hub, stack)
         with os.scandir(folder) as entries:
@@ -110,22 +119,28 @@ def read_questions(store: RunStore, hub: str) -> Iterator[HubQuestion]:
                 continue
             try:
                 descriptor = open_own(Path(name), folder)
+                found = read_question(descriptor, str(store.path / hub / name))
             except FileNotFoundError:
                 continue  # it has just been deleted
-            found = read_question(descriptor, str(store.path / hub / name))
+            except UsageError as error:
+                problem = str(error)
+                continue
             if found is not None:
-                yield found
+                questions.append(found)
+    return HeldQuestions(sorted(questions, key=lambda one: one.question.began), problem)
 
 
 class QuestionFolder:
     """The questions in the folder at `path`, which is private to the user.
 
-    `on_event` gets what other processes have written, once it is seen here.
+    `on_event` gets what other processes have written, once it is seen here, and `on_problem` why a
+    file cannot be read, once.
     """
 
-    def __init__(self, path: Path, on_event: Callable[[Stamped], None] = lambda _: None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.on_event = on_event
+        self.on_event: Callable[[Stamped], None] = lambda _: None
+        self.on_problem: Callable[[str], None] = lambda _: None
         self._known: dict[str, HubQuestion] = {}
         self._sizes: dict[str, int] = {}
 
@@ -141,7 +156,6 @@ class QuestionFolder:
         """Read what other processes have written.
 
         Raises:
-            UsageError: a file is damaged, or is not ours.
             OSError: the folder cannot be read.
         """
         there = set()
@@ -158,7 +172,6 @@ class QuestionFolder:
         """Read what other processes have written about one question; that question.
 
         Raises:
-            UsageError: the file is damaged, or is not ours.
             OSError: it cannot be read.
         """
         try:
@@ -236,6 +249,11 @@ class QuestionFolder:
         try:
             found = read_question(open_own(path), str(path))
         except FileNotFoundError:
+            return
+        except UsageError as error:
+            # It is read again once it has changed; the others are not affected.
+            self._sizes[id] = size
+            self.on_problem(str(error))
             return
         before = self._known.get(id)
         self._sizes[id] = size

@@ -92,10 +92,7 @@ def questions_of(store: RunStore, id: str, now: float) -> Sequence[ApprovalQuest
         OSError: it cannot be opened.
     """
     if HUB_ID.match(id):
-        held = sorted(read_questions(store, id), key=lambda one: one.question.began)
-        # Whether a client still waits is known to the server alone.
-        gone = (replace(one.question.at(now), caller_waiting=False) for one in held)
-        return [approval_question(id, one) for one in gone]
+        return _hub_questions(store, id, now).questions
     fold = Questions()
     with ExitStack() as stack:
         journal = open_past(store, id, stack)
@@ -130,7 +127,7 @@ def pending_hubs(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestion
     for store in stores:
         for id in hub_ids(store):
             try:
-                found = RunQuestions(store, id, questions_of(store, id, now))
+                found = _hub_questions(store, id, now)
             except UsageError as error:
                 found = RunQuestions(store, id, problem=str(error))
             except OSError as error:
@@ -138,6 +135,13 @@ def pending_hubs(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestion
                 found = RunQuestions(store, id, problem=f"{where}: {error.strerror}")
             if found.questions or found.problem is not None:
                 yield found
+
+
+def _hub_questions(store: RunStore, id: str, now: float) -> RunQuestions:
+    held = read_questions(store, id)
+    # Whether a client still waits is known to the server alone.
+    found = (replace(one.question.at(now), caller_waiting=False) for one in held.questions)
+    return RunQuestions(store, id, [approval_question(id, one) for one in found], held.problem)
 
 
 def _may_be_asking(store: RunStore, id: str) -> bool:

@@ -565,3 +565,59 @@ def test_a_question_is_answered_at_any_of_the_processes_that_share_the_state(
     assert text_of(made) == "wrote one"
     assert text_of(denied) == "[aish] tool call denied by the user"
     assert ledger(project) == ["one"]
+
+
+@pytest.mark.requirement("H27", "A11", "A1")
+def test_a_replay_gives_the_recorded_answers_and_asks_nobody(project: Project) -> None:
+    serving(project)
+    calls = ("one", "two", "three")
+    with ServedHub(project, "p.yaml", "--control", "--record", "c.yaml") as hub:
+        hub.begin()
+        with control(project, hub) as api:
+            found = []
+            for text, given in zip(calls, (api.approve, api.deny, api.approve), strict=True):
+                number = write(hub, text)
+                given(api.wait_for_approval(lambda one, text=text: text_in(one) == text))  # type: ignore[misc]  # bound at once
+                found.append(text_of(hub.answer(number)["result"]))
+        hub.end_input()
+        assert hub.finish() == 0, hub.stderr
+    (project.folder / "ledger.txt").unlink()
+    with ServedHub(project, "p.yaml", "--replay", "c.yaml") as hub:
+        hub.begin()
+        replayed = [text_of(hub.call("box__write", {"text": text})) for text in calls]
+        other = hub.call("box__write", {"text": "other"})
+        hub.end_input()
+        hub.finish()
+    refused = project.aish("serve", "p.yaml", "--replay", "c.yaml", "--control")
+
+    assert found == ["wrote one", "[aish] tool call denied by the user", "wrote three"]
+    assert replayed == found
+    assert text_of(other) == "[aish] tool call denied: no rule approves box__write"
+    assert ledger(project) == []
+    assert refused.code == 2
+    assert "`--control` and a replay exclude each other" in refused.stderr
+
+
+@pytest.mark.requirement("A6", "H11")
+def test_a_damaged_question_is_told_once_and_affects_no_other(project: Project) -> None:
+    serving(project, "serve: {hold: 10ms}")
+    asked = held_over(project, "one")
+    damaged = state(project) / f"{'0' * 32}.jsonl"
+    damaged.write_bytes(b"no record\n")
+    damaged.chmod(0o600)
+    listed = project.aish("runs", "pending")
+    done = approve(project, asked)
+    with ServedHub(project, "p.yaml", "--control") as hub:
+        hub.begin()
+        hub.stderr_with("control API: listening on")
+        made = hub.answer(write(hub, "one"))["result"]
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert listed.code == 0
+    assert asked["id"][:8] in listed.stdout
+    assert "warning: " in listed.stderr
+    assert damaged.name in listed.stderr
+    assert done.code == 0, done.stderr
+    assert text_of(made) == "wrote one"
+    assert hub.stderr.count(damaged.name) == 1
