@@ -85,6 +85,15 @@ class HttpHub(ServedHub):
             found = (client.get(f"{self.base}/readyz").status_code for _ in range(_TRIES))
             assert status in found, f"`/readyz` is not {status}"
 
+    def until_listening(self, port: int) -> None:
+        """Wait until somebody listens on a port of 127.0.0.1."""
+        for _ in range(_TRIES):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            self.until_ready(200)
+        raise AssertionError(f"nobody listens on {port}")
+
     def connect(self) -> socket.socket:
         """A connection that nothing was sent on."""
         return socket.create_connection(("127.0.0.1", self.port), PATIENCE)

@@ -1,22 +1,17 @@
 """Encrypted: a run's own port, a notification to a URL, and nginx in front, as the guide has it."""
 
 import json
-import re
-import shutil
-import subprocess
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator
 from textwrap import dedent
 from typing import Any
 
 import httpx
 import pytest
-from docs_pages import ROOT, blocks
 from e2e_project import REPO, Project, of_type
 from live_runs import control_file, ledger, runtime_folder
 from mcp_peers import free_port
+from nginx_proxy import NGINX, nginx
 from tls_files import TlsFiles, make_tls_files
 from web_server import Visit, WebServer, answer
 
@@ -28,7 +23,6 @@ WAITING = f"""
     on_ask: wait
     steps: [{{id: note, call: box__write, with: {{text: one}}}}]
     """
-NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 TOKEN = "phone-" + "p" * 40
 
 
@@ -127,7 +121,7 @@ def test_a_run_is_asked_and_answered_through_the_proxy_of_the_guide(
     )
     url = f"https://localhost:{proxy}"
     with (
-        nginx(waiting.folder, tls, port, proxy) as log,
+        nginx("control-api.md", waiting.folder, tls, port, proxy) as log,
         waiting.aish.start("run", "p.yaml") as running,
         Client(url, TOKEN, tls=tls.trusting) as client,
         httpx.Client(base_url=f"{url}/api/v1", verify=tls.trusting, trust_env=False) as anybody,
@@ -178,32 +172,3 @@ def test_a_run_is_asked_and_answered_through_the_proxy_of_the_guide(
         line for line in log.read_text().splitlines() if TOKEN in line and "?token=" not in line
     ] == []
     assert TOKEN not in waiting.everything_written() + done.stderr
-
-
-@contextmanager
-def nginx(folder: Path, tls: TlsFiles, port: int, proxy: int) -> Generator[Path]:
-    """The server of the guide, with the names, ports and files of a test; yields its log."""
-    assert NGINX is not None
-    guide = ROOT / "docs" / "guides" / "control-api.md"
-    (server,) = (one.text for one in blocks(guide) if one.options.get("file") == "nginx.conf")
-    server = server.replace("127.0.0.1:8090", f"127.0.0.1:{port}")
-    server = server.replace("listen 443 ssl", f"listen 127.0.0.1:{proxy} ssl")
-    server = server.replace("runs.example.org;", "localhost;", 1)
-    server = re.sub(r"ssl_certificate /\S+;", f"ssl_certificate {tls.certificate};", server)
-    server = re.sub(r"ssl_certificate_key /\S+;", f"ssl_certificate_key {tls.key};", server)
-    place = folder / "nginx"
-    place.mkdir()
-    temporary = "".join(
-        f"{kind}_temp_path {place}/{kind};"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    (place / "nginx.conf").write_text(
-        f"daemon off; master_process off; pid {place}/pid; error_log {place}/error.log;\n"
-        f"events {{}}\nhttp {{ access_log {place}/access.log; {temporary}\n{server}\n}}\n"
-    )
-    command = [NGINX, "-p", str(place), "-c", "nginx.conf", "-e", str(place / "error.log")]
-    with subprocess.Popen(command) as process:
-        try:
-            yield place / "access.log"
-        finally:
-            process.terminate()
