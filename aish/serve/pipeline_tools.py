@@ -20,7 +20,7 @@ from aish.config.model import (
     ServedPipeline,
     Step,
 )
-from aish.core.errors import AishError, ExitCode
+from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (
     Exit,
     ItemFinished,
@@ -35,7 +35,7 @@ from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Emit, Progress
 from aish.core.text import safe_utf8
-from aish.core.tools import Annotations, Tool, ToolName, ToolResult
+from aish.core.tools import Annotations, ResultKind, Tool, ToolName, ToolResult
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, Played, load_checked, make_plan
@@ -293,10 +293,13 @@ class PipelineRuns:
         """The result of a call, a run of its own; cancellation ends that as SIGTERM does."""
         try:
             inputs = complete_inputs(offered.plan.pipeline.inputs, arguments)
+        except UsageError as error:
+            return _refused(offered, "bad_arguments", error)
+        try:
             run = await self._begun(offered, inputs, report, on_run)
             return result_of(offered, await _ended(run))
         except AishError as error:
-            return _refused(offered, error)
+            return _refused(offered, "handler_error", error)
 
     async def _begun(
         self, offered: OfferedPipeline, inputs: JsonObject, report: Report, on_run: OnRun
@@ -403,9 +406,9 @@ async def _ended(run: _Run) -> Row:
     return run.row
 
 
-def _refused(offered: OfferedPipeline, error: AishError) -> ToolResult:
+def _refused(offered: OfferedPipeline, kind: ResultKind, error: AishError) -> ToolResult:
     hint = f" ({error.hint})" if error.hint else ""
-    return ToolResult("bad_arguments", f"[aish] {offered.tool.name.name}: {error.message}{hint}")
+    return ToolResult(kind, f"[aish] {offered.tool.name.name}: {error.message}{hint}")
 
 
 def result_of(offered: OfferedPipeline, row: Row) -> JsonObject:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.core.errors import AishError
+from aish.core.errors import AishError, UsageError
 from aish.core.events import rfc3339
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
@@ -127,10 +127,16 @@ class Tasks:
         """Take over what an earlier process has left, and delete what has expired."""
         while True:
             if self._store is not None or self._folder.is_dir():
-                for task in tuple(self._opened().orphans()) if self._is_live else ():
-                    self._take_over(task)
-                self._opened().clean()
+                try:
+                    self._look_after(self._opened())
+                except (OSError, UsageError) as error:
+                    self._report(error)  # a full disk, or what is there is not ours
             await anyio.sleep(_CLEAN_SECONDS)
+
+    def _look_after(self, store: "TaskStore") -> None:
+        for task in tuple(store.orphans()) if self._is_live else ():
+            self._take_over(task)
+        store.clean()
 
     def close(self) -> None:
         """Give up the tasks that are left: another process takes them over."""
@@ -145,7 +151,7 @@ class Tasks:
             task = self._opened().create(caller.client, str(tool.name), call.run)
         except NoRoomError:
             return None
-        except OSError as error:
+        except (OSError, UsageError) as error:
             self._report(error)  # a full disk: the client waits for the result instead
             return None
         self._note(caller, task)
@@ -278,14 +284,18 @@ class Tasks:
     async def _followed(self, task: "Task", live: LiveCall) -> None:
         """Keep what is on disk of a task as its call is, until that has ended."""
         store = self._opened()
+        is_written = True
         with anyio.CancelScope() as scope, self._answering(scope):
             while True:
                 changed = live.changed
                 try:
                     task = self._as_now(store, task, live)
+                    is_written = True
                 except OSError as error:
                     # A full disk: it is tried again, as a client still waits for the result.
-                    self._report(error)
+                    if is_written:
+                        self._report(error)
+                    is_written = False
                 if task.has_ended:
                     break
                 with anyio.move_on_after(_LOOK_SECONDS):

@@ -104,26 +104,32 @@ def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _exfiltration(pipeline: Pipeline, seen: set[Path]) -> tuple[Problem, ...]:
-    """Rules by which data may leak, in the file and its sub-pipelines (K20)."""
+    """Rules by which data may leak, in the file and those that it runs or serves (K20)."""
     found = exfiltration_check(pipeline)
     seen.add(pipeline.file.resolve())
-    for step in pipeline.steps:
-        if isinstance(step, PipelineStep) and step.file.resolve() not in seen:
-            inner, _ = check_file(step.file)
+    for file in _others(pipeline):
+        if file.resolve() not in seen:
+            inner, _ = check_file(file)
             if inner is not None:
                 found += _exfiltration(inner, seen)
     return found
 
 
 def _unset(pipeline: Pipeline, environ: Mapping[str, str], seen: set[Path]) -> Iterator[Problem]:
-    """The `${VAR}` that are not set, in the file and its sub-pipelines."""
+    """The `${VAR}` that are not set, in the file and those that it runs or serves."""
     yield from unset_references(pipeline, environ)
     seen.add(pipeline.file.resolve())
-    for step in pipeline.steps:
-        if isinstance(step, PipelineStep) and step.file.resolve() not in seen:
-            inner = read_pipeline(step.file).pipeline
+    for file in _others(pipeline):
+        if file.resolve() not in seen:
+            inner = read_pipeline(file).pipeline
             if inner is not None:
                 yield from _unset(inner, environ, seen)
+
+
+def _others(pipeline: Pipeline) -> Iterator[Path]:
+    """The other files that this one runs, or serves."""
+    yield from (step.file for step in pipeline.steps if isinstance(step, PipelineStep))
+    yield from (entry.file for entry in pipeline.serve.pipelines)
 
 
 def _level(problem: Problem, *, strict: bool) -> str:

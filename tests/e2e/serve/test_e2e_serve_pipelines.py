@@ -380,6 +380,12 @@ def test_what_cannot_be_served_is_told_at_the_start_and_by_validate(project: Pro
         assert "two pipelines would be called `pipeline__twice`" in said
         assert "no such file: `missing.yaml`" in said
         assert "bad.yaml" in said
+    project.pipeline("name: needs\nprompt: Hi", name="needs.yaml")
+    hub_file(project, "needs.yaml")
+    unset = project.aish("validate", "hub.yaml")
+    assert unset.code == 0
+    assert "needs.yaml" in unset.stderr
+    assert "`MODEL_URL` is not set" in unset.stderr
     project.pipeline("name: rule\nrun: [echo]\nmcp: {auto_approve: [pipeline__x]}")
     assert (
         "`pipeline__x` can match no server of this file"

@@ -399,3 +399,33 @@ def test_a_call_that_waits_for_an_approval_is_a_task_until_somebody_has_answered
     assert text_of(approved["result"]) == "yes"
     assert denied["result"]["isError"] is True
     assert left == []
+
+
+@pytest.mark.requirement("H7")
+def test_a_task_that_cannot_be_written_down_is_held_and_one_that_was_ends_later(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    model = Model()
+    project.uses(model_endpoint(model))
+    tasks_file(project, hold="100ms")
+    state = project.folder / ".aish" / "serve"
+    with ServedHub(project, "hub.yaml") as hub:
+        id = called(hub, "pipeline__talk", {"word": "on"})["taskId"]
+        model.gate.wait_arrived()
+        (state / "tasks").rename(state / "elsewhere")
+        model.gate.open()
+        # The run has ended, and its result has no place.
+        hub.stderr_with("a request failed: FileNotFoundError")
+        (state / "elsewhere").rename(state / "tasks")
+        done = until(hub, id, "completed")
+    (state / "tasks").rename(state / "elsewhere")
+    (state / "tasks").symlink_to(state / "elsewhere")
+    with ServedHub(project, "hub.yaml") as hub:
+        held = called(hub, "t__sleep", {"ms": 400})
+        unknown = asked(hub, "tasks/get", {"taskId": id})["error"]
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert done["result"]["structuredContent"] == {"said": "<second <first on>>"}
+    assert text_of(held) == "slept 400 ms"
+    assert unknown["code"] == -32603
