@@ -11,7 +11,7 @@ HEADERS := cmeel-eigen==3.4.1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-browser lint format typecheck check conformance record schemas docs bench clean \
+.PHONY: help run test test-all test-browser lint format typecheck check conformance record schemas docs bench soak clean \
 	architecture node install
 
 help: ## Say what each target does
@@ -64,6 +64,9 @@ docs: $(VENV)/.development ## Write the generated reference pages
 
 bench: $(VENV)/.development ## Measure speed and size against the smallest program that does the same
 	$(PY) benchmarks/run.py
+
+soak: $(VENV)/.development ## Load a hub for ten minutes beside reloads and a server that is killed
+	$(PY) tests/support/hub_soak.py
 
 clean: ## Remove what make has made
 	rm -rf $(VENV) node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
