@@ -3,6 +3,7 @@
 The embedded model stands in for a cloud endpoint, but for `release-notes.yaml`, `fix-test.yaml`
 and `ask-page.yaml`, which have a scripted one. The servers are those of the registries. What is
 recorded is decided by the files' `tests:`; a recording that fails leaves the old cassette.
+`hub.yaml` is recorded with a client of it.
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import record_hub
 import record_release_notes
 import record_scripted
 from mcp_peers import TOP, free_port, listening, npm_server, path_with_uvx
@@ -89,11 +91,14 @@ async def main() -> int:
     files = [Path(name) for name in sys.argv[1:]] or sorted(PIPELINES.glob("*.yaml"))
     scripted = [file for file in files if file.name in record_scripted.SCRIPTED]
     notes = [file for file in files if file.name == record_release_notes.NAME]
-    real = [file for file in files if file not in {*scripted, *notes}]
+    hubs = [file for file in files if file.name == record_hub.NAME]
+    real = [file for file in files if file not in {*scripted, *notes, *hubs}]
     code = 0
+    if hubs:
+        code = await anyio.to_thread.run_sync(record_hub.record)
     for file in scripted:
         code = await anyio.to_thread.run_sync(record_scripted.record, file.name) or code
-    if scripted and not real and not notes:
+    if not real and not notes:
         return code
     with servers() as tools:
         if notes:

@@ -18,13 +18,15 @@ Verdict = Literal["passed", "failed", "miss", "error"]
 class PipelineFile:
     """A pipeline file; `name` is its path for display.
 
-    `problems` prevent its cases from running; `pipeline` is set if there are none.
+    `problems` prevent its cases from running; `pipeline` is set if there are none. One without
+    steps has no cases, but may have a `cassette`, as a file that is served.
     """
 
     name: str
     path: Path
     pipeline: Pipeline | None = None
     problems: tuple[str, ...] = ()
+    cassette: Path | None = None
 
 
 @frozen

@@ -392,7 +392,8 @@ def load_file(path: Path) -> PipelineFile:
     if pipeline is not None and not wrong:
         return PipelineFile(shown(path), path, with_rows(pipeline))
     said = tuple(f"{one}\n  hint: {one.hint}" if one.hint else str(one) for one in wrong)
-    return PipelineFile(shown(path), path, None, said)
+    own = pipeline.cassette if pipeline is not None else None
+    return PipelineFile(shown(path), path, None, said, None if own is None else own.path)
 
 
 def _counts(file: PipelineFile, search: Search) -> bool:
@@ -429,3 +430,5 @@ def _used(files: Iterable[PipelineFile]) -> Iterator[Path]:
         if file.pipeline is not None:
             settings = (file.pipeline.cassette, *(case.cassette for case in file.pipeline.tests))
             yield from (one.path for one in settings if one is not None)
+        elif file.cassette is not None:
+            yield file.cassette

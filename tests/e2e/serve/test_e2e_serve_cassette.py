@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_project import ModelEndpoints, Project, stdio
+from e2e_project import REPO, ModelEndpoints, Project, stdio
 from hub_cassette import asked_again, client_exchanges
 from model_endpoint import text_reply
 from served_hub import ServedHub, text_of
@@ -48,6 +48,13 @@ def converse(hub: ServedHub) -> list[Any]:
     ]
 
 
+def without_runs(answers: list[Any]) -> list[Any]:
+    """Answers without the ids of runs: each run has one of its own."""
+    for one in answers:
+        one["result"].get("_meta", {}).pop("aish/run", None)
+    return answers
+
+
 @pytest.mark.requirement("H27")
 def test_a_session_is_recorded_and_served_again_without_servers_and_models(
     project: Project, model_endpoint: ModelEndpoints, tmp_path: Path
@@ -79,12 +86,29 @@ def test_a_session_is_recorded_and_served_again_without_servers_and_models(
     assert note.read_text() == started
     assert len(endpoint.requests) == requests
     assert "key-that-nobody-may-see" not in text
-    answers = [answer for _, answer in client_exchanges(cassette)]
-    for one in (*asked, *answers):  # each run has an id of its own
-        one["result"].get("_meta", {}).pop("aish/run", None)
-    assert asked == answers
+    assert without_runs(asked) == without_runs([one for _, one in client_exchanges(cassette)])
     assert len(asked) == 7
     assert text.count("uri: mcp+serve://1") >= 8
+
+
+@pytest.mark.requirement("H27", "C6", "C12")
+def test_the_shipped_hub_serves_from_its_cassette_what_its_client_was_answered(
+    project: Project,
+) -> None:
+    """No model is started, and none of the files that were read is there."""
+    for name in ("pipelines/hub.yaml", "pipelines/quickstart.yaml"):
+        project.write(name, (REPO / name).read_bytes())
+    (project.folder / "pipelines" / "data").mkdir()
+    cassette = REPO / "tests" / "cassettes" / "hub.yaml"
+    with ServedHub(project, "pipelines/hub.yaml", "--replay", cassette) as hub:
+        asked = asked_again(hub, cassette)
+        hub.end_input()
+        assert hub.finish() == 0, hub.stderr
+
+    assert without_runs(asked) == without_runs([one for _, one in client_exchanges(cassette)])
+    denied = [one["result"]["isError"] for one in asked[2:]]
+    assert denied == [False, False, False, True, False]
+    assert not any((project.folder / "pipelines" / "data").iterdir())
 
 
 @pytest.mark.requirement("H27")
