@@ -84,6 +84,7 @@ CLOCKS = {
 MAY_WAIT = {
     *("fork_server.py", "mcp_peers.py", "model_endpoint.py", "shell_demo.py"),
     "terminal_window.py",
+    "hub_soak.py",
 }
 # File names that stand twice on a floor, and why that is right: the folder says which is which.
 SAME_NAME = {
