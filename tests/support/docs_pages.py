@@ -67,6 +67,7 @@ _VOLATILE = (
     (re.compile(r"\b[0-9a-f]{8}\b(?=  (?:\w+  )?\w+__)"), "<id>"),
     (re.compile(r"(approve <run>-[\w-]+ |until <time> UTC \()[0-9a-f]{8}\b"), r"\1<id>"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
+    (re.compile(r"\bhub-[0-9a-f]{16}\b"), "<hub>"),
 )
 # Around a `yaml fragment`: what it does not say itself.
 _FRAME: Mapping[str, Any] = {
