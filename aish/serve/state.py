@@ -33,6 +33,11 @@ class ServeState:
         return self.digest(canonical(value).encode("ascii"))
 
 
+def state_folder(pipeline: Pipeline) -> Path:
+    """Where the state of a file is, whether it is there or not."""
+    return pipeline.serve.state or pipeline.file.parent.resolve() / ".aish" / "serve"
+
+
 def open_state(pipeline: Pipeline) -> ServeState:
     """The state folder of a file, with a key; both are made if they are missing.
 

@@ -50,8 +50,10 @@ from aish.serve.listeners.endpoint import (
     tcp_endpoint,
     unix_endpoint,
 )
+from aish.serve.listeners.listening import open_listeners
 from aish.serve.listeners.stdio import own_streams
 from aish.serve.server import ServeRequest, run_server
+from aish.serve.state import state_folder
 from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
@@ -330,9 +332,21 @@ def _url(http: Endpoint, pipeline: Pipeline, exposure: Exposure) -> str:
     if exposure.behind_proxy and pipeline.serve.hosts:
         return f"https://{pipeline.serve.hosts[0]}{http.path}"
     if http.address.port == 0:
-        hint = "name the port"
-        raise UsageError("port 0 is another one at each start", hint=hint)
+        return _url_now(http, pipeline)
     return http.at(http.address.reached).shown(has_tls=exposure.has_tls)
+
+
+def _url_now(http: Endpoint, pipeline: Pipeline) -> str:
+    """The URL of a running server: port 0 is another one at each start."""
+    for text in open_listeners(state_folder(pipeline)):
+        scheme, separator, rest = text.partition("://")
+        if scheme not in {"http", "https"}:
+            continue
+        running = http_endpoint(rest, "listeners.json")
+        if running.path == http.path and running.address is not None:
+            return f"{scheme}{separator}{running.address.reached}{running.path}"
+    hint = "start it first, or name the port"
+    raise UsageError("port 0 is known only while the server runs", hint=hint)
 
 
 def _token_variable(pipeline: Pipeline) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, json_text, structured
+from aish.core.json import JsonObject, JsonValue, json_text, structured
 from aish.core.protocols import Emit
 from aish.net.listen.addresses import Exposure, check_exposure
 from aish.net.listen.server import tls_context
@@ -101,5 +101,19 @@ def _written(path: Path, opened: Sequence[OpenEndpoint]) -> Generator[None]:
 
 
 def _pid_in(path: Path) -> object:
+    return _named_in(path).get("pid")
+
+
+def _named_in(path: Path) -> Mapping[str, JsonValue]:
     found = structured(path.read_text("utf-8"))
-    return found.get("pid") if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def open_listeners(folder: Path) -> Sequence[str]:
+    """Where the server whose state is in a folder listens, as it says; nothing if none runs."""
+    try:
+        named = _named_in(folder / LISTENERS_FILE).get("listeners")
+    except OSError:
+        return ()
+    rows = named if isinstance(named, list) else []
+    return [str(row["listen"]) for row in rows if isinstance(row, dict) and "listen" in row]

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from e2e_project import Project, stdio
+from served_hub import ServedHub
 
 SECRET = "s3cret-of-the-server"
 # How each client writes a variable in an entry.
@@ -124,7 +125,7 @@ def test_what_no_client_can_use_is_not_printed(project: Project) -> None:
     for listen, said in (
         ("unix:run/s", "no client connects to these listeners by itself"),
         ("http+unix:run/s", "these clients cannot use HTTP over a socket file"),
-        ("http://127.0.0.1:0", "port 0 is another one at each start"),
+        ("http://127.0.0.1:0", "port 0 is known only while the server runs"),
     ):
         project.pipeline(f"serve: {{listen: '{listen}'}}")
         done = project.aish("serve", "p.yaml", "--print-config", "claude")
@@ -133,3 +134,44 @@ def test_what_no_client_can_use_is_not_printed(project: Project) -> None:
     unknown = project.aish("serve", "p.yaml", "--print-config", "emacs")
     assert unknown.code == 2
     assert "emacs" in unknown.stderr
+
+
+@pytest.mark.requirement("H26")
+def test_a_printed_url_is_that_of_the_running_server(project: Project) -> None:
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    token = "team-token-" + "0" * 32
+    project.aish.env["TEAM_TOKEN"] = token
+    project.pipeline(
+        """
+        mcp: {servers: {fs: {pack: fs, root: .}}}
+        serve:
+          listen: ["unix:run/s", "http://127.0.0.1:0/team"]
+          clients: {ci: {token_env: TEAM_TOKEN}}
+        """
+    )
+
+    async def names(url: str, headers: dict[str, str]) -> list[str]:
+        async with (
+            create_mcp_http_client(headers=headers) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            return [tool.name for tool in (await client.list_tools()).tools]
+
+    with ServedHub(project, "p.yaml") as hub:
+        _, address = hub.addresses()
+        found = {}
+        for client in CLIENTS:
+            done = project.aish("serve", "p.yaml", "--print-config", client)
+            assert done.code == 0, done.stderr
+            assert token not in done.stdout + done.stderr
+            _, entry = entry_of(client, done.stdout, {"TEAM_TOKEN": token})
+            variable = entry.get("bearer_token_env_var")
+            bearer = {"Authorization": f"Bearer {project.aish.env[variable]}"} if variable else {}
+            headers = entry.get("headers", bearer)
+            found[client] = (entry["url"], anyio.run(names, entry["url"], headers))
+
+    assert {url for url, _ in found.values()} == {address}
+    assert all("fs__file_read" in tools for _, tools in found.values())
