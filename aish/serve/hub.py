@@ -4,10 +4,10 @@ Resources and prompts are those of `passthrough`. A change is told to each sessi
 (H5).
 """
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import starmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -70,7 +70,7 @@ class Hub:
         self.metrics = calls.metrics
         self.exchanges: ClientExchanges | None = None
         """Records the exchanges of clients, if there is a cassette."""
-        self.flushes: set[Callable[[], Awaitable[None]]] = set()
+        self.flushes: set[Callable[[], Coroutine[Any, Any, None]]] = set()
         """Wait until what was said to a client is written."""
         self._registry = registry
         self._gate = gate

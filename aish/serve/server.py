@@ -360,7 +360,8 @@ async def _drain(hub: Hub, ending: _Ending) -> bool:
     hub.cut_off()
     with anyio.move_on_after(_LAST_WORDS_SECONDS):
         await hub.idle()
-    # What ended just now is still to be written.
-    for flush in tuple(hub.flushes):
-        await flush()
+    # What ended just now is still to be written, to all clients at once.
+    async with task_group() as tasks:
+        for flush in tuple(hub.flushes):
+            tasks.start_soon(flush)
     return was_cut_off

@@ -249,7 +249,11 @@ class SocketClient(LineClient):
         kind, _, rest = address.partition(":")
         if kind == "unix":
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.socket.connect(rest)
+            try:
+                self.socket.connect(rest)
+            except OSError:
+                self.socket.close()
+                raise
         else:
             host, _, port = rest.removeprefix("//").rpartition(":")
             self.socket = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)

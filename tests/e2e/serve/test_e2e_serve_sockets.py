@@ -518,6 +518,39 @@ def test_a_reload_ends_clients_whose_token_is_gone_or_who_see_other_tools(
     assert {name.partition("__dir_")[0] for name in names} == {"fs"}
 
 
+@pytest.mark.requirement("H25")
+def test_a_signal_lets_calls_over_sockets_end_and_takes_nobody_new(project: Project) -> None:
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: [s__sleep]}}
+        serve: {{listen: "unix:run/s"}}
+        """
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        (address,) = hub.addresses()
+        with SocketClient(address) as client, SocketClient(address) as idle:
+            client.begin()
+            client.tools()
+            listening = idle.request("subscriptions/listen", {"notifications": {}}, modern=True)
+            idle.notification("notifications/subscriptions/acknowledged")
+            slow = {"name": "s__sleep", "arguments": {"ms": 300}}
+            running = client.request("tools/call", slow)
+            client.ask("ping")
+            hub.signal(signal.SIGTERM)
+            ended = idle.answer(listening)
+            late = [client.ask("ping"), idle.ask("ping")]
+            with pytest.raises(ConnectionRefusedError):
+                SocketClient(address)
+            done = client.answer(running)
+            assert client.rest() == idle.rest() == []
+        assert hub.finish() == 0
+
+    assert "result" in ended
+    assert {one["error"]["message"] for one in late} == {"the server is shutting down"}
+    assert text_of(done["result"]) == "slept 300 ms"
+    assert list((project.folder / "run").iterdir()) == []
+
+
 FOREIGN = """
 import os, socket, sys
 os.setgid(12345); os.setuid(12345)
