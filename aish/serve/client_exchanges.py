@@ -4,12 +4,18 @@ They are recorded as `mcp+serve://NUMBER`, by session in the order in which they
 came from servers, models and commands. Clients of a replay ask what they want: it plays the rest.
 """
 
+import json
+
 from aish.cassettes.format.interaction import Exchange, Request
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.core.json import JsonObject
-from aish.mcp.protocol.requests import Notification, Response
+from aish.mcp.protocol.requests import Notification, Response, dump
 from aish.mcp.protocol.requests import Request as ClientRequest
 from aish.mcp.recorded.cassette_adapter import readable
+from aish.serve.held_calls import STATE
+
+_SEALED = "sealed"
+"""What a cassette has in the place of a `requestState`."""
 
 
 class ClientExchange:
@@ -25,7 +31,7 @@ class ClientExchange:
     def end(self, answer: bytes | None) -> None:
         """The answer is sent; without one the client has cancelled the request, or is gone."""
         if answer:
-            self._exchange.chunk(answer + b"\n")
+            self._exchange.chunk(_without_seal(answer) + b"\n")
         self._exchange.end(broken=LEFT if answer is None else None)
 
 
@@ -48,10 +54,23 @@ class ClientExchanges:
         return None if exchange is None else ClientExchange(exchange)
 
 
+def _without_seal(answer: bytes) -> bytes:
+    """The answer without a `requestState`: that is random, and good for ten minutes only."""
+    if STATE.encode() not in answer:
+        return answer
+    message = json.loads(answer)
+    result = message.get("result") if isinstance(message, dict) else None
+    if not isinstance(result, dict) or STATE not in result:
+        return answer
+    return dump({**message, "result": {**result, STATE: _SEALED}})
+
+
 def _members(message: ClientRequest | Notification | Response) -> JsonObject:
     """The message as the client wrote it."""
     match message:
         case ClientRequest(id, method, params):
+            if STATE in params:
+                params = {**params, STATE: _SEALED}
             return {"id": id, "method": method, **({"params": params} if params else {})}
         case Notification(method, params):
             return {"method": method, **({"params": params} if params else {})}

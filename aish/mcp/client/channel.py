@@ -128,6 +128,7 @@ class Channel:
         Raises:
             RpcError: the server refused it.
             TransportError: no answer came.
+            AishError: a replay does not hold what the owner of the call answered.
         """
         modern = dialect.modern
         self._number += 1
@@ -157,6 +158,9 @@ class Channel:
             del self._running[number]
             if answer is None or call.owner is not None:
                 running.abandon()
+        if call.owner is not None and running.missed is not None:
+            # In a replay: what its owner answered leads to another result than the recorded one.
+            raise running.missed
         if answer.error is not None:
             raise answer.error
         return answer.result
@@ -291,9 +295,12 @@ class Channel:
             if not is_taken_back:
                 self._asking.pop(key, None)
         # The server that asked may be gone. The adapter remembers what a replay did not find.
-        with suppress(TransportError, AishError):
-            if not is_taken_back:
-                await self._transport.send(body, self._version_header())
+        with suppress(TransportError):
+            try:
+                if not is_taken_back:
+                    await self._transport.send(body, self._version_header())
+            except AishError as error:
+                running.missed = error
         running.asked -= 1
         running.answered.set()
         running.answered = anyio.Event()

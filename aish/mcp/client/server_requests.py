@@ -95,6 +95,7 @@ class InFlight:
     elicits: bool = False
     progress_seen: int = 0
     asked: int = 0
+    missed: AishError | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
     answering: set[anyio.CancelScope] = field(default_factory=set)
 

@@ -691,3 +691,41 @@ def test_through_two_hubs_the_client_of_the_outer_one_is_asked(
     assert form["params"]["message"] == "hub: s: Who are you?"
     assert form["params"]["_meta"] == {"aish/server": "hub"}
     assert json.loads(text_of(told)) == json.loads(text_of(done)) == ACCEPTED
+
+
+@pytest.mark.requirement("H8", "H27")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_what_clients_answer_is_recorded_and_another_answer_is_a_failed_call_of_a_replay(
+    project: Project, era: str
+) -> None:
+    asking(project, era=era)
+    method, other = "elicitation/create", {"action": "decline"}
+
+    def converse(hub: ServedHub, answer: Message) -> list[Message]:
+        hub.begin(capabilities=ALL)
+        hub.tools()
+        call = asked(hub, method, FORM)
+        respond(hub, hub.notification(method), result=answer)
+        told = hub.answer(call)["result"]
+        required = modern(hub, method, FORM)["result"]
+        return [told, modern(hub, method, FORM, **again(required, **answer))["result"]]
+
+    with ServedHub(project, "p.yaml", "--record", "hub.yaml") as hub:
+        recorded = converse(hub, ACCEPTED)
+        hub.end_input()
+        assert hub.finish() == 0, hub.stderr
+    with ServedHub(project, "p.yaml", "--replay", "hub.yaml") as hub:
+        replayed = converse(hub, ACCEPTED)
+        hub.end_input()
+        code = hub.finish()
+    with ServedHub(project, "p.yaml", "--replay", "hub.yaml") as hub:
+        missed = converse(hub, other)
+        hub.end_input()
+        assert hub.finish() == 6
+
+    assert replayed == recorded
+    assert code == 0
+    assert json.loads(text_of(recorded[0])) == ACCEPTED
+    for one in missed:
+        assert one["isError"] is True
+        assert "no recording matches" in text_of(one)
