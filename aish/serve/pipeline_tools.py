@@ -50,6 +50,8 @@ RUN_KEY = "aish/run"
 _END_SECONDS = 10.0
 """How long runs have to end once they were told to; then they are cancelled."""
 _MAX_TOOL_NAME = 64
+_MOST_LEVELS = 128
+"""How deep an input may be nested."""
 _STEP_OUTPUT = lazy_pattern(
     r"\{\{\s*steps(?:\.([a-z][a-z0-9_]*)|\[['\"]([a-z][a-z0-9_-]*)['\"]\])\.output\s*\}\}"
 )
@@ -292,6 +294,7 @@ class PipelineRuns:
     ) -> JsonObject | ToolResult:
         """The result of a call, a run of its own; cancellation ends that as SIGTERM does."""
         try:
+            _check_depth(arguments)
             inputs = complete_inputs(offered.plan.pipeline.inputs, arguments)
         except UsageError as error:
             return _refused(offered, "bad_arguments", error)
@@ -391,6 +394,29 @@ class _Notices:
 
     def close(self) -> None:
         """Nothing is buffered."""
+
+
+def _check_depth(arguments: JsonObject) -> None:
+    """Refuse values that templates and the journal could not walk through.
+
+    Raises:
+        UsageError: an input is nested too deeply.
+    """
+    for name, value in arguments.items():
+        level = [value]
+        for _ in range(_MOST_LEVELS):
+            inner: list[JsonValue] = []
+            for one in level:
+                if isinstance(one, Mapping):
+                    inner += one.values()
+                elif isinstance(one, list):
+                    inner += one
+            level = inner
+            if not level:
+                break
+        else:
+            said = f"the input `{name}` is nested more than {_MOST_LEVELS} levels deep"
+            raise UsageError(said)
 
 
 async def _ended(run: _Run) -> Row:

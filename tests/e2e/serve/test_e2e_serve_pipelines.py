@@ -130,12 +130,19 @@ def test_wrong_inputs_are_refused_by_their_names_before_anything_runs(
         hub.begin()
         missing = hub.call("pipeline__review", {"wrod": "x"})
         unfit = hub.call("pipeline__review", {"word": "x", "times": 0})
+        nested: Any = "x"
+        for _ in range(400):
+            nested = [nested]
+        deep = hub.call("pipeline__review", {"word": nested})
 
     assert missing["isError"] is True
     assert text_of(missing).splitlines() == [
         "[aish] pipeline: review: unknown input `wrod`, did you mean `word`",
         "the input `word` is missing",
     ]
+    assert text_of(deep) == (
+        "[aish] pipeline: review: the input `word` is nested more than 128 levels deep"
+    )
     assert unfit["isError"] is True
     assert text_of(unfit).startswith("[aish] pipeline: review: the input `times`")
     assert project.run_folders == []
@@ -473,3 +480,29 @@ def test_the_shipped_hub_serves_files_history_and_a_pipeline(
         "details": {"about": "a meeting", "day": "Friday"},
         "answer": "On Friday at ten.",
     }
+
+
+@pytest.mark.requirement("H6", "H23", "H5")
+def test_a_reload_reads_pipelines_anew_and_a_broken_one_changes_nothing(project: Project) -> None:
+    approved = "mcp: {auto_approve: [shell__run]}"
+    project.pipeline(f"name: one\nrun: [echo, before]\n{approved}", name="one.yaml")
+    project.pipeline(f"name: two\nrun: [echo, two]\n{approved}", name="two.yaml")
+    hub_file(project, "one.yaml")
+    with ServedHub(project, "hub.yaml") as hub:
+        hub.begin()
+        names = [tool["name"] for tool in hub.tools()]
+        before = hub.call("pipeline__one")
+        project.pipeline("name: one\nrun: 5", name="one.yaml")
+        hub.signal(signal.SIGHUP)
+        hub.stderr_with("one.yaml")
+        same = hub.call("pipeline__one")
+        project.pipeline(f"name: one\nrun: [echo, after]\n{approved}", name="one.yaml")
+        hub_file(project, "one.yaml, two.yaml")
+        hub.signal(signal.SIGHUP)
+        hub.notification("notifications/tools/list_changed")
+        more = [tool["name"] for tool in hub.tools()]
+        after = hub.call("pipeline__one")
+
+    assert names == ["pipeline__one"]
+    assert more == ["pipeline__one", "pipeline__two"]
+    assert [text_of(one) for one in (before, same, after)] == ["before\n", "before\n", "after\n"]
