@@ -107,8 +107,9 @@ class _Connection:
         opened.setblocking(False)
         if opened.family != socket.AF_UNIX:
             # A client that has vanished without a word does not hold its place for ever.
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_SECONDS)
+            with suppress(OSError):  # it has gone already
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_SECONDS)
         self._use(opened)
 
     async def encrypt(self, tls: ssl.SSLContext) -> None:

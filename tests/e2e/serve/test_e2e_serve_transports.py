@@ -146,6 +146,7 @@ def test_a_second_file_reaches_a_hub_over_each_transport_under_both_rules(
     assert TOKEN not in ran.stdout + ran.stderr + json.dumps(hub_audit)
 
 
+@pytest.mark.slow(reason="two hubs in a row; one behind another is in the test above")
 @pytest.mark.requirement("H2")
 def test_names_are_legal_behind_two_hubs(project: Project) -> None:
     tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ODD]
