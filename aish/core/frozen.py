@@ -10,8 +10,10 @@ run goes on.
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, field
 from functools import cache
+from operator import attrgetter
 from types import CodeType, FunctionType
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
@@ -120,10 +122,22 @@ def _refuse(self: Any, name: str, *_: Any) -> NoReturn:
 
 
 def _values(self: Any) -> tuple[Any, ...]:
-    return tuple([getattr(self, name) for name in self.__match_args__])
+    values: tuple[Any, ...] = _getter(self.__class__)(self)
+    return values
+
+
+@cache
+def _getter(cls: Any) -> Callable[[Any], Any]:
+    """What gets the values of a class's fields: they are keys of many dictionaries."""
+    names: tuple[str, ...] = cls.__match_args__
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda one: tuple([getattr(one, name) for name in names])
 
 
 def _equal(self: Any, other: Any) -> Any:
+    if self is other:
+        return True
     if self.__class__ is not other.__class__:
         return NotImplemented
     return _values(self) == _values(other)

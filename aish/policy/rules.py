@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import lru_cache
 from itertools import starmap
 from typing import Literal
 from urllib.parse import unquote
@@ -92,7 +93,7 @@ class Rule:
 
     def covers(self, name: ToolName) -> bool:
         """Whether the glob matches this tool; conditions are not checked."""
-        return matches_word(self.server, name.server) and matches_word(self.tool, name.name)
+        return _matches(self.server, self.tool, name.server, name.name)
 
 
 @frozen
@@ -151,13 +152,19 @@ def compile_policy(rules: RuleLists) -> Policy:
     )
 
 
+@lru_cache(maxsize=4096)
+def _matches(server: str, tool: str, alias: str, name: str) -> bool:
+    """Whether the two globs match the two parts of a name: asked anew for each call of a tool."""
+    return matches_word(server, alias) and matches_word(tool, name)
+
+
 def matches_tool(glob: str, name: ToolName) -> bool:
     """Whether a glob `alias__tool` matches, server and tool separately and whole (P1).
 
     A glob without `__` is a `UsageError`.
     """
     server, tool = split_glob(glob)
-    return matches_word(server, name.server) and matches_word(tool, name.name)
+    return _matches(server, tool, name.server, name.name)
 
 
 def unmatched_rules(policy: Policy, tools: Sequence[Tool]) -> tuple[RuleEntry, ...]:

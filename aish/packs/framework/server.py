@@ -67,7 +67,7 @@ class OpenPacks:
         self._options = options
         self._states: dict[str, Any] = {}
         self._lives: dict[str, _Life] = {}
-        self._starting = anyio.Lock()
+        self._starting = anyio.Lock(fast_acquire=True)
         self._is_started = False
 
     @property
