@@ -57,6 +57,9 @@ _TYPES: Mapping[type, str] = {
 }
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
 class AuditError(Exception):
     """A record could not be written."""
 
@@ -211,7 +214,7 @@ class AuditLog:
         }
         if caller is not None:
             record |= {"client": caller.client, "session": caller.session, "peer": caller.peer}
-        line = json.dumps({**record, **about}, separators=(",", ":")).encode("ascii") + b"\n"
+        line = _ENCODER.encode({**record, **about}).encode("ascii") + b"\n"
         try:
             self._append(line)
         except OSError as error:
