@@ -62,7 +62,9 @@ class ApprovalForm:
 
     async def ask(self, question: OpenQuestion) -> QuestionEnd | None:
         """Its answer; `None` if there is none, and the question stays open."""
-        message = self._message(question.question)
+        asked = question.question
+        # The reason is known by now, and may be what makes it too long.
+        message = self._message(asked) or self._message(replace(asked, reason=""))
         if message is None:
             return None
         params: JsonObject = {"message": message, "requestedSchema": _SCHEMA}

@@ -22,10 +22,12 @@ from aish.core.json import JsonObject, JsonValue
 from aish.mcp.client.server_requests import ELICITATION, ROOTS, SAMPLING, OnProgress
 from aish.mcp.protocol.messages import INTERNAL_ERROR, REFUSED_BY_USER, RpcError, json_object
 from aish.mcp.protocol.requests import Response, notice, request
+from aish.mcp.protocol.revisions import META
 from aish.serve.request_state import STATE_SECONDS
 
 ALIAS_MARK = "aish/server"
 """In the `_meta` of a request that is passed on: the alias of the server that made it."""
+_OF_THE_HOP = (META, "aish/")
 _ACTIONS = frozenset({"accept", "decline", "cancel"})
 _OF_FORM = frozenset({"$schema", "type", "title", "description", "properties", "required"})
 _OF_FIELD = frozenset(
@@ -102,8 +104,9 @@ def passed_on(
             return None
     if found is None:
         return None
-    meta = json_object(params.get("_meta"))
-    return {**found, "_meta": {**meta, ALIAS_MARK: server}}
+    meta = json_object(params.get("_meta")).items()
+    own = {key: value for key, value in meta if not key.startswith(_OF_THE_HOP)}
+    return {**found, "_meta": {**own, ALIAS_MARK: server}}
 
 
 def _elicitation(server: str, params: JsonObject, modes: JsonObject) -> JsonObject | None:

@@ -69,6 +69,11 @@ ASKING_TOOLS: list[mcp_tools.Message] = [
         "inputSchema": {"type": "object", "properties": {"method": {}, "params": {}}},
     },
     {
+        "name": "take_back",
+        "description": "End the call that asked the client with `take_back: later`",
+        "inputSchema": {"type": "object"},
+    },
+    {
         "name": "refuse",
         "description": "Answer with this error",
         "inputSchema": {"type": "object", "properties": {"error": {}}},
@@ -91,6 +96,7 @@ class Serving:
         self.subscribed: set[str] = set()
         self.listening: dict[Any, Any] = {}
         self.progress: list[Any] = []
+        self.later = ""
 
     def line(self, raw: bytes) -> None:
         message = json.loads(raw)
@@ -138,6 +144,10 @@ class Serving:
             send({"jsonrpc": "2.0", "method": arguments["method"], "params": arguments["params"]})
             send({"jsonrpc": "2.0", "id": number, "result": mcp_tools.text_result("told")})
             return True
+        if params["name"] == "take_back":
+            self.take_back(self.later)
+            send({"jsonrpc": "2.0", "id": number, "result": mcp_tools.text_result("done")})
+            return True
         if params["name"] == "refuse":
             send({"jsonrpc": "2.0", "id": number, "error": arguments["error"]})
             return True
@@ -150,13 +160,10 @@ class Serving:
             key = f"question-{number}"
             self.asked[key] = number
             send({"jsonrpc": "2.0", "id": key, **question})
-            if arguments.get("take_back"):
-                taken_back = {"requestId": key, "reason": "not needed"}
-                cancel = "notifications/cancelled"
-                send({"jsonrpc": "2.0", "method": cancel, "params": taken_back})
-                del self.asked[key]  # an answer to it would be a mistake, and ends the server
-                result = mcp_tools.text_result("taken back")
-                send({"jsonrpc": "2.0", "id": number, "result": result})
+            if arguments.get("take_back") == "later":
+                self.later = key
+            elif arguments.get("take_back"):
+                self.take_back(key)
         elif "inputResponses" in params:
             assert params["requestState"] == "state"
             text = json.dumps(params["inputResponses"]["q"])
@@ -223,6 +230,14 @@ class Serving:
         if subscription is not None:
             about["_meta"] = {"io.modelcontextprotocol/subscriptionId": subscription}
         send({"jsonrpc": "2.0", "method": f"notifications/{method}", "params": about})
+
+    def take_back(self, key: str) -> None:
+        """End the call that led to a question: its answer is not wanted any more."""
+        taken_back = {"requestId": key, "reason": "not needed"}
+        send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": taken_back})
+        number = self.asked.pop(key)  # an answer to it would be a mistake, and ends the server
+        result = mcp_tools.text_result("taken back")
+        send({"jsonrpc": "2.0", "id": number, "result": result})
 
     def answered(self, message: mcp_tools.Message) -> None:
         """The client's answer to a question becomes the result of the call that led to it."""

@@ -87,7 +87,8 @@ def test_a_client_of_the_handshake_era_gets_what_servers_ask_on_the_way_of_its_c
     with ServedHub(project, "p.yaml") as hub:
         hub.begin(capabilities=ALL)
         hub.tools()
-        call = asked(hub, "elicitation/create", {**FORM, "_meta": {"own": 1}})
+        meta = {"own": 1, f"{META}own": 2, "aish/server": "another", "aish/own": 3}
+        call = asked(hub, "elicitation/create", {**FORM, "_meta": meta})
         form = hub.notification("elicitation/create")
         respond(hub, form, result=ACCEPTED)
         filled = hub.answer(call)["result"]
@@ -384,6 +385,23 @@ def test_a_server_takes_back_what_it_asked_and_hears_of_progress(project: Projec
         {"progressToken": "t", "progress": number, "total": 2, "message": "on it"}
         for number in (1, 2)
     ]
+
+
+@pytest.mark.requirement("H8")
+def test_a_stateless_client_gets_the_result_of_a_call_whose_question_was_taken_back(
+    project: Project,
+) -> None:
+    asking(project)
+    arguments = {"method": "elicitation/create", "params": FORM, "take_back": "later"}
+    meta = {f"{META}clientCapabilities": ALL}
+    call = {"name": "s__ask_client", "arguments": arguments, "_meta": meta}
+    with ServedHub(project, "p.yaml") as hub:
+        required = hub.ask("tools/call", call, modern=True)["result"]
+        assert text_of(hub.call("s__take_back", modern=True)) == "done"
+        retry = {**call, **again(required, **ACCEPTED)}
+        later = hub.ask("tools/call", retry, modern=True)["result"]
+
+    assert text_of(later) == "taken back"
 
 
 @pytest.mark.requirement("H8")
