@@ -5,6 +5,7 @@ belongs to the client and the call, not to a connection: the same call of the sa
 or uses its answer once, after a restart too.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -50,6 +51,7 @@ MOST_OPEN = 100
 """How many questions of one client may be open."""
 _LOOK_SECONDS = 1.0
 """How often it is looked what other processes have written."""
+_LOOK_AGAIN_SECONDS = 0.02
 _CLEAN_SECONDS = 3600.0
 _PROGRESS_SECONDS = 15.0
 _TASK_SECONDS = 0.1
@@ -143,6 +145,7 @@ class HubQuestions(Questions):
         self._callers: Counter[str] = Counter()
         self._unkept: set[str] = set()
         self._told = ""
+        self._looked = -math.inf
         folder.on_event = self.earlier.append
         folder.on_problem = self._problem
 
@@ -345,6 +348,11 @@ class HubQuestions(Questions):
         return one
 
     def _look(self) -> None:
+        # Many calls at once need one look; the next one is not far.
+        now = self._time.monotonic()
+        if now - self._looked < _LOOK_AGAIN_SECONDS:
+            return
+        self._looked = now
         try:
             self._folder.look()
         except OSError as error:

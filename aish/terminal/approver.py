@@ -285,7 +285,9 @@ def _always(rule: str | None, secrets: Secrets | None) -> str | None:
 
 def _place(question: Question) -> str:
     """The place in the run, for a user who watches several steps at once."""
-    parts = (("step", question.place.step), ("item", question.place.item))
+    place = question.place
+    step = ("step", place.step) if place.client is None else ("client", place.client)
+    parts = (step, ("item", place.item))
     return ", ".join(f"{key} {value}" for key, value in parts if value)
 
 

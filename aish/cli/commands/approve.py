@@ -26,9 +26,9 @@ from aish.features.approvals.answer import (
     require_digest,
     require_open,
 )
-from aish.features.approvals.hub_questions import HUB_ID
 from aish.features.approvals.pending import find_asking, questions_of
 from aish.features.approvals.questions import (
+    HUB_ID,
     LONGEST_NOTE,
     ApprovalQuestion,
     as_asked,

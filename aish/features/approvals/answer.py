@@ -16,8 +16,8 @@ from aish.core.events import ApprovalAnswered, Place, Stamped
 from aish.core.frozen import frozen
 from aish.core.phrases import counted, first_of
 from aish.core.text import for_line, safe_utf8
-from aish.features.approvals.hub_questions import HUB_ID, open_hub_folder
-from aish.features.approvals.questions import ApprovalQuestion, approval_question
+from aish.features.approvals.hub_questions import open_hub_folder
+from aish.features.approvals.questions import HUB_ID, ApprovalQuestion, approval_question
 from aish.features.history.run_store import RunStore
 from aish.features.history.summary import events
 from aish.journal.questions import EVENTS, Question, Questions

@@ -23,6 +23,7 @@ from aish.core.events import (
     to_line,
 )
 from aish.core.frozen import frozen
+from aish.features.approvals.questions import HUB_ID
 from aish.features.history.run_store import RunStore
 from aish.journal.questions import Question, Questions
 from aish.journal.reader import JournalReading, event_of
@@ -30,8 +31,6 @@ from aish.journal.writer import cut_torn_tail, sealed
 from aish.system.file_lock import take
 from aish.system.files import open_append, open_own
 
-HUB_ID = re.compile(r"hub-[0-9a-f]{16}\Z")
-"""The name of a server in its digests, and of the folder of its questions in its state folder."""
 CONTROL_LOCK = "control.lock"
 """Held there by the process that `control.json` names."""
 KEPT_SECONDS = 7 * 86_400.0
@@ -222,7 +221,7 @@ class QuestionFolder:
             self._append(id, decided, now)
             return True
 
-    def clean(self, now: float) -> None:
+    def clean(self, now: float, most: int = MOST_KEPT) -> None:
         """Delete questions that ended long ago, or are too many.
 
         Raises:
@@ -235,7 +234,7 @@ class QuestionFolder:
             for number, one in enumerate(ended):
                 question = one.question
                 since = question.answered_at or min(question.expires_at, now)
-                if len(ended) - number > MOST_KEPT or now - since > KEPT_SECONDS:
+                if len(ended) - number > most or now - since > KEPT_SECONDS:
                     self._path(one.id).unlink(missing_ok=True)
                     self._forget(one.id)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import EVENT_TYPES, ApprovalAsked, RunFinished
 from aish.core.frozen import frozen
-from aish.features.approvals.hub_questions import HUB_ID, hub_ids, read_questions
-from aish.features.approvals.questions import ApprovalQuestion, approval_question
+from aish.features.approvals.hub_questions import hub_ids, read_questions
+from aish.features.approvals.questions import HUB_ID, ApprovalQuestion, approval_question
 from aish.features.history.run_store import (
     PROJECTS,
     RunStore,

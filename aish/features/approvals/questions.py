@@ -11,6 +11,8 @@ from aish.journal.questions import Question, QuestionState
 
 LONGEST_NOTE = 2000
 """How many characters the note of an answer may have."""
+HUB_ID = re.compile(r"hub-[0-9a-f]{16}\Z")
+"""The name of a server in its digests, and of the folder of its questions in its state folder."""
 _TAG = re.compile(r"<secret:[^>]*>")
 
 
@@ -84,7 +86,12 @@ def as_asked(question: ApprovalQuestion, always: str | None = None) -> protocols
         Tool(ToolName(server, tool.removeprefix(f"{server}__")), tool, "", {}),
         question.arguments,  # type: ignore[arg-type]  # shown as they are, an object or not
         question.reason,
-        Place(step=question.step, item=question.item),
+        Place(
+            step=question.step,
+            item=question.item,
+            # A server has no steps, and its clients stand for them.
+            client=question.step if HUB_ID.match(question.run) else None,
+        ),
         always,
     )
 

@@ -15,8 +15,8 @@ from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen
 from aish.core.text import for_line
 from aish.features.approvals.answer import GivenAnswer, NotAnsweredError, RunIsLiveError
-from aish.features.approvals.hub_questions import CONTROL_LOCK, HUB_ID
-from aish.features.approvals.questions import ApprovalQuestion
+from aish.features.approvals.hub_questions import CONTROL_LOCK
+from aish.features.approvals.questions import HUB_ID, ApprovalQuestion
 from aish.features.control.server import CONTROL_FILE
 from aish.features.history.run_store import RunStore
 from aish.net.listen.addresses import Address, parse_address

@@ -22,6 +22,7 @@ from live_runs import (
     runtime_folder,
 )
 from model_endpoint import Gate, Reply, delta, sse, stream_reply, text_reply, usage
+from served_hub import ServedHub, text_of
 
 from aish.core.text import for_line, for_terminal
 
@@ -645,3 +646,31 @@ def all_of(client: httpx.Client, count: int) -> list[Any]:
     found = pending(client)
     assert len(found) == count
     return found
+
+
+@pytest.mark.requirement("A2", "A15", "H11")
+def test_a_call_of_a_servers_client_is_approved_on_its_page(project: Project, browser: Any) -> None:
+    project.pipeline(f"mcp: {{servers: {{box: {{command: {SERVER}}}}}}}")
+    with ServedHub(project, "p.yaml", *PORT) as hub, open_tab(browser) as tab:
+        hub.begin()
+        hub.stderr_with("control API: listening on")
+        params = {"name": "box__write", "arguments": {"text": "one"}}
+        call = hub.request("tools/call", params)
+        (folder,) = (project.folder / ".aish" / "serve").glob("hub-*")
+        tab.open(project.aish("control", "open", folder.name).stdout.strip())
+        tab.has(f"Server {folder.name}")
+        for text in ("box__write", "client stdio", "no rule approves"):
+            tab.has(text, "article.question")
+        tab.has("the call waits, or its client is told to make it again", "article.question")
+        tab.until_enabled("Approve")
+        tab.button("Approve").click()
+        made = hub.answer(call)["result"]
+        tab.has("Approved by you", "article.question")
+        tab.keep("server")
+        hub.end_input()
+        assert hub.finish() == 0
+        tab.has("The server has ended, exit code 0")
+        tab.check()
+
+    assert text_of(made) == "wrote one"
+    assert ledger(project) == ["one"]

@@ -16,6 +16,7 @@ from live_runs import ledger
 from served_hub import PATIENCE, LineClient, ServedHub, SocketClient, text_of
 
 from aish.control import ApprovalQuestion, Client, ConflictError, GoneError, RejectedError
+from aish.serve.waiting_calls import MOST_OPEN
 
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
 WAITING = "[aish] waiting for approval "
@@ -621,3 +622,26 @@ def test_a_damaged_question_is_told_once_and_affects_no_other(project: Project) 
     assert done.code == 0, done.stderr
     assert text_of(made) == "wrote one"
     assert hub.stderr.count(damaged.name) == 1
+
+
+@pytest.mark.slow(reason="a hundred questions, each synced")
+@pytest.mark.requirement("H11", "H25")
+def test_a_client_has_so_many_questions_and_a_drain_lets_its_calls_go(project: Project) -> None:
+    serving(project, "serve: {hold: 60s, limits: {drain: 60s}}")
+    with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
+        hub.begin()
+        calls = [write(hub, str(number)) for number in range(MOST_OPEN + 1)]
+        busy = text_of(hub.answer(calls[-1])["result"])
+        # The number counts for this client alone.
+        pending = api.approvals().pending
+        hub.signal(signal.SIGTERM)
+        said = [text_of(hub.answer(number)["result"]) for number in calls[:-1]]
+        code = hub.finish()
+    listed = project.aish("runs", "pending", "--format", "json")
+
+    assert busy == f"[aish] box: busy: {MOST_OPEN} calls of this client wait for approval"
+    assert len(pending) == MOST_OPEN
+    assert {text[: len(WAITING)] for text in said} == {WAITING}
+    assert code == 0
+    assert len(json.loads(listed.stdout)["pending"]) == MOST_OPEN
+    assert ledger(project) == []

@@ -171,11 +171,14 @@
     return chip;
   };
 
+  // The id of a server of clients, and not of a run.
+  const isServer = (run) => /^hub-[0-9a-f]{16}$/.test(run);
+
   const stepRows = new Map();
   const showStatus = () => {
     if (status === null) return;
     put($("pipeline"), onLine(status.pipeline));
-    put($("run"), `Run ${onLine(status.run)}`);
+    put($("run"), `${isServer(status.run) ? "Server" : "Run"} ${onLine(status.run)}`);
     const { exit, tokens } = status;
     setChip($("state"), status.state === "finished" && exit ? exit.name : status.state);
     const known = tokens && tokens.input !== null && tokens.output !== null;
@@ -186,7 +189,7 @@
     if (exit !== null) {
       const reason = exit.reason ? `: ${onLine(exit.reason)}` : "";
       const hint = exit.hint ? `. ${onLine(exit.hint)}` : "";
-      put($("exit"), `The run has ended, exit code ${exit.code} (${onLine(exit.name)})${reason}${hint}`);
+      put($("exit"), `The ${isServer(status.run) ? "server" : "run"} has ended, exit code ${exit.code} (${onLine(exit.name)})${reason}${hint}`);
     }
     for (const step of status.steps) showStep(step);
     showTime();
@@ -590,7 +593,10 @@
         put(button, this.staged === kind ? "Press Enter" : text);
         button.classList.toggle("staged", this.staged === kind);
       }
-      put(this.caller, this.callerWaits ? "the call waits for this answer" : "nobody waits now; the answer counts when the run is resumed");
+      const [waits, later] = isServer(this.call.run)
+        ? ["the call waits, or its client is told to make it again", "nobody waits now; the answer counts when the client makes the call again"]
+        : ["the call waits for this answer", "nobody waits now; the answer counts when the run is resumed"];
+      put(this.caller, this.callerWaits ? waits : later);
       const why = this.reason();
       put(this.why, why);
       this.why.classList.toggle("bad", why !== "" && why === this.problem);
