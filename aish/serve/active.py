@@ -16,7 +16,7 @@ from aish.serve.served_tools import ServedTools
 if TYPE_CHECKING:
     from aish.serve.pipeline_tools import OfferedPipeline
 
-KEPT = ("state", "audit", "limits", "hosts", "origins")
+KEPT = ("listen", "state", "audit", "limits", "hosts", "origins")
 """The settings that hold from the start of the process to its end."""
 
 
@@ -66,8 +66,11 @@ class Active:
 
 
 def with_kept_settings(plan: Plan, old: Plan) -> tuple[Plan, tuple[str, ...]]:
-    """The plan with the settings of the start, and the names of those that it would change."""
+    """The plan with the settings of the start, and the keys of those that it would change."""
     was, now = old.pipeline.serve, plan.pipeline.serve
-    changed = tuple(name for name in KEPT if getattr(was, name) != getattr(now, name))
+    changed = [f"serve.{name}" for name in KEPT if getattr(was, name) != getattr(now, name)]
+    if plan.models != old.models:
+        changed.append("models")
     kept = replace(now, **{name: getattr(was, name) for name in KEPT})
-    return replace(plan, pipeline=replace(plan.pipeline, serve=kept)), changed
+    plan = replace(plan, models=old.models)
+    return replace(plan, pipeline=replace(plan.pipeline, serve=kept)), tuple(changed)

@@ -154,7 +154,7 @@ class Reloader:
         else:
             self._hub.tell("info", "reloaded", f"the file is reloaded: {_said(found.servers)}")
         if found.not_applied:
-            keys = backticked(f"serve.{name}" for name in found.not_applied)
+            keys = backticked(found.not_applied)
             text = f"{keys} will be what the file says after a restart"
             self._hub.tell("warning", "reload_not_applied", text)
 

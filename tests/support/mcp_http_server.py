@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -24,9 +25,10 @@ STATUS_OF_CODE = {-32022: 400, -32601: 404}
 class Connection(asyncio.Protocol):
     """One keep-alive connection; requests on it are answered one after the other."""
 
-    def __init__(self, era: str, token: str | None) -> None:
+    def __init__(self, era: str, token: str | None, session: str | None) -> None:
         self.era = era
         self.token = token
+        self.session = session
         self.buffer = b""
         self.transport: asyncio.Transport | None = None
 
@@ -55,7 +57,12 @@ class Connection(asyncio.Protocol):
         elif method != "POST":
             self.send(405, b"")
         else:
-            self.message(json.loads(body))
+            message = json.loads(body)
+            begins = message.get("method") == "initialize"
+            if self.session and not begins and headers.get("mcp-session-id") != self.session:
+                self.send(404, b"")
+            else:
+                self.message(message)
 
     def message(self, message: mcp_tools.Message) -> None:
         if mcp_tools.is_crash(message):
@@ -76,6 +83,8 @@ class Connection(asyncio.Protocol):
     def send(self, status: int, body: bytes) -> None:
         kind = b"content-type: application/json\r\n" if body else b""
         reason = REASONS.get(status, "Error").encode()
+        if self.session:
+            kind += b"mcp-session-id: %s\r\n" % self.session.encode()
         head = b"HTTP/1.1 %d %s\r\n%scontent-length: %d\r\n\r\n" % (status, reason, kind, len(body))
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(head + body)
@@ -83,8 +92,9 @@ class Connection(asyncio.Protocol):
 
 async def serve(arguments: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
+    session = secrets.token_hex(8) if arguments.sessions else None
     server = await loop.create_server(
-        lambda: Connection(arguments.era, arguments.token), "127.0.0.1", arguments.port
+        lambda: Connection(arguments.era, arguments.token, session), "127.0.0.1", arguments.port
     )
     port = server.sockets[0].getsockname()[1]
     if arguments.port_file:
@@ -106,6 +116,7 @@ def main() -> None:
     parser.add_argument("--era", choices=("both", "legacy", "modern"), default="both")
     parser.add_argument("--token")
     parser.add_argument("--offers", action="store_true", help="resources and prompts too")
+    parser.add_argument("--sessions", action="store_true", help="one, of the handshake era")
     parser.add_argument("--watch-stdin", action="store_true")
     arguments = parser.parse_args()
     if arguments.offers:

@@ -36,6 +36,7 @@ from aish.mcp.protocol.messages import (
     ServerEndedError,
     SessionLostError,
     TransportError,
+    UnreachableError,
     json_object,
 )
 from aish.mcp.protocol.revisions import ACKNOWLEDGED, LIST_CHANGES
@@ -234,6 +235,9 @@ class Session:
         restarts = self._restarts
         try:
             return await self._channel.ask(method, params, self._agreement.dialect, call)
+        except UnreachableError as error:
+            self._unreachable(error)
+            raise
         except ServerEndedError as error:
             if not self._terms.restarts:
                 self._terms.on_gone(error.message)
@@ -372,7 +376,10 @@ class Session:
             # If the stream cannot be opened, the server is asked when needed. The adapter remembers
             # what a replay did not find.
             with suppress(McpError, AishError):
-                await self._channel.listen(self._agreement.dialect, heard, lists)
+                try:
+                    await self._channel.listen(self._agreement.dialect, heard, lists)
+                except UnreachableError as error:
+                    self._unreachable(error)
         heard.set()
 
     async def _keep_listening(self, heard: anyio.Event, wanted: JsonObject) -> None:
@@ -384,6 +391,8 @@ class Session:
                 await self._channel.listen(self._agreement.dialect, heard, wanted)
             except RpcError:
                 return  # it does not offer that
+            except UnreachableError as error:
+                self._unreachable(error)
             except (TransportError, AishError):
                 pass
             if anyio.current_time() - began > LONGEST_DELAY:
@@ -391,6 +400,11 @@ class Session:
             self._missed = True
             await anyio.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY)
+
+    def _unreachable(self, error: UnreachableError) -> None:
+        """Nobody is there: who brings servers up again hears of it at once."""
+        if not self._terms.restarts:
+            self._terms.on_gone(error.message)
 
     def _note(self, method: str, params: JsonObject) -> None:
         if method != ACKNOWLEDGED:

@@ -48,6 +48,10 @@ class TransportError(McpError):
     """No JSON-RPC answer came: the network, the process, or something that is not MCP."""
 
 
+class UnreachableError(TransportError):
+    """Nobody answers at the address of the server."""
+
+
 class ServerEndedError(TransportError):
     """The server process has ended; it may be started again."""
 

@@ -35,12 +35,15 @@ from aish.mcp.protocol.messages import (
     NotSentError,
     ServerEndedError,
     TransportError,
+    UnreachableError,
     json_object,
 )
 from aish.mcp.transports.http import OpenHttp
 from aish.mcp.transports.transport import Headers, Inbox, Outgoing, Transport, hears_already
 
-_CLASSES = {cls.__name__: cls for cls in (TransportError, ServerEndedError, NotSentError)}
+_CLASSES = {
+    cls.__name__: cls for cls in (TransportError, ServerEndedError, NotSentError, UnreachableError)
+}
 _STATUS = re.compile(r"HTTP (\d{3})(?:: )?(.*)", re.DOTALL)
 
 

@@ -12,7 +12,7 @@ import anyio
 import httpx
 
 from aish import __version__
-from aish.mcp.protocol.messages import LeftError, TransportError
+from aish.mcp.protocol.messages import LeftError, TransportError, UnreachableError
 from aish.mcp.transports.transport import Headers
 from aish.net.http import DirectTransport, unknown_host
 
@@ -222,7 +222,7 @@ class HttpOrigin:
             return await self._transport.handle_async_request(request)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             why = unknown_host(error, self.origin) or str(error) or "timed out"
-            raise TransportError(f"cannot connect to {self.origin}: {why}") from error
+            raise UnreachableError(f"cannot connect to {self.origin}: {why}") from error
         except httpx.TransportError as error:
             raise _lost(error) from error
 

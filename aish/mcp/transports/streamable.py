@@ -18,6 +18,7 @@ from aish.mcp.protocol.messages import (
     RpcError,
     SessionLostError,
     TransportError,
+    UnreachableError,
 )
 from aish.mcp.protocol.mirrored_headers import is_header_value
 from aish.mcp.transports.http import HttpOrigin, Reply
@@ -102,12 +103,20 @@ class StreamableHttp:
         """GET the stream of unsolicited messages, for as long as the server offers one."""
         cursor = Cursor()
         self._silent = 0
+        unreachable: UnreachableError | None = None
         while self._silent < MAX_RECONNECTS:
             self._silent += 1
-            with suppress(TransportError):
+            unreachable = None
+            try:
                 if not await self._listen_once(cursor, heard, headers):
                     return
+            except UnreachableError as error:
+                unreachable = error
+            except TransportError:
+                pass  # the stream is asked for again
             await anyio.sleep(max(cursor.retry, DEFAULT_RETRY))
+        if unreachable is not None:
+            raise unreachable
 
     async def _listen_once(self, cursor: Cursor, heard: anyio.Event, headers: Headers) -> bool:
         """Read one stream to its end; returns whether there was one."""

@@ -4,12 +4,17 @@ import json
 import os
 import resource
 import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 from e2e_project import Project, stdio
 from mcp_processes import is_alive, until_gone
+from mcp_scenes import HTTP_SERVER
 from served_hub import META, ServedHub, SocketClient, text_of
 
 
@@ -59,6 +64,51 @@ def test_a_server_that_is_killed_in_mid_call_fails_that_call_and_comes_back(
     }
     assert unknown["error"]["code"] == -32602
     assert text_of(said) == "again"
+
+
+@contextmanager
+def at_port(port: int, *flags: str) -> Generator[int]:
+    """An HTTP server, a process of its own that is killed at the end of the block; its port."""
+    argv = [sys.executable, str(HTTP_SERVER), "--port", str(port), *flags]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@pytest.mark.requirement("H3", "H4")
+def test_a_server_over_http_that_loses_its_session_or_is_gone_is_reached_again(
+    project: Project,
+) -> None:
+    flags = ("--sessions", "--era", "legacy")
+    with ExitStack() as server:
+        port = server.enter_context(at_port(0, *flags))
+        entry = f'{{url: "http://127.0.0.1:{port}/mcp", protocol: legacy}}'
+        project.pipeline(f"mcp: {{servers: {{s: {entry}}}, auto_approve: ['s__*']}}")
+        with ServedHub(project, "p.yaml") as hub:
+            hub.begin()
+            listed = hub.tools()
+            said = [text_of(hub.call("s__echo", {"text": "first"}))]
+            server.close()
+            # Another process at the same address knows nothing of the session.
+            server.enter_context(at_port(port, *flags))
+            said.append(text_of(hub.call("s__echo", {"text": "in a new session"})))
+            server.close()
+            failed = hub.call("s__echo", {"text": "to nobody"})
+            hub.notification("notifications/tools/list_changed")
+            lost = hub.tools()
+            server.enter_context(at_port(port, *flags))
+            hub.notification("notifications/tools/list_changed")
+            back = hub.tools()
+            said.append(text_of(hub.call("s__echo", {"text": "back"})))
+
+    assert said == ["first", "in a new session", "back"]
+    assert failed["isError"] is True
+    assert "[aish] s: tool transport error" in text_of(failed)
+    assert lost == []
+    assert back == listed
 
 
 @pytest.mark.requirement("H3")

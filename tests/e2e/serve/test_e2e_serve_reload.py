@@ -200,6 +200,56 @@ def test_settings_of_the_offer_and_of_the_lock_are_loaded_anew(project: Project)
     assert said == "plain"
 
 
+@pytest.mark.requirement("H23", "H6")
+def test_pipelines_are_loaded_anew_and_a_run_of_the_old_file_ends(project: Project) -> None:
+    def offer(word: str, *names: str) -> None:
+        for name in names:
+            steps = f"[{{id: wait, run: [sleep, '0.7']}}, {{id: say, run: [echo, {word}]}}]"
+            text = f"name: {name}\nsteps: {steps}\nmcp: {{auto_approve: [shell__run]}}\n"
+            project.write(f"{name}.yaml", f"aish: 1\n{text}")
+        files = ", ".join(f"{name}.yaml" for name in names)
+        project.pipeline(
+            f"mcp: {{auto_approve: ['pipeline__*', pipeline__a, pipeline__b]}}\n"
+            f"serve: {{pipelines: [{files}]}}"
+        )
+
+    offer("old", "a")
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        before = names(hub)
+        running = hub.request("tools/call", {"name": "pipeline__a", "arguments": {}})
+        hub.ask("ping")
+        offer("new", "a", "b")
+        reload(hub, 1)
+        after = names(hub)
+        said = text_of(hub.call("pipeline__a"))
+        done = text_of(hub.answer(running)["result"])
+        project.write("b.yaml", "aish: 1\nname: b\nsteps: [{id: s, prompt: hello}]\n")
+        broken = reload(hub, 2)
+        still = names(hub)
+
+    assert before == ["pipeline__a"]
+    assert after == still == ["pipeline__a", "pipeline__b"]
+    assert (said.strip(), done.strip()) == ("new", "old")
+    assert broken["result"] == "failed"
+    assert "b.yaml" in str(broken["problem"])
+
+
+@pytest.mark.requirement("H23")
+def test_what_holds_from_the_start_is_reported_where_a_reload_changes_it(project: Project) -> None:
+    serving(project, {"s": []})
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        changed = "serve: {listen: 'unix:run/s', limits: {calls: 3}, audit: {keep: 3}}"
+        serving(project, {"s": []}, serve=changed)
+        record = reload(hub, 1)
+        hub.stderr_with("after a restart")
+
+    assert record["not_applied"] == ["serve.listen", "serve.audit", "serve.limits"]
+    assert "`serve.listen`, `serve.audit`, `serve.limits` will be what the file says" in hub.stderr
+    assert not (project.folder / "run").exists()
+
+
 @pytest.mark.requirement("H4", "H5")
 def test_a_server_that_dies_between_calls_loses_its_tools_at_once_and_comes_back(
     project: Project, tmp_path: Path
