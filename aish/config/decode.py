@@ -79,7 +79,7 @@ from aish.config.yaml_tree import (
     positions_of,
     to_data,
 )
-from aish.core.errors import Problem, did_you_mean
+from aish.core.errors import Problem, UsageError, did_you_mean
 from aish.core.events import OnDuplicate
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
@@ -406,22 +406,36 @@ def decode_serve(table: Table) -> ServeSettings:
     )
 
 
-_LISTENER = re.compile(r"stdio\Z|(http|tcp)://|(http\+)?unix:")
+_LISTENER = re.compile(r"stdio\Z|(?P<tcp>(?:http|tcp)://)|(?P<unix>(?:http\+)?unix:)")
 
 
 def _listeners(table: Table) -> Iterator[str]:
     """Where clients connect; a relative path of a socket file is in the folder of this file."""
-    for text in table.texts("listen"):
-        if not _LISTENER.match(text):
+    texts = table.texts("listen")
+    if not texts:
+        return
+    # Imported where a file has such an entry only.
+    from aish.net.listen.addresses import parse_address, unix_address
+
+    for text in texts:
+        found = _LISTENER.match(text)
+        if found is None:
             hint = (
                 "write `stdio`, `http://HOST:PORT/mcp`, `http+unix:PATH`, `tcp://HOST:PORT` or "
                 "`unix:PATH`"
             )
             table.problem("listen", f"`{text}` is no place to listen", hint)
-        scheme, separator, path = text.partition("unix:")
-        if separator and path:
-            path = str(table.folder_of("listen").absolute() / path)
-        yield f"{scheme}{separator}{path}"
+            continue
+        rest = text[found.end() :]
+        try:
+            if found["tcp"]:
+                parse_address(rest.partition("/")[0])
+            elif found["unix"]:
+                path = unix_address(table.folder_of("listen") / rest if rest else Path()).path
+                rest = str(path)
+        except UsageError as error:
+            table.problem("listen", error.message, error.hint)
+        yield f"{found[0]}{rest}"
 
 
 def _served_pipelines(table: Table) -> Iterator[ServedPipeline]:

@@ -140,10 +140,18 @@ def test_flags_win_over_the_key_and_a_place_is_given_once(project: Project) -> N
         with ServedHub(project, "p.yaml", *arguments) as refused:
             assert refused.finish() == 2
         assert said in refused.stderr
-    project.pipeline("serve: {listen: [ftp]}")
-    with ServedHub(project, "p.yaml") as unknown:
-        assert unknown.finish() == 2
-    assert "`ftp`" in unknown.stderr
+    wrong = ["ftp", "tcp://nowhere:1", "http://127.0.0.1:70000/mcp", "unix:", "unix:" + "a" * 120]
+    project.pipeline(f"serve: {{listen: {json.dumps(wrong)}}}")
+    checked = project.aish("validate", "p.yaml")
+    assert checked.code == 2
+    for said in (
+        "`ftp` is no place to listen",
+        "`nowhere` is neither an IP address nor `localhost`",
+        "`127.0.0.1:70000` is not an address to listen on",
+        "`unix:` needs the path of a socket file",
+        "is too long: a socket's path has at most 107 bytes",
+    ):
+        assert said in checked.stderr + checked.stdout
 
 
 @pytest.mark.requirement("H17")
