@@ -37,6 +37,10 @@ class _Kept:
     event: ServerEvent
 
 
+def _do_nothing() -> None:
+    """Nobody has to hear that a stream is not read."""
+
+
 class SessionStream:
     """One way to a client: that of one request, or (number 0) of what belongs to none.
 
@@ -44,7 +48,7 @@ class SessionStream:
     """
 
     def __init__(self, owner: "HttpSession", number: int) -> None:
-        self.on_unread: Callable[[], None] = lambda: None
+        self.on_unread: Callable[[], None] = _do_nothing
         """Hears that the reader is gone."""
         self._owner = owner
         self._number = number
@@ -132,6 +136,7 @@ class HttpSession:
 
     def end_stream(self, stream: SessionStream) -> None:
         """The request of a stream is answered; what was told stays for a while."""
+        stream.on_unread = _do_nothing
         stream.end()
         self._streams = {number: one for number, one in self._streams.items() if one is not stream}
 

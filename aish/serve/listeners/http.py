@@ -156,8 +156,8 @@ class _McpEndpoint:
             yield Route(path, ("POST",), SCOPE, self._post)
             yield Route(path, ("GET",), SCOPE, self._get)
             yield Route(path, ("DELETE",), SCOPE, self._delete)
-        yield Route("/healthz", ("GET",), "", self._healthy, public=True, any_host=True)
-        yield Route("/readyz", ("GET",), "", self._ready, public=True, any_host=True)
+        yield Route("/healthz", ("GET", "HEAD"), "", self._healthy, public=True, any_host=True)
+        yield Route("/readyz", ("GET", "HEAD"), "", self._ready, public=True, any_host=True)
         yield Route("/metrics", ("GET",), SCOPE, self._metrics)
 
     async def _post(self, request: HttpRequest, peer: Peer) -> HttpResponse:

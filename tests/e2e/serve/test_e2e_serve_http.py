@@ -271,6 +271,7 @@ def test_health_is_told_to_everybody_and_more_to_a_client(project: Project) -> N
         anybody = httpx.Client(headers={"Host": "10.0.0.7"}, timeout=PATIENCE)
         hub.clients.append(anybody)
         health = anybody.get(f"{hub.base}/healthz")
+        assert anybody.head(f"{hub.base}/readyz").status_code == 200
         ready = anybody.get(f"{hub.base}/readyz")
         names = client.tools()
         hidden = anybody.get(f"{hub.base}/metrics", headers={"Host": f"127.0.0.1:{hub.port}"})

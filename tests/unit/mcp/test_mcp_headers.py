@@ -1,13 +1,17 @@
 import base64
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aish.mcp.protocol.messages import RpcError
 from aish.mcp.protocol.mirrored_headers import (
     Mirrored,
+    check_parameters,
+    check_standard,
     header_value,
     mirrored,
     parameter_headers,
@@ -99,3 +103,57 @@ def test_method_and_name_are_mirrored() -> None:
     }
     assert dict(standard_headers("tools/list", {"name": "x"})) == {"Mcp-Method": "tools/list"}
     assert dict(standard_headers("resources/read", {"uri": "a://b"}))["Mcp-Name"] == "a://b"
+
+
+def sent(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Headers as a server has them."""
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        found.setdefault(name.lower(), []).append(value)
+    return found
+
+
+@given(st.text(), st.integers() | st.booleans() | st.text() | st.none())
+def test_what_a_client_mirrors_passes_the_check_of_a_server(name: str, value: Any) -> None:
+    params = {"name": name}
+    wanted = [Mirrored("A", ("a",))]
+
+    check_standard("tools/call", params, sent(standard_headers("tools/call", params)))
+    check_parameters(wanted, {"a": value}, sent(parameter_headers(wanted, {"a": value})))
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "is_right"),
+    [
+        (42, ["42"], True),
+        (42, ["42.0"], True),
+        (42, ["=?base64?NDI=?="], True),
+        (42, ["042"], False),
+        (42, ["42.5"], False),
+        (42, ["4.2e1"], False),
+        ("42", ["42"], True),
+        (True, ["true"], True),
+        (True, ["True"], False),
+        ("a", [], False),
+        ("a", ["a", "a"], False),
+        ("a", ["b"], False),
+        ("a", ["=?base64?YQ?="], False),
+        ("a", ["=?base64?!!?="], False),
+        ("ü", ["ü"], False),
+        ("", [""], True),
+        (None, [], True),
+        (None, ["null"], False),
+        (2**60, ["1152921504606846976"], False),
+    ],
+)
+def test_a_mirrored_parameter_has_to_say_what_the_body_says(
+    value: Any, headers: list[str], *, is_right: bool
+) -> None:
+    given_headers = {"mcp-param-a": headers} if headers else {}
+    wanted = [Mirrored("A", ("a",))]
+
+    if is_right:
+        check_parameters(wanted, {"a": value}, given_headers)
+    else:
+        with pytest.raises(RpcError, match="header mismatch: `Mcp-Param-A`"):
+            check_parameters(wanted, {"a": value}, given_headers)
