@@ -5,8 +5,11 @@
 Of the client all scenarios are run that need no OAuth. The server is `aish serve` in front of
 `everything_server.py`, under the names that this has and with every tool approved: each scenario
 that a revision requires has to pass, and of all others no check may fail that passes without the
-hub. The suite comes by npm (`package.json`) and wants Node 22, which npm brings too. Where it is
-missing the run is skipped, and says so. The exit code is 1 if a scenario fails.
+hub. Those about tasks, which no revision requires, are run in front of `task_server.py` and
+reported: two of them want of a server what a hub does not do, as it passes on a failure as a result
+and requires tasks of nobody. The suite comes by npm (`package.json`) and wants Node 22, which npm
+brings too. Where it is missing the run is skipped, and says so. The exit code is 1 if a scenario
+fails.
 """
 
 import json
@@ -49,10 +52,11 @@ aish: 1
 name: everything
 mcp:
   servers:
-    everything: {{url: "http://127.0.0.1:{port}/mcp", protocol: {protocol}}}
+    everything: {{{server}, protocol: {protocol}}}
   auto_approve: ["*__*"]
 serve:
   names: plain
+  hold: {hold}
   resources: ["*__*"]
   prompts: ["*__*"]
   forward: [elicitation, sampling, roots]
@@ -161,11 +165,12 @@ def everything() -> Generator[int]:
 
 
 @contextmanager
-def hub(port: int, protocol: str, folder: Path) -> Generator[str]:
+def hub(server: str, protocol: str, folder: Path, hold: str = "50s") -> Generator[str]:
     """`aish serve` in front of a server, and the proxy in front of it; its url."""
     own, proxy = free_port(), free_port()
     file = folder / "hub.yaml"
-    file.write_text(HUB.format(port=port, proxy=proxy, protocol=protocol), encoding="utf-8")
+    text = HUB.format(server=server, proxy=proxy, protocol=protocol, hold=hold)
+    file.write_text(text, encoding="utf-8")
     command = (sys.executable, "-m", "aish", "serve", str(file), "--http", f"127.0.0.1:{own}")
     with ExitStack() as stack:
         token = {"CONFORMANCE_TOKEN": TOKEN}
@@ -223,14 +228,38 @@ def serve(node: str, wanted: Sequence[str]) -> bool:
     good = True
     with everything() as port, tempfile.TemporaryDirectory() as folder:
         for version, protocol in SERVED:
-            with hub(port, protocol, Path(folder)) as url:
+            server = f'url: "http://127.0.0.1:{port}/mcp"'
+            with hub(server, protocol, Path(folder)) as url:
                 if wanted:
                     for name in wanted:
                         print(examine(node, url, "--scenario", name).output)
                 else:
                     direct = f"http://127.0.0.1:{port}/mcp"
                     good = report(node, version, protocol, url, direct) and good
+    if not wanted:
+        report_tasks(node)
     return good
+
+
+def report_tasks(node: str) -> None:
+    """Say how the hub does in the scenarios about tasks, which no revision requires."""
+    listed = suite(node, "list", "--server").stdout
+    command = json.dumps([sys.executable, str(TOP / "tests" / "conformance" / "task_server.py")])
+    passed = checks = 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        hub(f"command: {command}", "legacy", Path(folder), "300ms") as url,
+    ):
+        names = re.findall(r"^  - (tasks-\S+)", listed, re.MULTILINE)
+        for name in names:
+            found = examine(node, url, "--scenario", name)
+            failed = [key for key in found.checks if found.failed(key)]
+            print(f"{'not ok' if failed else 'ok    '} {name} (not required)")
+            print("".join(f"       {key}\n" for key in failed), end="")
+            passed += not failed
+            checks += found.passed
+    said = f"{passed} of {len(names)} scenarios, {checks} checks"
+    print(f"server, tasks: {said}", flush=True)
 
 
 def report(node: str, version: str, protocol: str, url: str, direct: str) -> bool:
