@@ -97,6 +97,7 @@ class Serving:
         self.listening: dict[Any, Any] = {}
         self.progress: list[Any] = []
         self.later = ""
+        self.rounds = 0
 
     def line(self, raw: bytes) -> None:
         message = json.loads(raw)
@@ -242,6 +243,13 @@ class Serving:
     def answered(self, message: mcp_tools.Message) -> None:
         """The client's answer to a question becomes the result of the call that led to it."""
         number = self.asked.pop(message["id"])
+        if self.arguments.asks_on and message.get("result", {}).get("action") == "accept":
+            self.rounds += 1
+            key = f"round-{self.rounds}"
+            self.asked[key] = number
+            form = {"message": key, "requestedSchema": {"type": "object", "properties": {}}}
+            send({"jsonrpc": "2.0", "id": key, "method": "elicitation/create", "params": form})
+            return
         text = json.dumps(message.get("result", message.get("error")))
         if self.progress:
             text = json.dumps(self.progress)
@@ -288,6 +296,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--change-tools", action="store_true", help="after the first call")
     parser.add_argument("--many", type=int, default=0, metavar="N", help="so many more tools")
     parser.add_argument("--asks", action="store_true", help="tools that need the client")
+    parser.add_argument("--asks-on", action="store_true", help="ask again after each yes")
     parser.add_argument("--offers", action="store_true", help="resources and prompts too")
     parser.add_argument("--live", action="store_true", help="these, and tell of their changes")
     parser.add_argument("--notes", type=Path, help="file for what a live server is sent")

@@ -95,6 +95,7 @@ class InFlight:
     elicits: bool = False
     progress_seen: int = 0
     asked: int = 0
+    passed_on: int = 0
     missed: AishError | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
     answering: set[anyio.CancelScope] = field(default_factory=set)
@@ -119,6 +120,8 @@ SAMPLING = "sampling/createMessage"
 ROOTS = "roots/list"
 OnProgress = Callable[[JsonObject], None]
 """Takes what is told of the progress of an answer."""
+MAX_PASSED_ON = 100
+"""Requests of a server that are passed on for one call: later ones are refused."""
 PASSED_ON: Mapping[str, JsonObject] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},
@@ -170,7 +173,9 @@ class Answers:
             RpcError: the request is refused, or unknown.
         """
         owner = running.call.owner
-        if owner is not None and not self.chooses_model:
+        running.passed_on += 1
+        is_passed_on = not self.chooses_model and running.passed_on <= MAX_PASSED_ON
+        if owner is not None and is_passed_on:
             asked = owner.asked(self.alias, method, params)
             if asked is not None:
                 time = running.call.time

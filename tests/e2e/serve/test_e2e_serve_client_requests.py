@@ -747,3 +747,26 @@ def test_what_clients_answer_is_recorded_and_another_answer_is_a_failed_call_of_
     for one in missed:
         assert one["isError"] is True
         assert "no recording matches" in text_of(one)
+
+
+@pytest.mark.requirement("H8")
+def test_a_server_that_asks_on_and_on_is_refused_at_last(project: Project) -> None:
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{s: {{command: {stdio("--asks", "--asks-on", "--era", "legacy")}}}}}
+          auto_approve: ["s__*"]
+        """
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin(capabilities=ALL)
+        hub.tools()
+        call = asked(hub, "elicitation/create", FORM)
+        forms = 0
+        while "method" in (message := hub.until(lambda _: True)):
+            forms += 1
+            respond(hub, message, result=ACCEPTED)
+
+    assert forms == 100
+    assert message["id"] == call
+    assert json.loads(text_of(message["result"])) == {"action": "decline"}
