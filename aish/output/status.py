@@ -202,7 +202,11 @@ def approve_command(id: str, part: RunStarted | RunFinished) -> str:
 
 
 def _is_usual(runs: str) -> bool:
-    return runs in {".aish/runs", "pipelines/.aish/runs"}
+    # Where runs are looked for, and where servers are.
+    return runs in {
+        *(".aish/runs", "pipelines/.aish/runs"),
+        *(".aish/serve", "pipelines/.aish/serve"),
+    }
 
 
 def _quoted(path: str) -> str:

@@ -645,3 +645,64 @@ def test_a_client_has_so_many_questions_and_a_drain_lets_its_calls_go(project: P
     assert code == 0
     assert len(json.loads(listed.stdout)["pending"]) == MOST_OPEN
     assert ledger(project) == []
+
+
+APPROVES = """
+import http.client, json, socket, subprocess, sys
+from pathlib import Path
+
+way, path = sys.argv[1:]
+(file,) = Path(".aish/serve").glob("hub-*/" + "[0-9a-f]" * 32 + ".jsonl")
+asked = json.loads(file.read_text().splitlines()[0])
+if way == "command":
+    words = ["approve", file.parent.name, asked["id"], "--yes", "--digest", asked["digest"]]
+    done = subprocess.run([sys.executable, "-m", "aish", *words], capture_output=True, text=True)
+    print(done.returncode, done.stderr)
+else:
+    connection = http.client.HTTPConnection("x")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(path)
+    body = json.dumps({"answer": "approve", "digest": asked["digest"]})
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", f"/api/v1/approvals/{asked['id']}", body, headers)
+    response = connection.getresponse()
+    print(response.status, response.read().decode())
+"""
+
+
+@pytest.mark.requirement("A2", "A6")
+def test_no_process_of_the_server_approves_its_calls(project: Project) -> None:
+    program = project.write("approves.py", APPROVES)
+    folder = project.folder / "run"
+    folder.mkdir(mode=0o700)
+    project.pipeline(
+        f"""
+        mcp:
+          servers:
+            box: {{command: {SERVER}}}
+            sh: {{pack: shell, root: .}}
+          auto_approve: [sh__shell_run]
+        """
+    )
+    with ServedHub(project, "p.yaml", "--control", f"unix:{folder}/s") as hub:
+        with control(project, hub) as api:
+            hub.begin()
+            call = write(hub, "one")
+            question = api.wait_for_approval()
+            said = [
+                hub.call(
+                    "sh__shell_run",
+                    {"command": f"{sys.executable} {program} {way} {folder}/s"},
+                )
+                for way in ("socket", "command")
+            ]
+            api.deny(question)
+            hub.answer(call)
+        hub.end_input()
+        assert hub.finish() == 0
+
+    outputs = [text_of(one) for one in said]
+    assert "403 " in outputs[0], outputs
+    assert "processes that the run started" in outputs[0]
+    assert "processes that the run started" in outputs[1], outputs
+    assert ledger(project) == []
