@@ -7,7 +7,7 @@ there (H10); meanwhile the call gives its place back to others (H11). A failure 
 
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING
@@ -166,6 +166,8 @@ class Calls:
         models: PackModels,
     ) -> None:
         self.metrics = Metrics()
+        self.around_servers: Callable[[], AbstractContextManager[None]] = nullcontext
+        """What holds while a server is asked: in a replay nothing else is reached."""
         self.open = 0
         """Calls that were taken and have not ended."""
         self.named = NamedResources()
@@ -377,7 +379,8 @@ class Calls:
             call = replace(call, continuation=owner.continuation)
         tools, arguments = self._active.now.tools, proposal.arguments
         try:
-            found = await tools.forward(made.caller.session, tool, arguments, call, on_run)
+            with self.around_servers():
+                found = await tools.forward(made.caller.session, tool, arguments, call, on_run)
         except RpcError as error:
             if error.code == MISSING_CAPABILITY and isinstance(owner, StatelessOwner):
                 raise  # its client has the same error for that

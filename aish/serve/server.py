@@ -6,7 +6,11 @@ ends all.
 """
 
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import (
+    AsyncExitStack,
+    ExitStack,
+    contextmanager,
+)
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +23,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
 from aish.core.protocols import Clock, Emit
 from aish.engine.cancellation import interruptible
-from aish.engine.environment import RunEnvironment
+from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.final import FinalState
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
@@ -55,6 +59,7 @@ from aish.terminal.unattended import Unattended
 if TYPE_CHECKING:
     # Most servers record nothing.
     from aish.features.recording.session import CassetteSession, RunRecorder
+    from aish.system.offline import PartlyOffline
 
 _LAST_WORDS_SECONDS = 2.0
 """How long calls that are cut off may take to say so, to servers and to clients."""
@@ -224,11 +229,9 @@ async def _served(
             parts = await _open_parts(request, environment, audit, clients, services, ending, stack)
             hub, reload.reloader = parts.hub, parts.reloader
             if environment.recorder is not None:
-                from aish.features.recording.session import recorder_of
-                from aish.serve.client_exchanges import ClientExchanges
-
-                hub.exchanges = ClientExchanges(recorder_of(environment.recorder))
-            parts.supervisor.start()
+                _use_cassette(hub, environment.recorder, ended)
+            with hub.calls.around_servers():
+                parts.supervisor.start()
             tasks = await stack.enter_async_context(task_group())
             clock, report = environment.clock, hub.report
             hub.held = HeldCalls(tasks, state, clock, report)
@@ -259,6 +262,32 @@ async def _served(
     code = 0 if is_signal and not was_cut_off else ending.code
     services.end(code, environment.clock.monotonic() - begun)
     return code
+
+
+def _use_cassette(hub: Hub, used: Recorder, stack: ExitStack) -> None:
+    """Record what clients say, or let nothing be reached but the cassette."""
+    from aish.features.recording.session import recorder_of
+    from aish.serve.client_exchanges import ClientExchanges
+
+    recorder = recorder_of(used)
+    hub.exchanges = ClientExchanges(recorder)
+    if recorder.replays_all:
+        hub.calls.around_servers = stack.enter_context(_alone()).within
+
+
+@contextmanager
+def _alone() -> "Generator[PartlyOffline]":
+    """Let the servers of a replay reach nothing (C6); clients connect as ever.
+
+    Raises:
+        OfflineError: something was tried, whoever swallowed that.
+    """
+    from aish.system.offline import PartlyOffline
+
+    with PartlyOffline() as found:
+        yield found
+    for trip in found.trips:
+        raise trip
 
 
 @slotted

@@ -12,6 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from typing import Self
 
 from aish.core.errors import InternalError
 from aish.system.guest import is_guest
@@ -73,6 +74,37 @@ def offline() -> Generator[list[OfflineError]]:
             _guests[:] = [one for one in _guests if one is not trips]
         # By identity: two empty lists are equal.
         _armed[:] = [one for one in _armed if one is not trips]
+
+
+class PartlyOffline:
+    """Refuses every attempt of the tasks that begin `within` it, and of what they start.
+
+    The rest of the process, which may be a server, listens and is connected to as ever.
+    """
+
+    def __init__(self) -> None:
+        self.trips: list[OfflineError] = []
+
+    def __enter__(self) -> Self:
+        """Begin to watch."""
+        _watch()
+        _armed.append(self.trips)
+        _guests.append(self.trips)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Watch no more."""
+        for lists in (_armed, _guests):
+            lists[:] = [one for one in lists if one is not self.trips]
+
+    @contextmanager
+    def within(self) -> Generator[None]:
+        """What runs in this block, and the tasks that it starts, are offline."""
+        token = _within.set((*_within.get(), id(self.trips)))
+        try:
+            yield
+        finally:
+            _within.reset(token)
 
 
 @contextmanager

@@ -175,7 +175,12 @@ class RunRecorder(CassetteRecorder):
     @property
     def offline(self) -> bool:
         """See `Recorder`. A server listens to its clients whatever is replayed."""
-        return super().offline and not self.is_of_server
+        return self.replays_all and not self.is_of_server
+
+    @property
+    def replays_all(self) -> bool:
+        """Whether everything but clients comes from the cassette."""
+        return super().offline
 
     @property
     def info(self) -> CassetteInfo:

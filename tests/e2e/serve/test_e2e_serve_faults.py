@@ -136,6 +136,29 @@ def test_a_server_that_hangs_or_floods_fails_its_calls_and_no_others(project: Pr
     assert "the server wrote a line of more than" in text_of(found[1])
 
 
+@pytest.mark.requirement("H3", "H16")
+def test_a_flood_of_messages_and_noise_reaches_nobody_else(project: Project) -> None:
+    serving(project, "--asks", "--noise", "--stderr", "20000")
+    with ServedHub(project, "p.yaml", "--unix", "run/s") as hub:
+        (address,) = hub.addresses()
+        with SocketClient(address) as one, SocketClient(address) as other:
+            for client in (one, other):
+                client.begin()
+                client.tools()
+            count = {"name": "s__count", "arguments": {"steps": 30_000}}
+            flooded = one.request("tools/call", {**count, "_meta": {"progressToken": "t"}})
+            said = other.call("s__echo", {"text": "beside"})
+            done = one.answer(flooded)["result"]
+            told = [m for m in one.seen if m.get("method") == "notifications/progress"]
+        hub.signal(signal.SIGTERM)
+        assert hub.finish() == 0
+
+    assert text_of(said) == "beside"
+    assert text_of(done) == "counted"
+    assert 1 <= len(told) <= 1000
+    assert not any(m.get("method") == "notifications/progress" for m in other.seen)
+
+
 @pytest.mark.requirement("H4")
 def test_a_server_that_is_not_shared_is_started_for_each_session_and_ends_with_it(
     project: Project, tmp_path: Path

@@ -1,0 +1,48 @@
+"""What is offline in a process that listens all the same."""
+
+import socket
+import subprocess
+
+import anyio
+import pytest
+
+from aish.system.offline import OfflineError, PartlyOffline
+
+
+def start() -> None:
+    subprocess.run(["true"], check=True)
+
+
+def connect() -> None:
+    with socket.socket() as one:
+        one.settimeout(0)
+        one.connect_ex(("127.0.0.1", 9))
+
+
+@pytest.mark.requirement("C6")
+def test_only_what_begins_within_is_refused_and_nothing_is_swallowed() -> None:
+    async def main() -> list[str]:
+        done: list[str] = []
+        with PartlyOffline() as offline:
+
+            async def inside() -> None:  # ruff: ignore[unused-async] - a task
+                with pytest.raises(OfflineError):
+                    connect()
+                with pytest.raises(OfflineError):
+                    start()
+                done.append("inside")
+
+            async def outside() -> None:  # ruff: ignore[unused-async] - a task
+                connect()
+                done.append("outside")
+
+            async with anyio.create_task_group() as tasks:
+                with offline.within():
+                    tasks.start_soon(inside)
+                tasks.start_soon(outside)
+            connect()
+        assert len(offline.trips) == 2
+        connect()
+        return done
+
+    assert sorted(anyio.run(main)) == ["inside", "outside"]
