@@ -18,7 +18,7 @@ from served_hub import META, MODERN_META, PATIENCE, Message, ServedHub
 
 from aish.mcp.protocol.mirrored_headers import standard_headers
 
-_TRIES = 5000
+_TRIES = 20_000
 """Requests in which what is waited for has to happen."""
 JSON = {"Content-Type": "application/json"}
 BOTH = {**JSON, "Accept": "application/json, text/event-stream"}

@@ -16,7 +16,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text, structured
 from aish.core.protocols import Emit
 from aish.net.listen.addresses import Exposure, check_exposure
-from aish.net.listen.server import tls_context
+from aish.net.listen.server import require_serve, tls_context
 from aish.net.listen.sockets import Listener, listening
 from aish.serve.listeners.endpoint import Endpoint
 from aish.serve.state import ServeState
@@ -54,6 +54,8 @@ def open_endpoints(
     placed = [(one, one.address) for one in endpoints if one.address is not None]
     addresses = [address for _, address in placed]
     check_exposure(addresses, exposure)
+    if any(one.kind == "http" for one in endpoints):
+        require_serve()
     tls = tls_context(exposure)
     if addresses:
         raise_descriptor_limit()

@@ -19,7 +19,11 @@ CLIENTS = "clients: {alice: {token_env: ALICE}, bob: {token_env: BOB, tools: [s_
 
 
 # Tells its progress, then takes long.
-SLOW = {"name": "s__count", "arguments": {"steps": 1, "ms": 60_000}, "_meta": {"progressToken": 1}}
+SLOW: dict[str, Any] = {
+    "name": "s__count",
+    "arguments": {"steps": 1, "ms": 60_000},
+    "_meta": {"progressToken": 1},
+}
 
 
 def serving(project: Project, *flags: str, serve: str = "{}") -> None:
@@ -245,20 +249,24 @@ def test_an_answer_is_a_stream_from_the_first_notification_on(project: Project) 
 @pytest.mark.requirement("H15")
 def test_a_client_that_leaves_in_the_middle_of_a_call_cancels_it(project: Project) -> None:
     note = project.folder / "cancelled"
-    serving(project, "--note-cancelled", str(note))
+    serving(project, "--asks", "--note-cancelled", str(note))
     with HttpHub(project, "p.yaml") as hub:
         slow = modern_request(1, "tools/call", {"name": "s__sleep", "arguments": {"ms": 60_000}})
         client = hub.client()
         with hub.leaving(slow, modern_headers(slow)):
             client.call("s__echo", {"text": "beside"})
         hub.until_counted('aish_calls_total{tool="s__sleep",decision="auto",kind="cancelled"} 1')
+        told = modern_request(2, "tools/call", SLOW)
+        with hub.leaving(told, modern_headers(told)):
+            client.call("s__echo", {"text": "beside"})
+        hub.until_counted('aish_calls_total{tool="s__count",decision="auto",kind="cancelled"} 1')
         client.begin()
         with hub.leaving({**slow, "params": {**slow["params"], "_meta": {}}}, client.session):
             client.call("s__echo", {"text": "beside"})
         hub.until_counted('aish_calls_total{tool="s__sleep",decision="auto",kind="cancelled"} 2')
         client.call("s__echo", {"text": "after"})
 
-    assert len(note.read_text().splitlines()) == 2
+    assert len(note.read_text().splitlines()) == 3
 
 
 @pytest.mark.requirement("H24")

@@ -109,6 +109,21 @@ def test_the_stream_of_a_call_is_read_on_after_its_connection_broke(project: Pro
     assert nothing == []
 
 
+@pytest.mark.requirement("H15")
+@pytest.mark.slow(reason="a client has ten seconds to come back")
+def test_a_call_whose_stream_nobody_reads_on_is_cancelled(project: Project) -> None:
+    serving(project, "--asks")
+    with HttpHub(project, "p.yaml") as hub:
+        client = hub.client()
+        client.begin()
+        with client.opened("tools/call", SLOW) as events:
+            told = next(events)
+        with client.stream(told.id) as events:
+            next(events)
+        hub.until_counted(f'{COUNTED}"cancelled"}} 1')
+        assert client.ask("ping")["result"] == {}
+
+
 @pytest.mark.requirement("H15", "H16")
 def test_a_session_that_ends_takes_its_calls_and_streams_with_it(project: Project) -> None:
     serving(project, "--asks", serve="{limits: {idle: 1s}}")
