@@ -770,3 +770,24 @@ def test_a_server_that_asks_on_and_on_is_refused_at_last(project: Project) -> No
     assert forms == 100
     assert message["id"] == call
     assert json.loads(text_of(message["result"])) == {"action": "decline"}
+
+
+@pytest.mark.requirement("H8", "H28")
+def test_another_process_with_the_same_state_folder_goes_on_with_a_stateless_server(
+    project: Project,
+) -> None:
+    method = "elicitation/create"
+    asking(project, era="modern")
+    with ServedHub(project, "p.yaml") as one, ServedHub(project, "p.yaml") as other:
+        required = modern(one, method, FORM)["result"]
+        done = modern(other, method, FORM, **again(required, **ACCEPTED))["result"]
+    asking(project, era="legacy")
+    with ServedHub(project, "p.yaml") as one, ServedHub(project, "p.yaml") as other:
+        # This server waits for the answer in the call that the first process has open.
+        required = modern(one, method, FORM)["result"]
+        gone = modern(other, method, FORM, **again(required, **ACCEPTED))["error"]
+        still = modern(one, method, FORM, **again(required, **ACCEPTED))["result"]
+
+    assert json.loads(text_of(done)) == json.loads(text_of(still)) == ACCEPTED
+    assert gone["code"] == -32602
+    assert "call again without `requestState`" in gone["message"]
