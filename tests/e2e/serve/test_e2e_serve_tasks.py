@@ -231,23 +231,31 @@ def test_a_process_goes_on_with_a_task_of_another_one_that_has_died(
 
 
 @pytest.mark.requirement("H7")
+@pytest.mark.parametrize("why", ["changed", "secret"])
 def test_a_run_that_cannot_be_resumed_fails_its_task_and_says_why(
-    project: Project, model_endpoint: ModelEndpoints
+    project: Project, model_endpoint: ModelEndpoints, why: str
 ) -> None:
     model = Model()
     project.uses(model_endpoint(model))
     tasks_file(project)
+    file = project.folder / "talk.yaml"
+    key = project.aish.env["TASK_KEY"] = "sk-a-key-that-nobody-may-see"
+    file.write_text(f"{file.read_text()}\nsecrets: [TASK_KEY]\n")
     with ServedHub(project, "hub.yaml") as hub:
-        id = called(hub, "pipeline__talk", {"word": "on"})["taskId"]
+        word = key if why == "secret" else "on"
+        id = called(hub, "pipeline__talk", {"word": word})["taskId"]
         model.gate.wait_arrived()
         hub.signal(signal.SIGKILL)
         hub.process.wait(30)
-    file = project.folder / "talk.yaml"
-    file.write_text(file.read_text().replace("second {{", "third {{"))
+    if why == "changed":
+        file.write_text(file.read_text().replace("second {{", "third {{"))
     with ServedHub(project, "hub.yaml") as hub:
         failed = until(hub, id, "failed")
 
-    assert "cannot be resumed" in failed["statusMessage"]
+    said = failed["statusMessage"]
+    assert "cannot be resumed" in said
+    assert ("`word` had a secret in it" in said) == (why == "secret")
+    assert key not in project.everything_written()
     (folder,) = project.run_folders
     assert folder.name in failed["error"]["message"]
 
