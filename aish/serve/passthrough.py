@@ -150,16 +150,23 @@ class Passthrough:
 
     async def run(self) -> None:
         """Ask servers for their lists, now and when they have changed, until this is cancelled."""
-        async with task_group() as self._tasks:
-            while True:
-                for alias in self._outdated():
-                    self._listing.add(alias)
-                    self._tasks.start_soon(self._list, alias)
-                self._make()
-                if not self._listing:
-                    self._settled.set()
-                await self._changed.wait()
-                self._changed = anyio.Event()
+        async with task_group() as tasks:
+            self._tasks = tasks
+            try:
+                await self._follow(tasks)
+            finally:
+                self._tasks = None  # sessions may end later
+
+    async def _follow(self, tasks: TaskGroup) -> None:
+        while True:
+            for alias in self._outdated():
+                self._listing.add(alias)
+                tasks.start_soon(self._list, alias)
+            self._make()
+            if not self._listing:
+                self._settled.set()
+            await self._changed.wait()
+            self._changed = anyio.Event()
 
     async def read(self, offer: Offer, caller: Caller, uri: str, call: Call) -> JsonObject:
         """The result of `resources/read`.

@@ -508,3 +508,24 @@ def test_the_sdks_client_reads_resources_and_prompts(project: Project, mode: str
         "Say hello",
         ["review k"],
     ]
+
+
+@pytest.mark.requirement("H25")
+@ERAS
+@pytest.mark.parametrize("ended_by", ["signal", "input"])
+def test_a_hub_ends_quietly_while_resources_are_followed(
+    project: Project, era: str, ended_by: str
+) -> None:
+    serving(project, "--live", "--era", era)
+    with started(project, modern=False) as hub:
+        assert hub.ask("resources/subscribe", {"uri": "docs://guide"})["result"] == {}
+        wanted = {"notifications": {"resourceSubscriptions": ["docs://logo"]}}
+        hub.request("subscriptions/listen", wanted, modern=True)
+        hub.notification("notifications/subscriptions/acknowledged")
+        if ended_by == "signal":
+            hub.signal(signal.SIGTERM)
+        else:
+            hub.end_input()
+        code = hub.finish()
+
+    assert (code, hub.stderr) == (0, "")
