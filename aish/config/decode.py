@@ -352,6 +352,9 @@ _SERVED = (
 )
 
 
+_STDIO = "stdio"
+
+
 def decode_serve(table: Table) -> ServeSettings:
     """What `aish serve` offers of the file, and how."""
     limits, audit, usual = table.part("limits"), table.part("audit"), ServeLimits()
@@ -359,6 +362,10 @@ def decode_serve(table: Table) -> ServeSettings:
         ServeClient(name, one.text("token_env"), one.absolute("token_file"), one.texts("tools"))
         for name, one in table.part("clients").tables()
     )
+    if any(client.name == _STDIO for client in clients):
+        # The answers to its calls would be those of the client at standard streams.
+        said = f"`{_STDIO}` is the client that has started the server"
+        table.part("clients").problem(_STDIO, said, "give it another name")
     for part in (table, *(one for _, one in table.part("clients").tables())):
         for key, kind, form in _SERVED:
             for glob in part.texts(key) if part is table or key == "tools" else ():

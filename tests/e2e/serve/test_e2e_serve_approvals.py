@@ -13,7 +13,7 @@ import pytest
 from cli_process import Done, Running
 from e2e_project import REPO, Project
 from live_runs import ledger
-from served_hub import PATIENCE, LineClient, ServedHub, SocketClient, text_of
+from served_hub import META, PATIENCE, LineClient, Message, ServedHub, SocketClient, text_of
 
 from aish.control import ApprovalQuestion, Client, ConflictError, GoneError, RejectedError
 from aish.serve.waiting_calls import MOST_OPEN
@@ -706,3 +706,43 @@ def test_no_process_of_the_server_approves_its_calls(project: Project) -> None:
     assert "processes that the run started" in outputs[0]
     assert "processes that the run started" in outputs[1], outputs
     assert ledger(project) == []
+
+
+@pytest.mark.requirement("H7", "H11")
+def test_a_client_that_takes_tasks_gets_one_for_a_call_that_waits(project: Project) -> None:
+    serving(project, "serve: {hold: 10ms}")
+    meta: Message = {f"{META}clientCapabilities": {"extensions": {f"{META}tasks": {}}}}
+
+    def ask(hub: ServedHub, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        return dict(hub.ask(method, {**params, "_meta": meta}, modern=True)["result"])
+
+    def until_over(hub: ServedHub, id: str) -> dict[str, Any]:
+        while (found := ask(hub, "tasks/get", {"taskId": id}))["status"] == "working":
+            pass
+        return found
+
+    with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
+        made = [
+            ask(hub, "tools/call", {"name": "box__write", "arguments": {"text": text}})
+            for text in ("one", "two", "three")
+        ]
+        found: dict[str, ApprovalQuestion] = {}
+        while len(found) < len(made):
+            one = api.wait_for_approval(lambda one: text_in(one) not in found)
+            found[text_in(one)] = one
+        working = ask(hub, "tasks/get", {"taskId": made[0]["taskId"]})
+        api.approve(found["one"])
+        api.deny(found["two"])
+        ask(hub, "tasks/cancel", {"taskId": made[2]["taskId"]})
+        ended = [until_over(hub, one["taskId"]) for one in made]
+        withdrawn = api.approval(found["three"].id)
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert {one["resultType"] for one in made} == {"task"}
+    assert working["status"] == "working"
+    assert [one["status"] for one in ended] == ["completed", "completed", "cancelled"]
+    assert text_of(ended[0]["result"]) == "wrote one"
+    assert text_of(ended[1]["result"]) == "[aish] tool call denied by the user"
+    assert withdrawn.state == "withdrawn"
+    assert ledger(project) == ["one"]

@@ -107,3 +107,10 @@ def test_what_the_file_may_not_say_of_clients(tmp_path: Path, text: str, said: s
         clients_of(tmp_path, text, {"A": ALICE})
 
     assert said in str(raised.value.problems)
+
+
+@pytest.mark.requirement("H18", "H11")
+def test_no_client_has_the_name_of_the_one_at_standard_streams(tmp_path: Path) -> None:
+    """Or else it would use the answers to the questions about the other's calls."""
+    with pytest.raises(PipelineError, match="is the client that has started the server"):
+        clients_of(tmp_path, "{stdio: {token_env: ALICE}}", {"ALICE": ALICE})
