@@ -17,6 +17,8 @@ TCP_DEFAULT = "127.0.0.1:9100"
 HTTP_PATH = "/mcp"
 ADDRESS_VARIABLE = "MCP_ADDR"
 _PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
+_OWN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Those that every HTTP listener has for other purposes."""
 _FORMS = "write `stdio`, `http://HOST:PORT/mcp`, `http+unix:PATH`, `tcp://HOST:PORT` or `unix:PATH`"
 
 
@@ -79,7 +81,7 @@ def http_endpoint(text: str, where: str) -> Endpoint:
         return Endpoint("http", parse_address(text, where), HTTP_PATH)
     netloc, slash, rest = text.partition("/")
     path = HTTP_PATH if not rest else f"{slash}{rest}"
-    if not _PATH.fullmatch(path):
+    if not _PATH.fullmatch(path) or path in _OWN_PATHS:
         said = f"`{path}` is not a path that HTTP can be served under"
         raise UsageError(said, where=where, hint=f"for example `{netloc}{HTTP_PATH}`")
     return Endpoint("http", parse_address(netloc, where), path)
