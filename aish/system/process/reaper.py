@@ -29,7 +29,7 @@ class Reaper:
         self._lines: dict[bytes, None] = {}
         self.limit: int | None = None
         """How many children of others there may be at a time; what is our own does not count."""
-        self._counted: set[int] = set()
+        self._counted: set[object] = set()
 
     def require_room(self) -> None:
         """Refuse to start one more child of others than there may be.
@@ -50,9 +50,13 @@ class Reaper:
         for inode in pipes:
             self._unsay(b"?%d\n" % inode, b"!%d\n" % inode)
 
-    def count(self, pgid: int) -> None:
-        """A child of others has started; it counts until it is forgotten."""
-        self._counted.add(pgid)
+    def count(self, child: object) -> None:
+        """A child of others has started, which counts; a process group is known by its number."""
+        self._counted.add(child)
+
+    def uncount(self, child: object) -> None:
+        """It has ended; a process group that is forgotten has."""
+        self._counted.discard(child)
 
     def register(self, pgid: int) -> None:
         """Register a process group to be killed when this process ends."""
@@ -60,7 +64,7 @@ class Reaper:
 
     def forget(self, pgid: int) -> None:
         """Remove an ended group; to be called before its leader is reaped and its number reused."""
-        self._counted.discard(pgid)
+        self.uncount(pgid)
         self._unsay(b"+%d\n" % pgid, b"-%d\n" % pgid)
 
     def mark(self, mark: str) -> None:

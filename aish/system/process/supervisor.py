@@ -14,7 +14,8 @@ import signal
 import socket
 import struct
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -50,8 +51,11 @@ class Command:
 class Supervised:
     """A started command and all that it started; `stop` has to be called in the end."""
 
-    def __init__(self, control: socket.socket, mark: bytes) -> None:
+    def __init__(
+        self, control: socket.socket, mark: bytes, on_gone: Callable[[], None] | None = None
+    ) -> None:
         self.pid = 0
+        self._on_gone = on_gone
         self._mark = mark
         self._control = control
         self._rest = b""
@@ -145,6 +149,8 @@ class Supervised:
             self._control.close()
         for event in (self._started, self._ended, self._gone):
             event.set()
+        if self._on_gone is not None:
+            self._on_gone()
 
 
 class Supervisor:
@@ -166,6 +172,8 @@ class Supervisor:
         Raises:
             OSError: it cannot be started.
         """
+        if self._reaper is not None:
+            self._reaper.require_room()
         self._count += 1
         mark = f"{self._mark}-{self._count}"
         request = _encoded(command, {**command.env, MARK: mark})
@@ -178,7 +186,11 @@ class Supervisor:
             raise
         finally:
             theirs.close()
-        found = Supervised(ours, mark.encode() + b"\0")
+        on_gone = None
+        if self._reaper is not None:
+            self._reaper.count(mark)
+            on_gone = partial(self._reaper.uncount, mark)
+        found = Supervised(ours, mark.encode() + b"\0", on_gone)
         self._started.add(found)
         try:
             await _write(ours, request)

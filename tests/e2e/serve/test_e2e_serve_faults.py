@@ -224,6 +224,32 @@ def test_no_more_child_processes_run_than_may(project: Project, tmp_path: Path) 
     assert text_of(free) == "free"
 
 
+@pytest.mark.requirement("H16")
+def test_commands_of_packs_are_child_processes_too(project: Project) -> None:
+    project.pipeline(
+        """
+        mcp:
+          servers: {sh: {pack: shell, root: .}}
+          auto_approve: [{tool: sh__shell_run, command: ["sleep", "*"]}]
+        serve: {limits: {children: 1}}
+        """
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        first, second = (
+            hub.request("tools/call", {"name": "sh__shell_run", "arguments": {"command": command}})
+            for command in ("sleep 1", "sleep 2")
+        )
+        done, refused = (one["result"] for one in hub.answers(first, second))
+        after = hub.call("sh__shell_run", {"command": "sleep 0"})
+
+    assert done["structuredContent"]["exit_code"] == 0
+    assert refused["isError"] is True
+    assert "1 child processes run already" in text_of(refused), refused
+    assert after["structuredContent"]["exit_code"] == 0
+
+
 @pytest.mark.requirement("H23", "H25")
 def test_a_broken_reload_and_a_signal_under_load_lose_no_answer(project: Project) -> None:
     serving(project)
