@@ -65,6 +65,8 @@ _OF_THE_HOP = frozenset(
 )
 """Errors about the connection to a server: on the client's own they would say something else."""
 _BURST_SECONDS = 0.2
+_MOST_UPDATES = 1000
+"""Resources whose updates wait to be told: a server that names more in a burst is not heard."""
 _DOTS = frozenset({".", ".."})
 
 
@@ -122,6 +124,7 @@ class Passthrough:
         self._settled = anyio.Event()
         self._taken: set[tuple[str, str]] = set()
         self._subscribers: dict[tuple[str, str], set[Updated]] = {}
+        self._updates: dict[tuple[str, str], JsonObject] = {}
         self._locks: dict[str, anyio.Lock] = {}
         self._levels: dict[object, str] = {}
         self._tasks: TaskGroup | None = None
@@ -520,14 +523,32 @@ class Passthrough:
             logger(params)
 
     def _update(self, alias: str, params: JsonObject) -> None:
-        """Tell those who subscribed to a resource, or to one that this is a part of."""
+        """A resource was updated: those who want to hear it are told, bursts joined (H5)."""
         uri = params.get("uri")
-        if not isinstance(uri, str) or len(uri) > MAX_URI:
+        if not isinstance(uri, str) or len(uri) > MAX_URI or not self._wanting(alias, uri):
             return
-        for (owner, wanted), found in tuple(self._subscribers.items()):
-            is_it = uri == wanted or uri.startswith(wanted.removesuffix("/") + "/")
-            for updated in tuple(found) if owner == alias and is_it else ():
-                updated(own_part(params))
+        key = (alias, uri)
+        is_new = key not in self._updates
+        if is_new and (self._tasks is None or len(self._updates) >= _MOST_UPDATES):
+            return
+        self._updates[key] = params
+        if is_new and self._tasks is not None:
+            self._tasks.start_soon(self._deliver, key)
+
+    async def _deliver(self, key: tuple[str, str]) -> None:
+        await anyio.sleep(_BURST_SECONDS)
+        params = own_part(self._updates.pop(key))
+        for updated in self._wanting(*key):
+            updated(params)
+
+    def _wanting(self, alias: str, uri: str) -> list[Updated]:
+        """Those who subscribed to a resource, or to one that this is a part of."""
+        return [
+            updated
+            for (owner, wanted), found in self._subscribers.items()
+            if owner == alias and (uri == wanted or uri.startswith(wanted.removesuffix("/") + "/"))
+            for updated in found
+        ]
 
 
 def error_for(error: RpcError, *, is_modern: bool) -> RpcError:

@@ -529,3 +529,17 @@ def test_a_hub_ends_quietly_while_resources_are_followed(
         code = hub.finish()
 
     assert (code, hub.stderr) == (0, "")
+
+
+@pytest.mark.requirement("H5", "H16")
+def test_a_burst_of_updates_is_told_once(project: Project) -> None:
+    serving(project, "--live")
+    with started(project, modern=False) as hub:
+        for uri in ("docs://guide", "docs://logo"):
+            assert hub.ask("resources/subscribe", {"uri": uri})["result"] == {}
+        burst = ", ".join(["update docs://guide"] * 2000)
+        hub.call("s__echo", {"text": f"{burst}, update docs://logo"})
+        hub.until(lambda one: one.get("params") == {"uri": "docs://logo"})
+        told_of = [one["params"]["uri"] for one in hub.seen if "updated" in one.get("method", "")]
+
+    assert 1 <= told_of.count("docs://guide") < 10
