@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from aish import __version__
 from aish.core.errors import ExitCode, UsageError
-from aish.core.events import NOWHERE, Event, Exit, Notice, Place, RunFinished, RunStarted, Stamped
+from aish.core.events import NOWHERE, Exit, Notice, Place, RunFinished, RunStarted, Stamped
 from aish.core.frozen import frozen
 from aish.core.messages import Usage
 from aish.core.protocols import Clock, Emit
@@ -150,7 +150,8 @@ def open_hub_services(
         questions = HubQuestions(
             QuestionFolder(path),
             clock,
-            (lambda event: masked(event, secrets)) if secrets else _as_it_is,
+            # A reload may bring secrets where there were none.
+            lambda event: masked(event, secrets) if secrets else event,
             partial(_record, audit, emit),
         )
         staging = HubStaging(lambda: plan, folder, os.getpid())
@@ -201,10 +202,6 @@ def _record(
     except AuditError as error:
         # The call itself has records of its own, and is not made without them.
         emit(Notice(NOWHERE, "error", "audit_lost", str(error)))
-
-
-def _as_it_is(event: Event) -> Event:
-    return event
 
 
 class _Notices:

@@ -459,6 +459,25 @@ def test_the_paths_of_the_control_api_answer_for_a_hub(project: Project) -> None
     assert secret not in "".join(path.read_text() for path in state(project).glob("*.jsonl"))
 
 
+@pytest.mark.requirement("H21", "H23", "X4")
+def test_a_secret_that_a_reload_brings_is_in_no_question_on_disk(project: Project) -> None:
+    project.aish.env["BOX_KEY"] = secret = "correct-horse-battery"
+    serving(project)
+    with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
+        hub.begin()
+        hub.tools()
+        serving(project, "serve: {hold: 60s}", "secrets: [BOX_KEY]")
+        reloaded = api.command("reload")
+        call = write(hub, secret)
+        question = api.wait_for_approval()
+        api.approve(question, f"for {secret}")
+        made = hub.answer(call)["result"]
+
+    assert reloaded["result"] == "ok"
+    assert text_of(made) == f"wrote {secret}"
+    assert secret not in project.everything_written()
+
+
 def staged_files(project: Project) -> list[Path]:
     return [path for path in state(project).glob("staged-*.json") if "applied" not in path.name]
 
