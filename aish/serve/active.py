@@ -69,8 +69,10 @@ def with_kept_settings(plan: Plan, old: Plan) -> tuple[Plan, tuple[str, ...]]:
     """The plan with the settings of the start, and the keys of those that it would change."""
     was, now = old.pipeline.serve, plan.pipeline.serve
     changed = [f"serve.{name}" for name in KEPT if getattr(was, name) != getattr(now, name)]
+    if plan.pipeline.control != old.pipeline.control:
+        changed.append("control")
     if plan.models != old.models:
         changed.append("models")
     kept = replace(now, **{name: getattr(was, name) for name in KEPT})
-    plan = replace(plan, models=old.models)
-    return replace(plan, pipeline=replace(plan.pipeline, serve=kept)), tuple(changed)
+    pipeline = replace(plan.pipeline, serve=kept, control=old.pipeline.control)
+    return replace(plan, models=old.models, pipeline=pipeline), tuple(changed)

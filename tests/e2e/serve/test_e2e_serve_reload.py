@@ -241,12 +241,14 @@ def test_what_holds_from_the_start_is_reported_where_a_reload_changes_it(project
     with ServedHub(project, "p.yaml") as hub:
         hub.begin()
         changed = "serve: {listen: 'unix:run/s', limits: {calls: 3}, audit: {keep: 3}}"
-        serving(project, {"s": []}, serve=changed)
+        control = "control: {tokens: {bot: {token_env: BOT, scopes: [read]}}}"
+        serving(project, {"s": []}, serve=f"{changed}\n        {control}")
         record = reload(hub, 1)
         hub.stderr_with("after a restart")
 
-    assert record["not_applied"] == ["serve.listen", "serve.audit", "serve.limits"]
-    assert "`serve.listen`, `serve.audit`, `serve.limits` will be what the file says" in hub.stderr
+    assert record["not_applied"] == ["serve.listen", "serve.audit", "serve.limits", "control"]
+    said = "`serve.listen`, `serve.audit`, `serve.limits`, `control` will be what the file says"
+    assert said in hub.stderr
     assert not (project.folder / "run").exists()
 
 
