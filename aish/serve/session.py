@@ -489,6 +489,7 @@ class Session:
             if updated is not None:
                 passthrough.unsubscribe(uri, updated)
             return b"{}"
+        await passthrough.settled()
         if uri in self._resources:
             return b"{}"
         if len(self._resources) >= _MOST_RESOURCES:
@@ -497,16 +498,19 @@ class Session:
         def tell(params: JsonObject) -> None:
             self._tell(notice(RESOURCE_UPDATED, params))
 
-        await passthrough.settled()
         self._resources[uri] = tell
         try:
             await passthrough.subscribe(self._offer, self.caller, uri, tell)
         except BaseException as error:
-            self._resources.pop(uri, None)
+            if self._resources.get(uri) is tell:
+                del self._resources[uri]
             passthrough.unsubscribe(uri, tell)
             if isinstance(error, RpcError):
                 raise error_for(error, is_modern=False) from error
             raise
+        if self._resources.get(uri) is not tell:
+            # It was ended before it had begun.
+            passthrough.unsubscribe(uri, tell)
         return b"{}"
 
     async def _about(self, meta: JsonObject, notify: Notify, *, is_modern: bool) -> Call:

@@ -9,7 +9,7 @@ from mcp_emulators import Legacy, McpEndpoint, Modern, error, event, events
 from mcp_offered_resources import LIVE_CAPABILITIES
 from model_endpoint import Gate, Recorded
 from served_http import HttpClient, HttpHub
-from served_hub import ServedHub
+from served_hub import ServedHub, SocketClient
 
 _TRIES = 5000
 ONE, OTHER = "one-token-" + "1" * 32, "other-token-" + "2" * 32
@@ -206,3 +206,40 @@ def test_a_lost_session_of_a_server_is_begun_anew_with_its_subscriptions(project
     assert found["result"]["contents"][0]["text"] == "read"
     assert methods.count("initialize") == 2
     assert methods.count("logging/setLevel") == 2
+
+
+@pytest.mark.requirement("H5", "H15")
+def test_subscriptions_that_are_asked_for_at_once_are_one_and_end_with_their_client(
+    project: Project,
+) -> None:
+    server = Legacy(capabilities={"tools": {}, **LIVE_CAPABILITIES}, session="s1")
+    for method in ("resources/subscribe", "resources/unsubscribe", "resources/read"):
+        server.overrides[method] = lambda _: {"contents": []}
+    guide = {"uri": "docs://guide"}
+    with McpEndpoint(server) as endpoint:
+        project.pipeline(
+            f"mcp: {{servers: {{s: {{url: '{endpoint.url}', protocol: legacy}}}}}}\n"
+            "serve: {resources: ['s__*']}"
+        )
+        with ServedHub(project, "p.yaml", "--stdio", "--unix", "run/s") as hub:
+            hub.begin()
+            hub.ask("resources/list")
+            (address,) = hub.addresses()[-1:]
+            with SocketClient(address) as other:
+                other.begin()
+                # All of these are read before the first of them is answered.
+                ask = ["subscribe", "subscribe", "unsubscribe", "subscribe", "subscribe"]
+                messages = [
+                    {
+                        "jsonrpc": "2.0",
+                        "id": f"m{at}",
+                        "method": f"resources/{one}",
+                        "params": guide,
+                    }
+                    for at, one in enumerate(ask)
+                ]
+                other.send(*messages)
+                answers = other.answers(*(one["id"] for one in messages))
+            pinging_until(hub, lambda: "resources/unsubscribe" in endpoint.methods)
+
+    assert all(one["result"] == {} for one in answers)
