@@ -137,7 +137,7 @@ async def churn(
 def audit(folder: str) -> Any:
     from aish.config.model import Pipeline
     from aish.core.tools import Tool, ToolName
-    from aish.serve.audit import Caller, open_audit
+    from aish.serve.records.audit import Caller, open_audit
     from aish.serve.state import open_state
     from aish.system.clock import SystemClock
 

@@ -121,8 +121,8 @@ ALONE = {
         features/recording/approvals.py
         features/recording/context_files.py
         engine/steps/context_files/code_parts.py shell/session_files.py
-        shell/control_commands.py serve/task_store.py
-        serve/approval_form.py
+        shell/control_commands.py serve/calls/task_store.py
+        serve/calls/approval_form.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
         output/markdown/render.py output/progress_panel.py shell/bootstrap.py
         net/listen/connection.py net/listen/guards.py
@@ -133,7 +133,7 @@ ALONE = {
         engine/steps/context_files/watch.py agent/tool_round.py
         config/decode.py features/cluster/worker_session.py
         mcp/client/negotiate.py mcp/client/session.py reports/otel/spans.py serve/reload.py
-        serve/hub_services.py serve/staged_calls.py
+        serve/hub_services.py serve/listeners/http_sessions.py
         shell/export/rehearsal.py shell/loop.py shell/status_line.py
     """,
     "a fold of its own: a part of a state that is made of several": """

@@ -12,7 +12,7 @@ from aish.core.json import JsonObject
 from aish.mcp.protocol.requests import Notification, Response, dump
 from aish.mcp.protocol.requests import Request as ClientRequest
 from aish.mcp.recorded.cassette_adapter import readable
-from aish.serve.held_calls import STATE
+from aish.serve.calls.held_calls import STATE
 
 _SEALED = "sealed"
 """What a cassette has in the place of a `requestState`."""

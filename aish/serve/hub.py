@@ -22,15 +22,15 @@ from aish.mcp.client.registry import Registry
 from aish.mcp.protocol.requests import dump
 from aish.policy.gate import Gate
 from aish.policy.rules import matches_tool
-from aish.serve.active import Active, ActiveConfig
-from aish.serve.audit import AuditError, AuditLog, Caller
-from aish.serve.call_events import CallEvents
-from aish.serve.calls import Calls, own_part
+from aish.serve.calls.calls import Calls, own_part
+from aish.serve.calls.held_calls import HeldCalls
+from aish.serve.calls.tasks import Tasks
 from aish.serve.clients import Clients
-from aish.serve.held_calls import HeldCalls
-from aish.serve.offers import ListName, Offer, Rows
+from aish.serve.offer.active import Active, ActiveConfig
+from aish.serve.offer.offers import ListName, Offer, Rows
 from aish.serve.passthrough import Passthrough
-from aish.serve.tasks import Tasks
+from aish.serve.records.audit import AuditError, AuditLog, Caller
+from aish.serve.records.call_events import CallEvents
 from aish.system.task_group import task_group
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from aish.engine.run_folder import RunFolder
 from aish.features.approvals.hub_questions import CONTROL_LOCK, QuestionFolder
 from aish.features.control.run_services import ControlRequest, RunServices, open_services
 from aish.output.event_log import EventLog, masked
-from aish.serve.audit import AuditError, AuditEvent, AuditLog
-from aish.serve.call_events import CallEvents
-from aish.serve.staged_calls import HubStaging
+from aish.serve.calls.staged_calls import HubStaging
+from aish.serve.calls.waiting_calls import HubQuestions
+from aish.serve.records.audit import AuditError, AuditEvent, AuditLog
+from aish.serve.records.call_events import CallEvents
 from aish.serve.state import ServeState
-from aish.serve.waiting_calls import HubQuestions
 from aish.system.file_lock import BeingWrittenError, take
 from aish.system.files import open_append, private_folder
 from aish.system.user import login_name

@@ -43,11 +43,11 @@ from aish.mcp.protocol.revisions import (
     RESOURCE_UPDATED,
 )
 from aish.policy.rules import matches_tool
-from aish.serve.active import Active
-from aish.serve.audit import AuditError, AuditLog, Caller
-from aish.serve.calls import RESULT_TYPE, Calls, own_part
-from aish.serve.held_calls import INPUT_REQUIRED, StatelessOwner
-from aish.serve.offers import ListName, Offer, Rows
+from aish.serve.calls.calls import RESULT_TYPE, Calls, own_part
+from aish.serve.calls.held_calls import INPUT_REQUIRED, StatelessOwner
+from aish.serve.offer.active import Active
+from aish.serve.offer.offers import ListName, Offer, Rows
+from aish.serve.records.audit import AuditError, AuditLog, Caller
 from aish.system.task_group import task_group
 
 RESOURCE_NOT_FOUND = -32002

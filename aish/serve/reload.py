@@ -19,9 +19,9 @@ from aish.core.protocols import Emit
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import watch_of
 from aish.policy.gate import Gate
-from aish.serve.active import ActiveConfig, LoadedFile, check_aliases, with_kept_settings
-from aish.serve.audit import AuditError, AuditLog
 from aish.serve.hub import Hub
+from aish.serve.offer.active import ActiveConfig, LoadedFile, check_aliases, with_kept_settings
+from aish.serve.records.audit import AuditError, AuditLog
 from aish.serve.supervisor import ServerChanges, Supervisor
 
 Load = Callable[[Plan], LoadedFile]

@@ -33,11 +33,12 @@ from aish.features.control.run_services import ControlRequest
 from aish.models.throttle import Throttles
 from aish.net.listen.addresses import Exposure
 from aish.net.listen.tokens import Token
-from aish.serve.active import Active, ActiveConfig, LoadedFile, check_aliases
-from aish.serve.audit import AuditError, AuditLog, open_audit
-from aish.serve.calls import Calls
+from aish.serve.calls.calls import Calls
+from aish.serve.calls.held_calls import HeldCalls
+from aish.serve.calls.pack_models import PackModels
+from aish.serve.calls.tasks import Tasks
+from aish.serve.calls.waiting_calls import Approvals
 from aish.serve.clients import Client, Clients, read_tokens
-from aish.serve.held_calls import HeldCalls
 from aish.serve.hub import Hub
 from aish.serve.hub_services import HubServices, open_hub_services
 from aish.serve.listeners.endpoint import STDIO, Endpoint, Kind
@@ -45,13 +46,12 @@ from aish.serve.listeners.line_connection import ClientGoneError, LineRefusedErr
 from aish.serve.listeners.line_sockets import serve_line_socket
 from aish.serve.listeners.listening import OpenEndpoint, described, open_endpoints
 from aish.serve.listeners.stdio import Streams, serve_stdio
-from aish.serve.pack_models import PackModels
+from aish.serve.offer.active import Active, ActiveConfig, LoadedFile, check_aliases
+from aish.serve.offer.served_tools import open_served_tools
+from aish.serve.records.audit import AuditError, AuditLog, open_audit
 from aish.serve.reload import Load, Reloader, ReloadRequests
-from aish.serve.served_tools import open_served_tools
 from aish.serve.state import ServeState, open_state
 from aish.serve.supervisor import Supervisor
-from aish.serve.tasks import Tasks
-from aish.serve.waiting_calls import Approvals
 from aish.system.clock import SystemClock
 from aish.system.task_group import task_group
 from aish.terminal.unattended import Unattended

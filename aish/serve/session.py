@@ -58,20 +58,20 @@ from aish.mcp.protocol.revisions import (
     SUBSCRIPTION_KEY,
     VERSION_KEY,
 )
-from aish.serve.audit import Caller
-from aish.serve.calls import RESULT_TYPE, BusyError, Owner, own_part
-from aish.serve.client_requests import (
+from aish.serve.calls.calls import RESULT_TYPE, BusyError, Owner, own_part
+from aish.serve.calls.client_requests import (
     ClientRequests,
     StreamOwner,
     fills_forms,
     offered_capabilities,
 )
-from aish.serve.held_calls import Report, StatelessOwner, TaskTerms
+from aish.serve.calls.held_calls import Report, StatelessOwner, TaskTerms
+from aish.serve.calls.tasks import TASK_MOVED, TASKS, require_tasks, takes_tasks
 from aish.serve.hub import Hub
-from aish.serve.metrics import NONE, OTHER
-from aish.serve.offers import ListName
+from aish.serve.offer.offers import ListName
 from aish.serve.passthrough import error_for
-from aish.serve.tasks import TASK_MOVED, TASKS, require_tasks, takes_tasks
+from aish.serve.records.audit import Caller
+from aish.serve.records.metrics import NONE, OTHER
 from aish.system.task_group import task_group
 
 TTL_MS = 1000

@@ -20,7 +20,7 @@ from aish.engine.resources.servers import LiveServers, open_live_servers, tool_n
 from aish.mcp.client.dynamic_registry import Exchanged, ServerTask
 from aish.mcp.client.registry import Registry
 from aish.serve.hub import Hub
-from aish.serve.session_servers import SessionServers
+from aish.serve.offer.session_servers import SessionServers
 from aish.system.process.reaper import Reaper
 
 _FIRST_RETRY = 1.0

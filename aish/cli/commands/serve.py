@@ -37,8 +37,7 @@ from aish.engine.plan.plan import Plan, make_plan
 from aish.features.control.run_services import ControlRequest
 from aish.net.listen.addresses import Exposure
 from aish.packs.catalogue import PACKS, tools_of
-from aish.serve.active import LoadedFile
-from aish.serve.client_config import PLACES, ConfigClient, Entry, entry_name, rendered
+from aish.serve.listeners.client_config import PLACES, ConfigClient, Entry, entry_name, rendered
 from aish.serve.listeners.endpoint import (
     STDIO,
     TCP_DEFAULT,
@@ -52,13 +51,14 @@ from aish.serve.listeners.endpoint import (
 )
 from aish.serve.listeners.listening import open_listeners
 from aish.serve.listeners.stdio import own_streams
+from aish.serve.offer.active import LoadedFile
 from aish.serve.server import ServeRequest, run_server
 from aish.serve.state import state_folder
 from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
     from aish.features.recording.session import CassetteSession
-    from aish.serve.pipeline_tools import OfferedPipeline
+    from aish.serve.offer.pipeline_tools import OfferedPipeline
 
 
 @frozen
@@ -427,7 +427,7 @@ def _pipelines(
     """The pipelines that the file serves; their secrets are those of the hub too."""
     if not pipeline.serve.pipelines:
         return ()
-    from aish.serve.pipeline_tools import load_pipelines
+    from aish.serve.offer.pipeline_tools import load_pipelines
 
     return load_pipelines(pipeline, options, plan.secrets, cassette)
 

@@ -60,12 +60,12 @@ from aish.net.listen.routes import (
     json_response,
 )
 from aish.net.listen.server import serve
-from aish.serve.audit import AuditError
 from aish.serve.clients import SCOPE, Client, Proof
-from aish.serve.http_sessions import HttpSession, HttpSessions, NoRoomError, SessionStream
 from aish.serve.hub import Hub
+from aish.serve.listeners.http_sessions import HttpSession, HttpSessions, NoRoomError, SessionStream
 from aish.serve.listeners.listening import OpenEndpoint
-from aish.serve.metrics import CONTENT_TYPE
+from aish.serve.records.audit import AuditError
+from aish.serve.records.metrics import CONTENT_TYPE
 from aish.serve.session import Notify, Session, StatelessClient, unheard
 from aish.system.task_group import task_group
 from aish.system.user import name_of_user

@@ -18,7 +18,6 @@ from aish.mcp.protocol.messages import INTERNAL_ERROR, RpcError
 from aish.mcp.protocol.requests import INVALID_REQUEST, Request, RequestId, failure, read
 from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import accepted, credentials
-from aish.serve.audit import AuditError
 from aish.serve.clients import Client, Proof
 from aish.serve.hub import Hub
 from aish.serve.listeners.line_connection import (
@@ -32,6 +31,7 @@ from aish.serve.listeners.line_connection import (
     token_in,
 )
 from aish.serve.listeners.listening import OpenEndpoint
+from aish.serve.records.audit import AuditError
 from aish.serve.session import Session
 from aish.system.task_group import task_group
 from aish.system.user import login_name

@@ -16,7 +16,7 @@ from live_runs import ledger
 from served_hub import META, PATIENCE, LineClient, Message, ServedHub, SocketClient, text_of
 
 from aish.control import ApprovalQuestion, Client, ConflictError, GoneError, RejectedError
-from aish.serve.waiting_calls import MOST_OPEN
+from aish.serve.calls.waiting_calls import MOST_OPEN
 
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
 WAITING = "[aish] waiting for approval "

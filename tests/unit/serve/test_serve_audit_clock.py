@@ -7,7 +7,7 @@ import pytest
 
 from aish.config.model import AuditSettings
 from aish.core.frozen import slotted
-from aish.serve.audit import AuditLog
+from aish.serve.records.audit import AuditLog
 from aish.serve.state import ServeState
 from aish.system.files import private_folder
 

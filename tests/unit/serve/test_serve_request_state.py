@@ -7,7 +7,7 @@ import pytest
 
 from aish.core.json import JsonObject
 from aish.mcp.protocol.messages import RpcError
-from aish.serve.request_state import STATE_SECONDS, RequestSeal
+from aish.serve.calls.request_state import STATE_SECONDS, RequestSeal
 from aish.serve.state import ServeState
 
 SUBJECT: Any = ["tools/call", "s__tool", {"a": 1, "b": [True, None]}]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aish.serve import task_store
-from aish.serve.task_store import KEPT_SECONDS, NoRoomError, Task, TaskStore
+from aish.serve.calls import task_store
+from aish.serve.calls.task_store import KEPT_SECONDS, NoRoomError, Task, TaskStore
 
 
 class Clock:

@@ -29,13 +29,10 @@ from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
-from aish.serve.audit import AuditError, AuditLog, Caller
-from aish.serve.call_events import CallEvents, CallKind
-from aish.serve.client_requests import StreamOwner
-from aish.serve.held_calls import INPUT_REQUIRED, StatelessOwner
-from aish.serve.metrics import NONE, Metrics
-from aish.serve.pack_models import PackModels
-from aish.serve.waiting_calls import (
+from aish.serve.calls.client_requests import StreamOwner
+from aish.serve.calls.held_calls import INPUT_REQUIRED, StatelessOwner
+from aish.serve.calls.pack_models import PackModels
+from aish.serve.calls.waiting_calls import (
     Approvals,
     ClientAsker,
     HeldOver,
@@ -43,9 +40,12 @@ from aish.serve.waiting_calls import (
     TooManyQuestionsError,
     WaitingCall,
 )
+from aish.serve.records.audit import AuditError, AuditLog, Caller
+from aish.serve.records.call_events import CallEvents, CallKind
+from aish.serve.records.metrics import NONE, Metrics
 
 if TYPE_CHECKING:
-    from aish.serve.pipeline_tools import OnRun
+    from aish.serve.offer.pipeline_tools import OnRun
 
 Owner = StreamOwner | StatelessOwner
 _OURS = "aish/"
@@ -343,7 +343,7 @@ class Calls:
         """Asks the client itself, if it fills in forms and the file lets it (H10)."""
         if not owner.fills_forms:
             return None
-        from aish.serve.approval_form import ApprovalForm
+        from aish.serve.calls.approval_form import ApprovalForm
 
         return ApprovalForm(owner, self._active.now.plan.secrets)
 

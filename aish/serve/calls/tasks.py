@@ -31,12 +31,12 @@ from aish.mcp.protocol.messages import (
     RpcError,
     json_object,
 )
-from aish.serve.active import Active
-from aish.serve.audit import AuditError, AuditLog, Caller
+from aish.serve.offer.active import Active
+from aish.serve.records.audit import AuditError, AuditLog, Caller
 
 if TYPE_CHECKING:
     # Most clients take no tasks.
-    from aish.serve.task_store import Task, TaskStore
+    from aish.serve.calls.task_store import Task, TaskStore
 
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension, in the capabilities of a request."""
@@ -145,7 +145,7 @@ class Tasks:
 
     def create(self, caller: Caller, tool: Tool, call: LiveCall) -> JsonObject | None:
         """The task of a call, as its client is told of it; `None` if there are too many."""
-        from aish.serve.task_store import NoRoomError
+        from aish.serve.calls.task_store import NoRoomError
 
         try:
             task = self._opened().create(caller.client, str(tool.name), call.run)
@@ -231,7 +231,7 @@ class Tasks:
 
     def _opened(self) -> "TaskStore":
         if self._store is None:
-            from aish.serve.task_store import TaskStore
+            from aish.serve.calls.task_store import TaskStore
 
             self._store = TaskStore(self._folder, self._clock)
         return self._store

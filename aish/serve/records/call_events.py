@@ -22,7 +22,7 @@ from aish.core.phrases import shorten
 from aish.core.protocols import Clock, Emit
 from aish.core.tools import ResultKind
 from aish.policy.gate import Decision, Proposal
-from aish.serve.audit import Caller
+from aish.serve.records.audit import Caller
 
 LONGEST_RESULT: Final = 16 << 10
 """How many characters of a result an event has."""

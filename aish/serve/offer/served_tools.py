@@ -15,12 +15,12 @@ from aish.engine.resources.toolbox import AllTools
 from aish.mcp.client.connection import Server
 from aish.mcp.client.registry import Registry
 from aish.mcp.client.server_requests import Call
-from aish.serve.session_servers import SessionServers
+from aish.serve.offer.session_servers import SessionServers
 from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
     # Most hubs serve no pipelines, and import nothing that runs them.
-    from aish.serve.pipeline_tools import OfferedPipeline, OnRun, PipelineRuns
+    from aish.serve.offer.pipeline_tools import OfferedPipeline, OnRun, PipelineRuns
 
 
 class ServedTools:
@@ -124,7 +124,7 @@ class _SharedRuns:
     def require(self, limit: int) -> None:
         """Make them, unless they are there."""
         if self.runs is None:
-            from aish.serve.pipeline_tools import PipelineRuns
+            from aish.serve.offer.pipeline_tools import PipelineRuns
 
             self.runs = PipelineRuns(limit, self._environment, self._tasks)
 

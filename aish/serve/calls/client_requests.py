@@ -23,7 +23,7 @@ from aish.mcp.client.server_requests import ELICITATION, ROOTS, SAMPLING, OnProg
 from aish.mcp.protocol.messages import INTERNAL_ERROR, REFUSED_BY_USER, RpcError, json_object
 from aish.mcp.protocol.requests import Response, notice, request
 from aish.mcp.protocol.revisions import META
-from aish.serve.request_state import STATE_SECONDS
+from aish.serve.calls.request_state import STATE_SECONDS
 
 ALIAS_MARK = "aish/server"
 """In the `_meta` of a request that is passed on: the alias of the server that made it."""

@@ -16,9 +16,9 @@ from aish.core.protocols import Question
 from aish.mcp.client.server_requests import ELICITATION
 from aish.mcp.protocol.messages import RpcError, json_object
 from aish.policy.questions import OpenQuestion, QuestionEnd
-from aish.serve.client_requests import StreamOwner
-from aish.serve.held_calls import StatelessOwner
-from aish.serve.request_state import STATE_SECONDS
+from aish.serve.calls.client_requests import StreamOwner
+from aish.serve.calls.held_calls import StatelessOwner
+from aish.serve.calls.request_state import STATE_SECONDS
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import visible_call
 from aish.terminal.visible_text import BAR

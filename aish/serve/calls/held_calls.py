@@ -18,9 +18,9 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock, Progress
 from aish.mcp.client.server_requests import ELICITATION, OnProgress
 from aish.mcp.protocol.messages import INTERNAL_ERROR, INVALID_PARAMS, RpcError, json_object
-from aish.serve.audit import Caller
-from aish.serve.client_requests import checked_answer, passed_on, unanswered, wanted_pages
-from aish.serve.request_state import STATE_SECONDS, RequestSeal
+from aish.serve.calls.client_requests import checked_answer, passed_on, unanswered, wanted_pages
+from aish.serve.calls.request_state import STATE_SECONDS, RequestSeal
+from aish.serve.records.audit import Caller
 from aish.serve.state import ServeState
 
 INPUT_REQUIRED: Final = "input_required"

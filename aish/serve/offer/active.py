@@ -11,10 +11,10 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen, slotted
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.validation.names import SERVED
-from aish.serve.served_tools import ServedTools
+from aish.serve.offer.served_tools import ServedTools
 
 if TYPE_CHECKING:
-    from aish.serve.pipeline_tools import OfferedPipeline
+    from aish.serve.offer.pipeline_tools import OfferedPipeline
 
 KEPT = ("listen", "state", "audit", "limits", "hosts", "origins")
 """The settings that hold from the start of the process to its end."""

@@ -44,7 +44,7 @@ from aish.policy.questions import (
     QuestionEnd,
     Questions,
 )
-from aish.serve.active import Active
+from aish.serve.offer.active import Active
 from aish.system.task_group import task_group
 
 MOST_OPEN = 100

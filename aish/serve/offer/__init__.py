@@ -1,0 +1,1 @@
+"""What clients see: tools of servers, packs and pipelines, and the lists that they are in."""
