@@ -32,7 +32,7 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.protocols import Asking, Clock, Emit, Progress, Question
 from aish.core.tools import Tool, definition_of
-from aish.features.approvals.hub_questions import HubQuestion, QuestionFolder
+from aish.features.approvals.hub_questions import MOST_KEPT, HubQuestion, QuestionFolder
 from aish.features.approvals.questions import approval_question, as_asked
 from aish.policy.decide import decision_level
 from aish.policy.gate import Decision, Gate, Proposal, call_digest
@@ -187,6 +187,8 @@ class HubQuestions(Questions):
         count = sum(1 for one in self.still_open() if one.question.place.step == key[0])
         if count >= MOST_OPEN:
             raise TooManyQuestionsError(f"busy: {count} calls of this client wait for approval")
+        if len(self._folder.all()) >= 2 * MOST_KEPT:
+            self._clean()
         now = self._time.now()
         opened = OpenQuestion(token_hex(16), question, digest, now + seconds)
         asked = ApprovalAsked(
@@ -322,10 +324,17 @@ class HubQuestions(Questions):
                         self._unread(error)
             if self._time.monotonic() - cleaned > _CLEAN_SECONDS:
                 cleaned = self._time.monotonic()
-                try:
-                    self._folder.clean(self._time.now())
-                except OSError as error:
-                    self._unread(error)
+                self._clean()
+
+    def _clean(self) -> None:
+        """Forget what ended long ago, or is more than is kept, on disk and here."""
+        try:
+            self._folder.clean(self._time.now())
+        except OSError as error:
+            self._unread(error)
+        for one in tuple(self._by_call.values()):
+            if one.end is not None and self._folder.get(one.id) is None:
+                self._let_go(one)
 
     def _held(self, client: str, digest: str) -> OpenQuestion | None:
         one = self._by_call.get((client, digest))
@@ -343,7 +352,7 @@ class HubQuestions(Questions):
             and self._time.now() <= known.usable_until
         )
         if not is_usable:
-            self._given(one.id)
+            self._let_go(one)
             return None
         return one
 
@@ -404,6 +413,8 @@ class HubQuestions(Questions):
 
     def _ended_by(self, one: OpenQuestion, end: QuestionEnd) -> None:
         one.end = end
+        if end.answer == "withdrawn":
+            self._let_go(one)
         self._forget_old(one.id)
         one.on_end(end)
         one.ended.set()
@@ -414,9 +425,13 @@ class HubQuestions(Questions):
     def _given(self, id: str) -> None:
         one = self._all.get(id)
         if one is not None:
-            key = one.question.place.step or "", one.digest
-            if self._by_call.get(key) is one:
-                del self._by_call[key]
+            self._let_go(one)
+
+    def _let_go(self, one: OpenQuestion) -> None:
+        """No call can join a question any more, or use its answer."""
+        key = one.question.place.step or "", one.digest
+        if self._by_call.get(key) is one:
+            del self._by_call[key]
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:
