@@ -307,6 +307,7 @@ class Tasks:
 
     def _as_now(self, store: "TaskStore", task: "Task", live: LiveCall) -> "Task":
         """The task with the state of its call, written down if that is another one."""
+        secrets = self._active.now.plan.secrets
         if live.is_over:
             found = live.result
             if found is None:
@@ -314,11 +315,12 @@ class Tasks:
                     task, status="cancelled", requests=None, run=live.run, message=None
                 )
             if isinstance(found, RpcError):
-                error = {"code": found.code, "message": found.message}
+                said = secrets.mask(found.message)
+                error = {"code": found.code, "message": said}
                 return store.changed(
-                    task, status="failed", error=error, message=found.message, requests=None
+                    task, status="failed", error=error, message=said, requests=None
                 )
-            result = self._active.now.plan.secrets.mask_json(json.loads(found))
+            result = secrets.mask_json(json.loads(found))
             return store.changed(
                 task,
                 status="completed",
@@ -327,7 +329,8 @@ class Tasks:
                 run=live.run,
                 message=None,
             )
-        requests, message = live.requests, live.message
+        requests = secrets.mask_json(live.requests)
+        message = live.message and secrets.mask(live.message)
         status = "input_required" if requests else "working"
         wanted: dict[str, Any] = {
             "status": status,

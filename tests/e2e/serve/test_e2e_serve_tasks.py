@@ -315,6 +315,40 @@ def test_a_server_asks_the_client_through_its_task_also_in_another_process(
     assert (answer["action"], answer["content"]) == ("accept", {"name": "Ada"})
 
 
+@pytest.mark.requirement("H7", "H21")
+def test_a_secret_in_what_a_server_asks_through_a_task_is_in_no_file(project: Project) -> None:
+    project.aish.env["BOX_KEY"] = secret = "correct-horse-battery"
+    project.pipeline(
+        f"""
+        secrets: [BOX_KEY]
+        mcp:
+          servers: {{s: {{command: {stdio("--asks")}}}}}
+          auto_approve: [s__ask_client]
+        serve: {{hold: 100ms}}
+        """,
+        name="hub.yaml",
+    )
+    fields = {"type": "object", "properties": {"name": {"type": "string"}}}
+    form = {"message": f"Is it {secret}?", "requestedSchema": fields}
+    arguments = {"method": "elicitation/create", "params": form, "after_ms": 600}
+    able = {**CAPABILITIES[f"{META}clientCapabilities"], "elicitation": {"form": {}}}
+    meta = {f"{META}clientCapabilities": able}
+    params = {"name": "s__ask_client", "arguments": arguments, "_meta": meta}
+    with ServedHub(project, "hub.yaml") as hub:
+        id = asked(hub, "tools/call", params)["result"]["taskId"]
+        required = until(hub, id, "input_required")
+        written = project.everything_written()
+        ((key, request),) = required["inputRequests"].items()
+        given = {"taskId": id, "inputResponses": {key: {"action": "decline"}}}
+        asked(hub, "tasks/update", given)
+        done = until(hub, id, "completed")
+
+    assert id in written
+    assert secret not in written
+    assert request["params"]["message"] == "s: Is it <secret:BOX_KEY>?"
+    assert json.loads(text_of(done["result"]))["action"] == "decline"
+
+
 @pytest.mark.requirement("H7")
 def test_a_subscription_tells_of_the_states_of_tasks_of_its_own_client(
     project: Project, model_endpoint: ModelEndpoints
