@@ -17,6 +17,9 @@ from aish.mcp.client.connection import Server
 from aish.mcp.client.dynamic_registry import ServerTask
 from aish.mcp.protocol.convert import lost
 
+_MOST_ENDED = 10_000
+_ENDED = "the session that had this server has ended"
+
 
 @slotted
 class _Connection:
@@ -32,12 +35,16 @@ class SessionServers:
     def __init__(self, live: Callable[[], LiveServers]) -> None:
         self._live = live
         self._connections: dict[str, dict[str, _Connection]] = {}
+        self._ended: dict[str, None] = {}
+        """The latest sessions that have ended: a task of theirs may still come to its call."""
 
     async def server(self, session: str, alias: str) -> Server | ToolResult | None:
         """The session's own server, `None` if it is shared, or why there is none."""
         resolved = self._resolved(alias)
         if resolved is None:
             return None
+        if session in self._ended:
+            return ToolResult("transport_error", f"[aish] {_ENDED}")
         of_session = self._connections.setdefault(session, {})
         connection = of_session.setdefault(alias, _Connection(anyio.Lock()))
         async with connection.opening:
@@ -60,6 +67,10 @@ class SessionServers:
 
     def end(self, session: str) -> None:
         """Close the connections of a session that has ended."""
+        if not all(one.entry.share for one in self._live().plan.servers):
+            self._ended[session] = None
+            if len(self._ended) > _MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
         for connection in self._connections.pop(session, {}).values():
             if connection.stay is not None:
                 connection.stay.leave()

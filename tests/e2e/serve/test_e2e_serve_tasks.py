@@ -2,6 +2,7 @@
 
 import json
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from e2e_project import ModelEndpoints, Project, stdio, wait_gone
 from mcp_processes import read_pid
 from model_endpoint import Gate, Reply, hanging_reply, text_reply
 from served_http import HttpClient, HttpHub
-from served_hub import META, Message, ServedHub, text_of
+from served_hub import META, Message, ServedHub, SocketClient, text_of
 
 TASKS = f"{META}tasks"
 CAPABILITIES: Message = {f"{META}clientCapabilities": {"extensions": {TASKS: {}}}}
@@ -471,3 +472,40 @@ def test_a_task_that_cannot_be_written_down_is_held_and_one_that_was_ends_later(
     assert done["result"]["structuredContent"] == {"said": "<second <first on>>"}
     assert text_of(held) == "slept 400 ms"
     assert unknown["code"] == -32603
+
+
+@pytest.mark.requirement("H4", "H7")
+def test_a_task_opens_no_server_for_a_session_that_has_ended(
+    project: Project, tmp_path: Path
+) -> None:
+    note = tmp_path / "pids"
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{t: {{command: {stdio("--note-pid", note)}, share: false}}}}}}
+        serve: {{hold: 100ms}}
+        """,
+        name="hub.yaml",
+    )
+    flags = ("--stdio", "--unix", "run/s", "--control")
+    with ServedHub(project, "hub.yaml", *flags) as hub:
+        hub.stderr_with("control API: listening on")
+        (address,) = [one for one in hub.addresses() if one.startswith("unix:")]
+        called = {"name": "t__echo", "arguments": {"text": "x"}, "_meta": CAPABILITIES}
+        with SocketClient(address) as client:
+            id = client.ask("tools/call", called, modern=True)["result"]["taskId"]
+        (one,) = json.loads(project.aish("runs", "pending", "--format", "json").stdout)["pending"]
+        while "session.closed" not in [record["event"] for record in hub.audit]:
+            hub.ask("server/discover", modern=True)
+        words = ("approve", one["run"], one["id"], "--yes", "--digest", one["digest"])
+        assert project.aish(*words).code == 0
+        about = {"taskId": id, "_meta": CAPABILITIES}
+        with SocketClient(address) as client:
+            found = client.ask("tasks/get", about, modern=True)["result"]
+            while found["status"] == "working":
+                found = client.ask("tasks/get", about, modern=True)["result"]
+        started = note.read_text().split()
+
+    assert found["result"]["isError"] is True
+    assert text_of(found["result"]) == "[aish] t: the session that had this server has ended"
+    # The one whose tools are listed.
+    assert len(started) == 1
