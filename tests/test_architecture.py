@@ -115,7 +115,7 @@ ALONE = {
         cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
-        engine/plan/validation/exfiltration.py
+        engine/plan/validation/exfiltration.py engine/plan/validation/exposed_files.py
         features/control/commands.py features/control/notify.py
         features/control/older_paths.py features/control/past_events.py
         features/recording/approvals.py

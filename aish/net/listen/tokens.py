@@ -63,7 +63,7 @@ def token_from_env(
     """
     value = environ.get(variable)
     if not value:
-        raise UsageError(f"the token of `{name}` is missing: `{variable}` is not set")
+        raise UsageError(f"the token of `{name}` is missing: `{variable}` is not set", hint=_MAKE)
     return replace(_token(name, scopes, value, f"`{variable}`"), env=variable)
 
 
@@ -76,7 +76,8 @@ def token_from_file(name: str, path: Path, scopes: Iterable[str]) -> Token:
     try:
         descriptor = open_own(path)
     except OSError as error:
-        raise UsageError(f"the token of `{name}` is missing: {error.strerror}: `{path}`") from error
+        said = f"the token of `{name}` is missing: {error.strerror}: `{path}`"
+        raise UsageError(said, hint=_MAKE) from error
     try:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
             said = f"`{path}` holds a token, and others may read it"

@@ -482,11 +482,13 @@ def test_a_reload_ends_clients_whose_token_is_gone_or_who_see_other_tools(
 ) -> None:
     tokens = {name: f"{name}-" + "0" * 40 for name in ("kept", "gone", "other", "rotated")}
     for name, token in tokens.items():
-        path = project.write(f"{name}.token", token + "\n")
+        path = project.write(f".aish/{name}.token", token + "\n")
         path.chmod(0o600)
 
     def serve(clients: dict[str, Any]) -> None:
-        entries = {name: {"token_file": f"{name}.token"} | more for name, more in clients.items()}
+        entries = {
+            name: {"token_file": f".aish/{name}.token"} | more for name, more in clients.items()
+        }
         project.pipeline(
             f"""
             mcp: {{servers: {{fs: {{pack: fs, root: .}}}}}}
@@ -504,7 +506,7 @@ def test_a_reload_ends_clients_whose_token_is_gone_or_who_see_other_tools(
         for client in clients.values():
             client.begin()
         serve({"kept": {}, "other": {"tools": ["fs__dir_*"]}, "rotated": {}})
-        (project.folder / "rotated.token").write_text("rotated-" + "1" * 40)
+        (project.folder / ".aish/rotated.token").write_text("rotated-" + "1" * 40)
         hub.signal(signal.SIGHUP)
         ended = {name: clients[name].rest() for name in ("gone", "other", "rotated")}
         assert clients["kept"].ask("ping")["result"] == {}
@@ -516,7 +518,7 @@ def test_a_reload_ends_clients_whose_token_is_gone_or_who_see_other_tools(
             names = {tool["name"] for tool in again.tools()}
         with SocketClient(address, "rotated-" + "1" * 40) as rotated:
             rotated.begin()
-        (project.folder / "kept.token").chmod(0o644)
+        (project.folder / ".aish/kept.token").chmod(0o644)
         hub.signal(signal.SIGHUP)
         hub.stderr_with("the file is not reloaded, and nothing has changed")
         assert clients["kept"].ask("ping")["result"] == {}

@@ -324,3 +324,37 @@ def test_a_rule_for_any_further_words_that_approves_more_than_it_appears_to_is_o
     ]
     expected = (path, True, f"`{words}` also approves the option {option}")
     assert found == ([expected] if option and path else [])
+
+
+@pytest.mark.requirement("H18", "K5")
+@pytest.mark.parametrize(
+    ("token", "root", "read_by"),
+    [
+        ("alice.token", ".", "fs"),
+        ("tokens/alice", ".", "fs"),
+        ("link/alice", "served", "fs"),
+        ("served/alice", "way", "fs"),
+        ("tokens/alice", "served", None),
+        (".aish/tokens/alice", ".", None),
+        ("tokens/alice.pem", ".", None),
+    ],
+)
+def test_no_pack_has_a_token_or_the_state_of_the_server_below_its_root(
+    token: str, root: str, read_by: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "served").mkdir()
+    (tmp_path / "link").symlink_to("served")
+    (tmp_path / "way").symlink_to("served")
+    servers = f"aish: 1\nmcp: {{servers: {{fs: {{pack: fs, root: {root}}}}}}}\n"
+    tokens = f"serve: {{state: {token}, clients: {{alice: {{token_file: {token}}}}}}}\n"
+    control = f"control: {{tokens: {{ci: {{token_file: {token}, scopes: [answer]}}}}}}\n"
+
+    found = problems(servers + tokens + control, tmp_path)
+
+    read = f"the tools of `{read_by}` could read"
+    expected = [
+        f"serve.state: {read} keys and tokens: it is below their root",
+        f"serve.clients.alice.token_file: {read} the token: it is below their root",
+        f"control.tokens.ci.token_file: {read} the token: it is below their root",
+    ]
+    assert found == (expected if read_by else [])

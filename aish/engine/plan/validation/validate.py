@@ -27,6 +27,7 @@ def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
         *tool_issues(pipeline),
         *_openings(pipeline),
         *_context_files(pipeline),
+        *_exposed_files(pipeline),
         *schema_issues(pipeline),
         *template_issues(pipeline),
         *_expectations(pipeline),
@@ -56,6 +57,15 @@ def _context_files(pipeline: Pipeline) -> Iterable[Issue]:
     from aish.engine.plan.validation.context_files import context_file_issues
 
     return context_file_issues(pipeline)
+
+
+def _exposed_files(pipeline: Pipeline) -> Iterable[Issue]:
+    """Most files name no tokens, and avoid this import."""
+    if not (pipeline.control.tokens or pipeline.serve.clients or pipeline.serve.state):
+        return ()
+    from aish.engine.plan.validation.exposed_files import exposed_file_issues
+
+    return exposed_file_issues(pipeline)
 
 
 def _expectations(pipeline: Pipeline) -> Iterable[Issue]:

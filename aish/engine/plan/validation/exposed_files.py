@@ -1,0 +1,39 @@
+"""Secrets of our own in the reach of tool packs: files with tokens, and `serve.state`.
+
+Who may read files with a pack could read another client's token there, and be that client (H18).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from aish.config.model import Pipeline
+from aish.engine.plan.validation.issue import Issue
+from aish.packs.workspace.deny_list import is_denied
+
+_HINT = "choose a place outside, or below `.aish`, which no tool of a pack shows"
+
+
+def exposed_file_issues(pipeline: Pipeline) -> Iterator[Issue]:
+    """A problem for each file or folder with secrets that is below the root of a pack."""
+    places = [(f"control.tokens.{one.name}", one.path) for one in pipeline.control.tokens]
+    places += [(f"serve.clients.{one.name}", one.path) for one in pipeline.serve.clients]
+    for place, path in places:
+        if path is not None and (alias := _reader(pipeline, path)) is not None:
+            said = f"the tools of `{alias}` could read the token: it is below their root"
+            yield Issue(f"{place}.token_file", said, _HINT)
+    state = pipeline.serve.state
+    if state is not None and (alias := _reader(pipeline, state)) is not None:
+        said = f"the tools of `{alias}` could read keys and tokens: it is below their root"
+        yield Issue("serve.state", said, _HINT)
+
+
+def _reader(pipeline: Pipeline, path: Path) -> str | None:
+    """The first server whose pack has the path below its root, and does not hide it."""
+    real = path.parent.resolve() / path.name
+    for alias, entry in pipeline.servers.items():
+        if not entry.pack or entry.root is None:
+            continue
+        root = entry.root.resolve()
+        if real.is_relative_to(root) and not is_denied(real.relative_to(root).parts or (".",)):
+            return alias
+    return None
