@@ -1,6 +1,7 @@
 """The clients that may connect with a token, and what each of them sees (H18)."""
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from aish.config.model import ServeSettings
 from aish.core.errors import UsageError
@@ -102,6 +103,11 @@ def read_tokens(
     return found
 
 
+def made_token_path(settings: ServeSettings, state: ServeState) -> Path | None:
+    """Where the token is that is made; `None` where the file names clients."""
+    return None if settings.clients else state.path / _TOKEN_FILE
+
+
 def _tokens(
     settings: ServeSettings, state: ServeState, environ: Mapping[str, str]
 ) -> Iterator[tuple[Client, Token, str]]:
@@ -114,8 +120,8 @@ def _tokens(
             assert one.path is not None, "the schema requires one of both"
             source = f"serve.clients.{one.name}"
             yield client, token_from_file(one.name, one.path, (SCOPE,)), source
-    if not settings.clients:
-        path = state.path / _TOKEN_FILE
+    path = made_token_path(settings, state)
+    if path is not None:
         try:
             token = made_token(DEFAULT_CLIENT, path, (SCOPE,))
         except OSError as error:

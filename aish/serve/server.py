@@ -22,7 +22,7 @@ from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
 from aish.core.protocols import Clock, Emit
-from aish.engine.cancellation import interruptible
+from aish.engine.cancellation import Interrupt, interruptible
 from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.final import FinalState
 from aish.engine.plan.options import RunOptions
@@ -38,7 +38,7 @@ from aish.serve.calls.held_calls import HeldCalls
 from aish.serve.calls.pack_models import PackModels
 from aish.serve.calls.tasks import Tasks
 from aish.serve.calls.waiting_calls import Approvals
-from aish.serve.clients import Client, Clients, read_tokens
+from aish.serve.clients import Client, Clients, made_token_path, read_tokens
 from aish.serve.hub import Hub
 from aish.serve.hub_services import HubServices, open_hub_services
 from aish.serve.listeners.endpoint import STDIO, Endpoint, Kind
@@ -100,6 +100,22 @@ class _Ending:
             self.begun.set()
 
 
+@frozen
+class _Signals:
+    """What signals mean here: from the first socket on, a client or a service may send one."""
+
+    ending: _Ending
+    wanted: ReloadRequests
+    interrupt: Interrupt
+
+
+@contextmanager
+def _signals() -> Generator[_Signals]:
+    ending, wanted = _Ending(anyio.Event()), ReloadRequests()
+    with interruptible(lambda code: ending.end(int(code)), wanted.add) as interrupt:
+        yield _Signals(ending, wanted, interrupt)
+
+
 async def run_server(request: ServeRequest) -> int:
     """Serve until the client leaves, or a signal comes; the exit code.
 
@@ -111,7 +127,7 @@ async def run_server(request: ServeRequest) -> int:
     check_aliases(plan)
     clock, state = SystemClock(), open_state(plan.pipeline)
     audit = open_audit(plan.pipeline.serve.audit, state, clock, plan.secrets.mask)
-    environ = request.environ
+    environ, token = request.environ, made_token_path(plan.pipeline.serve, state)
     try:
         clients = _clients(request, state, clock)
         with open_hub_services(
@@ -125,14 +141,25 @@ async def run_server(request: ServeRequest) -> int:
                 environ=environ,
                 staging=services.staging,
             )
-            with open_endpoints(
-                request.endpoints, request.exposure, state, services.emit
-            ) as opened:
+            with (
+                _signals() as signals,
+                open_endpoints(
+                    request.endpoints, request.exposure, state, services.emit, token
+                ) as opened,
+            ):
                 for one in opened:
                     audit.note("listening", None, **described(one))
                 return await services.during(
                     partial(
-                        _recorded, request, environment, audit, state, clients, opened, services
+                        _recorded,
+                        request,
+                        environment,
+                        audit,
+                        state,
+                        clients,
+                        opened,
+                        services,
+                        signals,
                     )
                 )
     except AuditError as error:
@@ -149,12 +176,13 @@ async def _recorded(
     clients: Clients,
     opened: Sequence[OpenEndpoint],
     services: HubServices,
+    signals: _Signals,
 ) -> int:
     with _recorder(request, environment) as recorder:
         environment = replace(environment, recorder=recorder)
         if recorder is not None:
             services.questions.recording = recorder.approvals
-        code = await _served(request, environment, audit, state, clients, opened, services)
+        code = await _served(request, environment, audit, state, clients, opened, services, signals)
         return code if recorder is None else _end_recording(recorder, code, request.emit)
 
 
@@ -219,45 +247,45 @@ async def _served(
     clients: Clients,
     opened: Sequence[OpenEndpoint],
     services: HubServices,
+    signals: _Signals,
 ) -> int:
-    ending, wanted = _Ending(anyio.Event()), ReloadRequests()
+    ending = signals.ending
     begun, reload = environment.clock.monotonic(), _ReloadCommand()
-    with interruptible(lambda code: ending.end(int(code)), wanted.add) as interrupt:
-        services.begin(request.loaded.plan, interrupt.arrive, {"reload": reload})
-        async with AsyncExitStack() as stack:
-            ended = stack.enter_context(ExitStack())
-            parts = await _open_parts(request, environment, audit, clients, services, ending, stack)
-            hub, reload.reloader = parts.hub, parts.reloader
-            if environment.recorder is not None:
-                _use_cassette(hub, environment.recorder, ended)
-            with hub.calls.around_servers():
-                parts.supervisor.start()
-            tasks = await stack.enter_async_context(task_group())
-            clock, report = environment.clock, hub.report
-            hub.held = HeldCalls(tasks, state, clock, report)
-            is_live = environment.recorder is None
-            hub.tasks = Tasks(
-                state.path, hub.active, audit, clock, tasks, report, hub.answering, is_live=is_live
-            )
-            # Another process takes over what is left once the runs have ended.
-            ended.callback(hub.tasks.close)
-            tasks.start_soon(audit.sync)
-            tasks.start_soon(hub.tasks.serve)
-            tasks.start_soon(services.questions.watch)
-            tasks.start_soon(parts.supervisor.begin, hub, tasks)
-            tasks.start_soon(parts.reloader.run, wanted)
-            for one in opened:
-                if one.endpoint.kind != "http":
-                    tasks.start_soon(_LISTENERS[one.endpoint.kind], hub, one)
-            if over_http := [one for one in opened if one.endpoint.kind == "http"]:
-                from aish.serve.listeners.http import serve_http
+    services.begin(request.loaded.plan, signals.interrupt.arrive, {"reload": reload})
+    async with AsyncExitStack() as stack:
+        ended = stack.enter_context(ExitStack())
+        parts = await _open_parts(request, environment, audit, clients, services, ending, stack)
+        hub, reload.reloader = parts.hub, parts.reloader
+        if environment.recorder is not None:
+            _use_cassette(hub, environment.recorder, ended)
+        with hub.calls.around_servers():
+            parts.supervisor.start()
+        tasks = await stack.enter_async_context(task_group())
+        clock, report = environment.clock, hub.report
+        hub.held = HeldCalls(tasks, state, clock, report)
+        is_live = environment.recorder is None
+        hub.tasks = Tasks(
+            state.path, hub.active, audit, clock, tasks, report, hub.answering, is_live=is_live
+        )
+        # Another process takes over what is left once the runs have ended.
+        ended.callback(hub.tasks.close)
+        tasks.start_soon(audit.sync)
+        tasks.start_soon(hub.tasks.serve)
+        tasks.start_soon(services.questions.watch)
+        tasks.start_soon(parts.supervisor.begin, hub, tasks)
+        tasks.start_soon(parts.reloader.run, signals.wanted)
+        for one in opened:
+            if one.endpoint.kind != "http":
+                tasks.start_soon(_LISTENERS[one.endpoint.kind], hub, one)
+        if over_http := [one for one in opened if one.endpoint.kind == "http"]:
+            from aish.serve.listeners.http import serve_http
 
-                tasks.start_soon(serve_http, hub, over_http)
-            if STDIO in request.endpoints:
-                tasks.start_soon(_stdio, hub, request.streams, ending)
-            await ending.begun.wait()
-            was_cut_off = await _drain(hub, ending)
-            tasks.cancel_scope.cancel()
+            tasks.start_soon(serve_http, hub, over_http)
+        if STDIO in request.endpoints:
+            tasks.start_soon(_stdio, hub, request.streams, ending)
+        await ending.begun.wait()
+        was_cut_off = await _drain(hub, ending)
+        tasks.cancel_scope.cancel()
     is_signal = ending.code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}
     code = 0 if is_signal and not was_cut_off else ending.code
     services.end(code, environment.clock.monotonic() - begun)

@@ -237,18 +237,22 @@ def command(
         return anyio.run(run_server, request)
 
 
+def _tcp(text: str) -> Endpoint:
+    return tcp_endpoint(text.removeprefix("tcp://"), "--tcp")
+
+
 def _endpoints(
     listen: ListenOptions, pipeline: Pipeline, environ: Mapping[str, str]
 ) -> tuple[Endpoint, ...]:
     """Where clients connect: what flags say, else the file, else standard streams."""
     found = [STDIO] if listen.stdio else []
-    found += [http_endpoint(text, "--http") for text in listen.http or ()]
+    found += [http_endpoint(text.removeprefix("http://"), "--http") for text in listen.http or ()]
     usual = tcp_endpoint(TCP_DEFAULT, "--tcp")
     if listen.from_env:
         usual = environment_endpoint(environ)
         found += [] if DEFAULT_ADDRESS in (listen.tcp or ()) else [usual]
     for text in listen.tcp or ():
-        found.append(usual if text == DEFAULT_ADDRESS else tcp_endpoint(text, "--tcp"))
+        found.append(usual if text == DEFAULT_ADDRESS else _tcp(text))
     found += [unix_endpoint(path, "--unix") for path in listen.unix or ()]
     if found:
         return check_distinct(found, "the options")

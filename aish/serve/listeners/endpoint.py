@@ -79,6 +79,9 @@ def http_endpoint(text: str, where: str) -> Endpoint:
     """
     if text.startswith("unix:"):
         return Endpoint("http", parse_address(text, where), HTTP_PATH)
+    if text.startswith("https://"):
+        hint = "leave `https://` out: `--tls-cert` and `--tls-key` encrypt"
+        raise UsageError(f"`{text}` is not `HOST:PORT`", where=where, hint=hint)
     netloc, slash, rest = text.partition("/")
     path = HTTP_PATH if not rest else f"{slash}{rest}"
     if not _PATH.fullmatch(path) or path in _OWN_PATHS:

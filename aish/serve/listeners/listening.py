@@ -44,9 +44,15 @@ class OpenEndpoint:
 
 @contextmanager
 def open_endpoints(
-    endpoints: Sequence[Endpoint], exposure: Exposure, state: ServeState, emit: Emit
+    endpoints: Sequence[Endpoint],
+    exposure: Exposure,
+    state: ServeState,
+    emit: Emit,
+    token: Path | None = None,
 ) -> Generator[Sequence[OpenEndpoint]]:
     """Open the sockets, tell where they are, and write it down until the end of the block.
+
+    `token` is the file with the token that was made, if the pipeline names no clients.
 
     Raises:
         UsageError: one of them cannot be opened, or must not be; none is left open.
@@ -68,7 +74,10 @@ def open_endpoints(
             if found:
                 stack.enter_context(_written(state.path / LISTENERS_FILE, found))
             for one in found:
-                emit(Notice(NOWHERE, "info", "listening", f"listening on {one.shown}"))
+                told = f"listening on {one.shown}"
+                if token is not None and one.endpoint.needs_token:
+                    told += f", token in `{token}`"
+                emit(Notice(NOWHERE, "info", "listening", told))
             yield found
 
 

@@ -12,7 +12,7 @@ from served_http import (
     modern_headers,
     modern_request,
 )
-from served_hub import META, PATIENCE, text_of
+from served_hub import META, PATIENCE, ServedHub, text_of
 
 ALICE, BOB = "alice-token-" + "a1" * 20, "bob-token-" + "b2" * 20
 CLIENTS = "clients: {alice: {token_env: ALICE}, bob: {token_env: BOB, tools: [s__echo, s__add]}}"
@@ -267,6 +267,28 @@ def test_a_client_that_leaves_in_the_middle_of_a_call_cancels_it(project: Projec
         client.call("s__echo", {"text": "after"})
 
     assert len(note.read_text().splitlines()) == 3
+
+
+@pytest.mark.requirement("H14", "H18")
+def test_where_it_listens_is_told_with_the_token_that_was_made(project: Project) -> None:
+    project.pipeline("mcp: {servers: {fs: {pack: fs, root: .}}}")
+    ports = ("--http", "http://127.0.0.1:0/mcp", "--tcp", "tcp://127.0.0.1:0")
+
+    with ServedHub(project, "p.yaml", *ports, "--unix", "run/s") as hub:
+        told = hub.stderr_with("listening on ", 3)
+        http, tcp, unix = hub.addresses()
+        hub.signal(signal.SIGTERM)
+        assert hub.finish() == 0
+
+    token = project.folder.resolve() / ".aish" / "serve" / "token"
+    assert http.startswith("http://127.0.0.1:")
+    assert http.endswith("/mcp")
+    assert tcp.startswith("tcp://127.0.0.1:")
+    assert told.splitlines() == [
+        f"info: listening on {http}, token in `{token}`",
+        f"info: listening on {tcp}, token in `{token}`",
+        f"info: listening on {unix}",
+    ]
 
 
 @pytest.mark.requirement("H24")

@@ -24,6 +24,13 @@ def test_an_address_over_http_has_a_path(text: str, shown: str) -> None:
     assert found.needs_token
 
 
+def test_an_address_with_https_is_refused_with_the_options_that_encrypt() -> None:
+    with pytest.raises(UsageError, match="is not `HOST:PORT`") as found:
+        http_endpoint("https://127.0.0.1:8080/mcp", "--http")
+
+    assert found.value.hint == "leave `https://` out: `--tls-cert` and `--tls-key` encrypt"
+
+
 def test_a_socket_file_over_http_needs_no_token() -> None:
     found = parse_endpoint("http+unix:/run/user/1/hub.sock", "serve.listen")
 
