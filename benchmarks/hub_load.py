@@ -65,12 +65,12 @@ async def sessions(
     await first.listen()
     await first.call(tool, arguments)
     before = memory_of(pid)
-    opened = [await AsyncClient(url, TOKEN).open() for _ in range(number)]
+    opened = [await AsyncClient(url, TOKEN).open() for _ in range(number - 1)]
     for client in opened:
         await client.listen()
-    memory = (memory_of(pid) - before) / number
+    memory = (memory_of(pid) - before) / len(opened)
     begun = time.perf_counter(), cpu_of(pid)
-    await asyncio.sleep(5)
+    await asyncio.sleep(16)  # with one sign of life on each stream
     idle = (cpu_of(pid) - begun[1]) / (time.perf_counter() - begun[0])
     taken: list[float] = []
     errors = 0
@@ -89,7 +89,7 @@ async def sessions(
         for count in range(int(seconds * rate)):
             due = start + count / rate
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            tasks.create_task(one(opened[count * 7 % number]))
+            tasks.create_task(one(opened[count * 7 % len(opened)]))
     told = [asyncio.ensure_future(_told(client)) for client in opened]
     await asyncio.sleep(0)
     changed = time.perf_counter()

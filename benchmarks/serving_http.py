@@ -40,7 +40,7 @@ CALLS = 600
 CLIENTS = 32
 BIG = {"n": 2048}
 NOTE = {"path": "note.txt"}
-SECONDS = 30
+SECONDS = 60
 
 
 def _peers() -> tuple[str, str]:
