@@ -36,7 +36,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.features.control.run_services import ControlRequest
 from aish.net.listen.addresses import Exposure
-from aish.packs.catalogue import PACKS, tools_of
+from aish.packs.catalogue import PACKS, pack_needs_root, tools_of
 from aish.serve.listeners.client_config import PLACES, ConfigClient, Entry, entry_name, rendered
 from aish.serve.listeners.endpoint import (
     STDIO,
@@ -402,12 +402,30 @@ def _pipeline(
         hint = f"there are: {', '.join(PACKS)}"
         raise UsageError(f"there is no tool pack `{unknown[0]}`", hint=hint)
     root = None if packs.root is None else packs.root.absolute()
+    if root is None and (needy := next(filter(pack_needs_root, names), None)):
+        hint = "`--root .` is the current folder"
+        raise UsageError(f"the pack `{needy}` needs `--root`, the folder for its tools", hint=hint)
     return Pipeline(
-        file=Path.cwd() / "aish.yaml",
+        file=_home_of(root) / "aish.yaml",
         name="aish",
         servers={name: ServerEntry(alias=name, pack=(name,), root=root) for name in names},
         rules=RuleLists(auto_approve=tuple(_read_only(names))),
     )
+
+
+def _home_of(root: Path | None) -> Path:
+    """Where the state of packs without a file is: in their root, if that is a project (H21).
+
+    Clients start servers in any folder, some in `/`, where nothing can be written.
+    """
+    from aish.packs.workspace.confined_path import checked_root
+
+    if root is None:
+        return Path.cwd()
+    try:
+        return checked_root(root, allow_broad_root=False)
+    except UsageError:  # told when the pack is opened, or allowed by an option
+        return Path.cwd()
 
 
 def _cassette(pipeline: Pipeline, given: ServeCassetteOptions) -> "CassetteSession":

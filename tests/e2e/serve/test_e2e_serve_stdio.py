@@ -105,6 +105,28 @@ def test_requests_without_a_handshake_stand_for_themselves(project: Project) -> 
     assert nothing["error"]["code"] == -32601
 
 
+@pytest.mark.requirement("H1", "H21", "K5")
+def test_the_state_of_packs_without_a_file_is_in_their_root_and_not_shown(
+    project: Project,
+) -> None:
+    project.write("served/note.md", "hello\n")
+    with ServedHub(project, "--pack", "fs", "--root", "served") as hub:
+        hub.begin()
+        listed = hub.call("fs__dir_list", {"path": "."})
+        key = hub.call("fs__file_read", {"path": ".aish/serve/key"})
+        hub.end_input()
+        assert hub.finish() == 0
+
+    state = project.folder / "served" / ".aish" / "serve"
+    (audit,) = (state / "audit").iterdir()
+    assert [json.loads(line)["tool"] for line in audit.read_text().splitlines() if "tool" in line]
+    assert not (project.folder / ".aish").exists()
+    assert (state / "key").exists()
+    assert "note.md" in text_of(listed)
+    assert ".aish" not in text_of(listed)
+    assert key["isError"] is True
+
+
 @pytest.mark.requirement("H9", "H10", "H21")
 def test_every_call_passes_the_rules_and_is_written_down_without_its_values(
     project: Project,
@@ -521,6 +543,10 @@ def test_there_has_to_be_something_to_serve(project: Project) -> None:
         ((), "there is nothing to serve: name a file, or packs"),
         (("p.yaml", "--pack", "fs"), "`--pack` and `--root` go without a file"),
         (("--pack", "fz"), "there is no tool pack `fz`"),
+        (
+            ("--pack", "web", "--pack", "fs"),
+            "the pack `fs` needs `--root`, the folder for its tools",
+        ),
         (("--pack", "fs", "--set", "a=b"), "`--set` goes with a file"),
     ):
         with ServedHub(project, *arguments) as hub:
