@@ -19,10 +19,11 @@ GUIDE = ROOT / "docs" / "guides" / "gateway.md"
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 def test_a_team_is_served_through_the_proxy_of_the_guide(project: Project, tmp_path: Path) -> None:
     (text,) = (one.text for one in blocks(GUIDE) if one.options.get("file") == "gateway.yaml")
-    project.write("gateway.yaml", text.replace("tools.example.org", "localhost"))
+    served = text.replace("tools.example.org", "localhost").replace("/srv/project", "files")
+    project.write("gateway.yaml", served)
     project.write("tokens/alice", f"{ALICE}\n").chmod(0o600)
-    project.write("note.md", "hello\n")
-    project.write("large.md", "x" * 3_000_000)
+    project.write("files/note.md", "hello\n")
+    project.write("files/large.md", "x" * 3_000_000)
     project.aish.env["CI_TOKEN"] = CI
     port, proxy = free_port(), free_port()
     tls = make_tls_files(tmp_path)
