@@ -194,7 +194,10 @@ def command(
     if print_config is not None:
         pipeline = _pipeline(file, packs, overrides)
         endpoints = _endpoints(listen, pipeline, options.environ)
-        arguments = _arguments(file, packs, listen, policy, overrides)
+        arguments = (
+            *_arguments(file, packs, listen, policy, overrides),
+            *_more_arguments(cassettes, controlling),
+        )
         _print_config(pipeline, endpoints, exposure, arguments, print_config)
         return ExitCode.OK
     with own_streams() as streams:
@@ -289,6 +292,22 @@ def _arguments(
         yield from ("--lock", policy.lock.value)
     if listen.plain:
         yield "--plain"
+
+
+def _more_arguments(
+    cassettes: ServeCassetteOptions, controlling: ServeControlOptions
+) -> Iterator[str]:
+    """The words for what is recorded or replayed, and for the control API."""
+    for flag, path in (("--record", cassettes.record), ("--replay", cassettes.replay)):
+        if path is not None:
+            yield from (flag, str(path.absolute()))
+    for text in controlling.control or ():
+        kind, is_address, rest = text.partition(":")
+        yield "--control"
+        if kind == "unix":
+            yield f"unix:{Path(rest).absolute()}"
+        elif is_address:
+            yield text
 
 
 def _print_config(

@@ -88,6 +88,20 @@ def test_a_printed_command_starts_the_server_from_any_folder(
 
 
 @pytest.mark.requirement("H26")
+def test_a_printed_command_has_every_option_that_was_given(project: Project) -> None:
+    project.pipeline("name: team")
+    given = ["--control", "--control", "unix:run/control", "--record", "c"]
+    done = project.aish("serve", "p.yaml", *given, "--print-config", "claude")
+    assert done.code == 0, done.stderr
+    _, entry = entry_of("claude", done.stdout, {})
+
+    socket = f"unix:{project.folder / 'run' / 'control'}"
+    file, tape = str(project.folder / "p.yaml"), str(project.folder / "c")
+    words = ["serve", file, "--stdio", "--record", tape, "--control", "--control", socket]
+    assert entry["args"][-len(words) :] == words
+
+
+@pytest.mark.requirement("H26")
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_printed_url_has_its_token_by_reference(project: Project, client: str) -> None:
     project.aish.env["TEAM_TOKEN"] = SECRET * 4
