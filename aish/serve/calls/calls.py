@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ from aish.serve.calls.waiting_calls import (
     TooManyQuestionsError,
     WaitingCall,
 )
+from aish.serve.offer.active import ActiveConfig
 from aish.serve.records.audit import AuditError, AuditLog, Caller
 from aish.serve.records.call_events import CallEvents, CallKind
 from aish.serve.records.metrics import NONE, Metrics
@@ -52,6 +54,7 @@ _OURS = "aish/"
 RESULT_TYPE = "resultType"
 _PREFIX = "[aish] "
 _NOT_OFFERED = "the tool is not offered any more"
+_OTHER_RULES = "the rules have changed while the call waited: call again"
 
 
 Find = Callable[[], Tool | None]
@@ -377,10 +380,12 @@ class Calls:
         if isinstance(owner, StatelessOwner):
             owner.is_passed = decision.verdict == "auto"
             call = replace(call, continuation=owner.continuation)
-        tools, arguments = self._active.now.tools, proposal.arguments
+        arguments, config = proposal.arguments, self._active.now
+        recheck = partial(self._recheck, made, proposal, decision, config)
         try:
             with self.around_servers():
-                found = await tools.forward(made.caller.session, tool, arguments, call, on_run)
+                session = made.caller.session
+                found = await config.tools.forward(session, tool, arguments, call, on_run, recheck)
         except RpcError as error:
             if error.code == MISSING_CAPABILITY and isinstance(owner, StatelessOwner):
                 raise  # its client has the same error for that
@@ -398,6 +403,34 @@ class Calls:
         kind: CallKind = "handler_error" if found.get("isError") is True else "ok"
         # What our own pipelines say of a run is no mark of somebody else.
         return kind, found if tool.name.server == SERVED else own_part(found)
+
+    async def _recheck(
+        self, made: "_Call", proposal: Proposal, decision: Decision, decided_by: ActiveConfig
+    ) -> ToolResult | None:
+        """Decide again about a call that is still not sent when another file is in force (H23).
+
+        Why it is not made any more; `None` if it is.
+        """
+        tool = proposal.tool
+        while decided_by is not self._active.now:
+            decided_by = self._active.now
+            if made.find() != tool:
+                return ToolResult("denied", _NOT_OFFERED)
+            again = await self._gate.decide_again(decision, proposal)
+            level = decision_level(self._gate.policy, tool, again.verdict)
+            try:
+                self._audit.decided(
+                    made.caller, tool, proposal.arguments, again.verdict, again.rule, level
+                )
+            except AuditError as error:
+                self._gate.drop(again)
+                return ToolResult("denied", f"the call was not made: {error}")
+            if not again.allowed:
+                said = again.reply if again.verdict == "deny" else None
+                return ToolResult("denied", said or _OTHER_RULES)
+            if again is not decision:
+                self._gate.redeem(again, proposal)
+        return None
 
     async def _not_allowed(self, decision: Decision) -> tuple[CallKind, JsonObject]:
         """What a client is told of a call that is denied, or was put down for review (B16)."""

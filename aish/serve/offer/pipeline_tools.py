@@ -3,7 +3,7 @@
 The hub's gate decides about the call; about what the run does its own file decides.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -69,6 +69,8 @@ _SUBSCHEMA_MAPS = frozenset(
 Report = Callable[[Progress], None]
 OnRun = Callable[[str], None]
 """Hears the id of the run that a call has begun."""
+Recheck = Callable[[], Awaitable[ToolResult | None]]
+"""Decides again about a call that has waited: why it is not made any more, if it is not."""
 
 
 @frozen
@@ -290,7 +292,12 @@ class PipelineRuns:
                 await run.done.wait()
 
     async def call(
-        self, offered: OfferedPipeline, arguments: JsonObject, report: Report, on_run: OnRun
+        self,
+        offered: OfferedPipeline,
+        arguments: JsonObject,
+        report: Report,
+        on_run: OnRun,
+        recheck: Recheck,
     ) -> JsonObject | ToolResult:
         """The result of a call, a run of its own; cancellation ends that as SIGTERM does."""
         try:
@@ -299,16 +306,26 @@ class PipelineRuns:
         except UsageError as error:
             return _refused(offered, "bad_arguments", error)
         try:
-            run = await self._begun(offered, inputs, report, on_run)
+            run = await self._begun(offered, inputs, report, on_run, recheck)
+            if isinstance(run, ToolResult):
+                return run
             return result_of(offered, await _ended(run))
         except AishError as error:
             return _refused(offered, "handler_error", error)
 
     async def _begun(
-        self, offered: OfferedPipeline, inputs: JsonObject, report: Report, on_run: OnRun
-    ) -> _Run:
+        self,
+        offered: OfferedPipeline,
+        inputs: JsonObject,
+        report: Report,
+        on_run: OnRun,
+        recheck: Recheck,
+    ) -> _Run | ToolResult:
         await self._places.acquire()
         with self._place() as stack:
+            refused = await recheck()
+            if refused is not None:
+                return refused
             prepared = await self._prepared(offered, inputs, report)
             on_run(prepared.folder.id)
             return self._begin(prepared, stack)

@@ -20,7 +20,7 @@ from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
     # Most hubs serve no pipelines, and import nothing that runs them.
-    from aish.serve.offer.pipeline_tools import OfferedPipeline, OnRun, PipelineRuns
+    from aish.serve.offer.pipeline_tools import OfferedPipeline, OnRun, PipelineRuns, Recheck
 
 
 class ServedTools:
@@ -65,9 +65,17 @@ class ServedTools:
         return self._registry.row(tool) if found is None else found.row
 
     async def forward(
-        self, session: str, tool: Tool, arguments: JsonObject, call: Call, on_run: "OnRun"
+        self,
+        session: str,
+        tool: Tool,
+        arguments: JsonObject,
+        call: Call,
+        on_run: "OnRun",
+        recheck: "Recheck",
     ) -> JsonObject | ToolResult:
         """The result of a call; every failure is one. `on_run` hears of the run of a pipeline.
+
+        `recheck` decides again about a call that has waited here before it is made.
 
         Only cancellation propagates, and a fault of ours.
         """
@@ -77,11 +85,14 @@ class ServedTools:
             server = await self._sessions.server(session, tool.name.server)
             if isinstance(server, ToolResult):
                 return server
+            refused = None if server is None else await recheck()
+            if refused is not None:
+                return refused
             return await self.own.forward(tool, arguments, call, own=server)
         if found.tool != tool:
             return ToolResult("denied", f"[aish] tool call denied: {tool.name} has changed")
         report = call.on_progress or (lambda _: None)
-        return await runs.call(found, arguments, report, on_run)
+        return await runs.call(found, arguments, report, on_run, recheck)
 
     async def connection(self, session: str, alias: str) -> Server | ToolResult | None:
         """The connection to a server that only this session has, or why there is none.

@@ -235,6 +235,41 @@ def test_pipelines_are_loaded_anew_and_a_run_of_the_old_file_ends(project: Proje
     assert "b.yaml" in str(broken["problem"])
 
 
+@pytest.mark.requirement("H23", "H9", "H6")
+def test_runs_that_wait_for_a_place_are_decided_again(project: Project) -> None:
+    def offer(*denied: str) -> None:
+        rules = f"auto_approve: [pipeline__*], deny: [{', '.join(denied)}]"
+        served = "pipelines: [a.yaml, b.yaml, c.yaml], limits: {pipelines: 1}"
+        project.pipeline(f"mcp: {{{rules}}}\nserve: {{{served}}}")
+
+    os.mkfifo(project.folder / "held")
+    for name in "abc":
+        words = "cat, held" if name == "a" else f"touch, done-{name}"
+        steps = f"[{{id: do, run: [{words}]}}]"
+        text = f"name: {name}\nsteps: {steps}\nmcp: {{auto_approve: [shell__run]}}\n"
+        project.write(f"{name}.yaml", f"aish: 1\n{text}")
+    offer()
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        calls = [hub.request("tools/call", {"name": f"pipeline__{one}"}) for one in "abc"]
+        hub.ask("ping")
+        while [one["event"] for one in hub.audit].count("decided") < len(calls):
+            hub.ask("ping")
+        offer("pipeline__c")
+        reload(hub, 1)
+        (project.folder / "held").write_text("")
+        first, second, third = (one["result"] for one in hub.answers(*calls))
+        decided = [(one["tool"], one["decision"]) for one in hub.audit if one["event"] == "decided"]
+
+    assert not first["isError"], first
+    assert not second["isError"], second
+    assert third["isError"]
+    assert (project.folder / "done-b").exists()
+    assert not (project.folder / "done-c").exists()
+    assert decided[3:] == [("pipeline__b", "auto")]
+
+
 @pytest.mark.requirement("H23")
 def test_what_holds_from_the_start_is_reported_where_a_reload_changes_it(project: Project) -> None:
     serving(project, {"s": []})
