@@ -173,6 +173,8 @@ def _worded(found: SchemaProblem, root: MappingNode) -> Problem:
     if found.keyword == "required" and found.key is not None:
         outer = path[: -len(found.key) - 1] if "." in path else ""
         hint = "write `aish: 1` at the top" if found.path == ("aish",) else None
+        if found.key == "token_env":
+            hint = "or `token_file`, a file that only its owner can read"
         return Problem(key, outer, f"the key `{found.key}` is missing", hint)
     position = key if node is None else node.position
     if (position.file, position.line) != (key.file, key.line):

@@ -96,7 +96,8 @@ def test_what_is_no_good_token_is_said(tmp_path: Path, text: str, said: str) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{a: {}}", "token_env"),
+        ("{a: {}}", "the key `token_env` is missing"),
+        ("{a: {}}", "or `token_file`, a file that only its owner can read"),
         ("{a: {token_env: A, token_file: b}}", "more than one form"),
         ('{"a b": {token_env: A}}', "a b"),
         ("{a: {token_env: A, tools: [file_read]}}", "`file_read` matches no tool"),
