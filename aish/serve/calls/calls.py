@@ -370,7 +370,7 @@ class Calls:
         """The kind of result, and the result."""
         tool = proposal.tool
         if not decision.allowed:
-            return await self._not_allowed(decision)
+            return await self._not_allowed(tool, decision)
         self._gate.redeem(decision, proposal)
         self._events.started(proposal)
         owner = made.owner
@@ -432,11 +432,13 @@ class Calls:
                 self._gate.redeem(again, proposal)
         return None
 
-    async def _not_allowed(self, decision: Decision) -> tuple[CallKind, JsonObject]:
+    async def _not_allowed(self, tool: Tool, decision: Decision) -> tuple[CallKind, JsonObject]:
         """What a client is told of a call that is denied, or was put down for review (B16)."""
         if decision.verdict == "staged":
             if await self._gate.is_put_down(decision):
-                return "ok", {"content": [{"type": "text", "text": STAGED}], "isError": False}
+                # Of a tool with an output schema clients take no other result without its content.
+                is_error = tool.output_schema is not None
+                return "ok", {"content": [{"type": "text", "text": STAGED}], "isError": is_error}
             return "transport_error", failed(NOT_KEPT)
         assert decision.reply is not None, "a call that is not made has a reply"
         hint = f" ({decision.hint})" if decision.hint else ""

@@ -526,6 +526,25 @@ def test_staged_calls_are_put_down_and_applied_once_each(project: Project) -> No
     assert len(audit) == 4
 
 
+@pytest.mark.requirement("B16", "H3")
+def test_a_staged_call_of_a_tool_with_an_output_schema_is_no_result_that_a_client_refuses(
+    project: Project,
+) -> None:
+    project.pipeline("mcp: {servers: {fs: {pack: fs, root: .}}, stage: [fs__file_write]}")
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        (tool,) = [one for one in hub.tools() if one["name"] == "fs__file_write"]
+        staged = hub.call("fs__file_write", {"path": "note.md", "content": "hello"})
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert "outputSchema" in tool
+    assert staged["isError"] is True
+    assert text_of(staged).startswith("[aish] staged for review: this call was NOT executed")
+    assert len(staged_files(project)) == 1
+    assert not (project.folder / "note.md").exists()
+
+
 @pytest.mark.requirement("H23", "H11")
 def test_new_rules_decide_the_calls_that_wait(project: Project) -> None:
     serving(project)
