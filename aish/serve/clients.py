@@ -74,12 +74,19 @@ class Clients:
         token = self.tokens.find(value)
         return None if token is None else Proof(self.named(token.name), token.key)
 
+    def proof(self, name: str, key: str) -> Proof | None:
+        """The proof of a client whose token was good a moment ago; `None` if it is not any more."""
+        return Proof(self.named(name), key) if self._has(name, key) else None
+
     def holds(self, proof: Proof) -> bool:
         """Whether the token is still good, and its client sees what it saw."""
-        keys = {token.name: token.key for token in self.tokens.configured}
         client = proof.client
-        is_same = proof.key == keys.get(client.name) if proof.key else True
-        return is_same and self.named(client.name) == client
+        return self._has(client.name, proof.key) and self.named(client.name) == client
+
+    def _has(self, name: str, key: str) -> bool:
+        """Whether this is the token of that client now; one without a key needs none."""
+        keys = {token.name: token.key for token in self.tokens.configured}
+        return not key or key == keys.get(name)
 
     def named(self, name: str) -> Client:
         """A client with its tools; one who needs no token, over a socket file, sees all."""

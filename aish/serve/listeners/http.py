@@ -427,10 +427,19 @@ class _McpEndpoint:
         return _Headers(request.scope["headers"])
 
     def _client(self, peer: Peer) -> Client:
-        return self._hub.clients.named(peer.name)
+        return self._proof(peer).client
 
     def _proof(self, peer: Peer) -> Proof:
-        return Proof(self._client(peer), peer.key)
+        """Whose request it is.
+
+        Raises:
+            HttpError: its token was taken away while the request was still arriving.
+        """
+        found = self._hub.clients.proof(peer.name, peer.key)
+        if found is None:
+            headers = {"www-authenticate": "Bearer"}
+            raise HttpError(401, "unauthorized", "the token is not valid", headers=headers)
+        return found
 
     def _queue(self) -> EventQueue:
         return EventQueue(self._hub.settings.limits.queued)

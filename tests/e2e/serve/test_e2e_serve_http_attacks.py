@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import socket
 import threading
 from contextlib import ExitStack, suppress
@@ -439,3 +440,28 @@ def test_a_line_break_in_a_name_reaches_no_header_and_no_log(project: Project) -
     assert late.json() == {"jsonrpc": "2.0", "id": "1\ndata: x\n\n", "result": {}}
     assert "Planted" not in metrics
     assert events.count("decided") == 1
+
+
+@pytest.mark.requirement("H18", "H23")
+def test_a_request_whose_token_a_reload_takes_away_before_its_body_came_is_refused(
+    project: Project,
+) -> None:
+    alone = "alice: {token_env: ALICE}"
+    serving(project, serve=f"{{clients: {{{alone}, bob: {{token_env: BOB, tools: [s__add]}}}}}}")
+    body, length = body_of(), f"Content-Length: {len(body_of())}"
+    with HttpHub(project, "p.yaml", token=BOB) as hub:
+        head = head_of(hub, length, "Connection: close")
+        alice = hub.client(ALICE)
+        alice.begin()
+        with hub.connect() as connection:
+            # What bob asks for, he could not see.
+            connection.sendall(head + body[:10])
+            alice.ask("ping")
+            serving(project, serve=f"{{clients: {{{alone}}}}}")
+            hub.signal(signal.SIGHUP)
+            hub.stderr_with("reloaded")
+            connection.sendall(body[10:])
+            answer = read_all(connection)
+        calls = calls_of(hub)
+
+    assert (status_of(answer), calls) == (401, 0)
