@@ -47,6 +47,7 @@ class Clients:
         self._clock = clock
         self._read = read
         self._tools: Mapping[str, tuple[str, ...]] = {}
+        self._known: set[str] = set()
 
     def prepared(self, plan: Plan) -> Mapping[Client, Token]:
         """The clients of a plan with their tokens, for `configure`.
@@ -66,6 +67,7 @@ class Clients:
         """
         self.tokens.configure(tokens.values())
         self._tools = {client.name: client.tools for client in tokens}
+        self._known.update(self._tools)
         for tell in tuple(self.watchers):
             tell()
 
@@ -87,6 +89,10 @@ class Clients:
         """Whether this is the token of that client now; one without a key needs none."""
         keys = {token.name: token.key for token in self.tokens.configured}
         return not key or key == keys.get(name)
+
+    def current(self, name: str) -> Client | None:
+        """A client as it is now; `None` if it had a token, and has none any more."""
+        return None if name in self._known and name not in self._tools else self.named(name)
 
     def named(self, name: str) -> Client:
         """A client with its tools; one who needs no token, over a socket file, sees all."""

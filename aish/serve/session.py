@@ -540,11 +540,17 @@ class Session:
             self._hub.metrics.count_call(OTHER, NONE, "unknown_tool")
             raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
         scope = self._running[type(request.id), request.id]
+
+        def find() -> Tool | None:
+            # A task may come to its call when its client sees other tools, or is none any more.
+            client = self._hub.clients.current(self.caller.client)
+            return None if client is None else self._hub.tool(self._hub.offer(client.tools), name)
+
         call = partial(
             self._hub.calls.call,
             self.caller,
             self._places,
-            lambda: self._hub.tool(self._offer, name),
+            find,
             arguments,
             is_withdrawn=lambda: scope in self._withdrawn,
         )

@@ -509,3 +509,38 @@ def test_a_task_opens_no_server_for_a_session_that_has_ended(
     assert text_of(found["result"]) == "[aish] t: the session that had this server has ended"
     # The one whose tools are listed.
     assert len(started) == 1
+
+
+@pytest.mark.requirement("H7", "H18", "H23")
+@pytest.mark.parametrize("bob", ["", "bob: {token_env: BOB, tools: [t__add]}"])
+def test_a_task_of_a_client_that_a_reload_takes_its_tool_makes_no_call(
+    project: Project, bob: str
+) -> None:
+    def clients(*entries: str) -> None:
+        listed = ", ".join(filter(None, entries))
+        project.pipeline(
+            f"mcp: {{servers: {{t: {{command: {stdio()}}}}}}}\n"
+            f"serve: {{hold: 100ms, clients: {{{listed}}}}}",
+            name="hub.yaml",
+        )
+
+    project.aish.env |= {"ALICE": "a" * 32, "BOB": "b" * 32}
+    clients("alice: {token_env: ALICE}", "bob: {token_env: BOB}")
+    params = {"name": "t__echo", "arguments": {"text": "x"}, "_meta": CAPABILITIES}
+    with HttpHub(project, "hub.yaml", "--control", token="a" * 32) as hub:
+        hub.stderr_with("control API: listening on")
+        made = hub.client("b" * 32).modern("tools/call", params).json()["result"]
+        (one,) = json.loads(project.aish("runs", "pending", "--format", "json").stdout)["pending"]
+        clients("alice: {token_env: ALICE}", bob)
+        hub.signal(signal.SIGHUP)
+        hub.stderr_with("reloaded")
+        words = ("approve", one["run"], one["id"], "--yes", "--digest", one["digest"])
+        assert project.aish(*words).code == 0
+        alice = hub.client("a" * 32)
+        alice.begin()
+        while [record["event"] for record in hub.audit].count("task") < 2:
+            alice.ask("ping")
+        decided = [record for record in hub.audit if record["event"] == "decided"]
+
+    assert made["resultType"] == "task"
+    assert decided == []
