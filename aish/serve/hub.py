@@ -84,6 +84,8 @@ class Hub:
         self._settled = anyio.Event()
         self._changed = anyio.Event()
         self._left_out: set[ToolName] = set()
+        self._lost: Mapping[str, ToolName] = {}
+        """Tools whose server is lost, by the names that clients knew them by."""
         self._sessions = 0
         self.metrics.counters["aish_audit_failures_total"] = (
             "Records of the audit log that could not be written or synced.",
@@ -141,6 +143,14 @@ class Hub:
         name = offer.name("tools", public)
         return None if name is None else self.active.now.tools.by_name(name)
 
+    def lost_server(self, offer: Offer, public: str) -> ServerInfo | None:
+        """The server that had the tool of this name, if it is lost for the moment."""
+        name = offer.name("tools", public) or self._lost.get(public)
+        if name is None or not offer.covers(name):
+            return None
+        found = (one for one in self.servers if one.alias == name.server)
+        return next((one for one in found if one.state == "failed"), None)
+
     async def settled(self) -> None:
         """Wait until each server has come up or failed: there is no list before that."""
         if not self._settled.is_set():
@@ -166,7 +176,7 @@ class Hub:
         self._follow(config)
         try:
             self._make(_refuse)
-        except UsageError:
+        except BaseException:  # half of a file is never in force
             self.active.now = old
             servers.revert()
             self._follow(old)
@@ -298,7 +308,18 @@ class Hub:
             if tool.builtin:
                 row = {key: value for key, value in row.items() if value is not None}
             rows[public] = (tool.name, dump(row))
+        self._remember_lost(rows)
         self._publish("tools", {"tools": rows}, is_told=self._settled.is_set())
+
+    def _remember_lost(self, rows: Rows) -> None:
+        """Know the tools that are gone only because their server is: it may come back."""
+        down = {one.alias for one in self.servers if one.state == "failed"}
+        known = {public: name for public, (name, _) in self._rows.get("tools", {}).items()}
+        self._lost = {
+            public: name
+            for public, name in {**self._lost, **known}.items()
+            if public not in rows and name.server in down and self._is_offered(name)
+        }
 
     def _publish(self, capability: str, lists: Mapping[ListName, Rows], *, is_told: bool) -> None:
         """Offer what there is now, and tell those whose list is another one."""
@@ -313,13 +334,18 @@ class Hub:
         self.passthrough.changed()
 
     def _listed(self) -> Iterator[Tool]:
-        """The tools that are offered: not those that a rule denies whatever the arguments."""
-        denying = [rule for rule in self._gate.policy.deny if rule.unconditional]
-        globs = self.settings.tools
+        """The tools that are offered now."""
         for tool in self.active.now.tools.listed():
-            is_denied = any(rule.covers(tool.name) for rule in denying)
-            if not is_denied and (not globs or any(matches_tool(one, tool.name) for one in globs)):
+            if self._is_offered(tool.name):
                 yield tool
+
+    def _is_offered(self, name: ToolName) -> bool:
+        """Whether clients may see a tool: not one that a rule denies whatever the arguments."""
+        denying = (rule for rule in self._gate.policy.deny if rule.unconditional)
+        globs = self.settings.tools
+        return not any(rule.covers(name) for rule in denying) and (
+            not globs or any(matches_tool(one, name) for one in globs)
+        )
 
 
 def _refuse(public: str, first: ToolName, second: ToolName) -> None:

@@ -537,6 +537,10 @@ class Session:
         await self._hub.settled()
         tool = self._hub.tool(self._offer, name)
         if tool is None:
+            lost = self._hub.lost_server(self._offer, name)
+            if lost is not None:
+                self._hub.metrics.count_call(OTHER, NONE, "transport_error")
+                return self._hub.calls.unreachable(lost, self._completed if is_modern else dict)
             self._hub.metrics.count_call(OTHER, NONE, "unknown_tool")
             raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
         scope = self._running[type(request.id), request.id]

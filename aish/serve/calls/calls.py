@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aish.core.errors import AishError, JournalLostError
-from aish.core.events import DecisionLevel, Place
+from aish.core.events import DecisionLevel, Place, ServerInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock
@@ -268,6 +268,7 @@ class Calls:
                 call.caller, tool, proposal.arguments, decision.verdict, decision.rule, level
             )
         except AuditError as error:
+            self._gate.drop(decision)
             return self._unmade(call, proposal, f"the call was not made: {error}")
         self._events.decided(proposal, decision, level)
         began = self._clock.monotonic()
@@ -455,6 +456,12 @@ class Calls:
                 return encoded
             said = f"the result has {len(encoded):,} bytes, more than {self._limits.message:,}"
         return dump(complete(self._failed(tool, said)))
+
+    def unreachable(self, server: ServerInfo, complete: Complete) -> bytes:
+        """The result of a call whose server is lost: it is neither empty nor unknown (H3, H4)."""
+        why = f": {server.error}" if server.error else ""
+        said = f"the server is not connected{why}; it is tried again"
+        return dump(complete(failed(f"{_PREFIX}{server.alias}: {self.mask(said)}")))
 
     def _failed(self, tool: Tool, reason: str) -> JsonObject:
         return failed(f"{_PREFIX}{tool.name.server}: {self.mask(reason)}")

@@ -25,6 +25,8 @@ from aish.mcp.protocol.requests import (
     failure,
     read,
 )
+from aish.serve.hub import Hub
+from aish.serve.records.audit import AuditError
 from aish.serve.session import Session
 from aish.system.task_group import task_group
 
@@ -200,13 +202,30 @@ class LineReader:
         return LineRefusedError(f"a message took longer than {self._receive:g} s to arrive")
 
 
-async def converse(session: Session, lines: AsyncIterator[bytes], writer: LineWriter) -> None:
+async def converse(
+    hub: Hub, session: Session, lines: AsyncIterator[bytes], writer: LineWriter
+) -> None:
     """Answer a client until it ends its input; what still runs then is cancelled.
 
     Raises:
+        AuditError: that it has come could not be written down.
         LineRefusedError: it sent a line that is too long, or too slow.
         ClientGoneError: it does not read.
     """
+    try:
+        hub.opened(session.caller)
+    except AuditError:
+        session.close()
+        raise
+    hub.flushes.add(writer.flush)
+    try:
+        await _answer_lines(session, lines, writer)
+    finally:
+        hub.flushes.discard(writer.flush)
+        hub.closed(session.caller)
+
+
+async def _answer_lines(session: Session, lines: AsyncIterator[bytes], writer: LineWriter) -> None:
     async with task_group() as tasks:
         tasks.start_soon(writer.run)
         tasks.start_soon(_until_lost, writer)

@@ -277,13 +277,7 @@ class _LineListener:
         connection.trusted = True
         hub, writer = self._hub, connection.writer
         session = Session(hub, client.name, connection.peer, writer.send, client.tools)
-        hub.opened(session.caller)
-        hub.flushes.add(writer.flush)
-        try:
-            await converse(session, _all_lines(first, connection.lines), writer)
-        finally:
-            hub.flushes.discard(writer.flush)
-            hub.closed(session.caller)
+        await converse(hub, session, _all_lines(first, connection.lines), writer)
 
     def _socket_user(self, connection: _Connection) -> Client:
         """The user who opened a connection to a socket file.

@@ -109,11 +109,5 @@ async def serve_stdio(hub: Hub, streams: Streams) -> None:
         "user": user,
     }
     session = Session(hub, CLIENT, peer, writer.send)
-    hub.opened(session.caller)
-    hub.flushes.add(writer.flush)
-    try:
-        lines = LineReader(DescriptorStream(streams.input), limits.message).lines()
-        await converse(session, lines, writer)
-    finally:
-        hub.flushes.discard(writer.flush)
-        hub.closed(session.caller)
+    lines = LineReader(DescriptorStream(streams.input), limits.message).lines()
+    await converse(hub, session, lines, writer)

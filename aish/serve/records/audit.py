@@ -244,7 +244,11 @@ class AuditLog:
         full = self.path.with_name(f"{self.path.name}.{last + 1}")
         os.fsync(self._descriptor)
         self.path.rename(full)
-        descriptor = open_append(self.path)
+        try:
+            descriptor = open_append(self.path)
+        except OSError:
+            full.rename(self.path)  # the next record tries again
+            raise
         os.close(self._descriptor)
         self._descriptor, self._size, self._seq = descriptor, 0, 0
         paths = [*(path for _, path in numbered), full]

@@ -54,7 +54,7 @@ def test_a_server_that_is_killed_in_mid_call_fails_that_call_and_comes_back(
         os.kill(pids(note)[0], signal.SIGKILL)
         ended = [one["result"] for one in hub.answers(*calls)]
         hub.notification("notifications/tools/list_changed")
-        unknown = hub.ask("tools/call", {"name": "s__echo", "arguments": {"text": "x"}})
+        lost = hub.call("s__echo", {"text": "x"})
         hub.notification("notifications/tools/list_changed")
         said = hub.call("s__echo", {"text": "again"})
 
@@ -62,7 +62,8 @@ def test_a_server_that_is_killed_in_mid_call_fails_that_call_and_comes_back(
     assert {text_of(one) for one in ended} == {
         "[aish] s: tool transport error: the server ended with signal 9"
     }
-    assert unknown["error"]["code"] == -32602
+    assert lost["isError"] is True
+    assert text_of(lost).startswith("[aish] s: the server is not connected: ")
     assert text_of(said) == "again"
 
 

@@ -287,6 +287,38 @@ def test_what_holds_from_the_start_is_reported_where_a_reload_changes_it(project
     assert not (project.folder / "run").exists()
 
 
+@pytest.mark.requirement("H3", "H4")
+def test_a_call_of_a_server_that_is_lost_says_so_and_only_to_those_who_knew_its_tool(
+    project: Project, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    # It can be started once.
+    once = project.write("once.sh", 'mkdir begun || exit 1; exec "$@"\n')
+    command = ["sh", str(once), *json.loads(stdio("--note-pid", str(note)))]
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{s: {{command: {json.dumps(command)}}}}}
+          auto_approve: ["*__echo"]
+          deny: [s__big]
+        """
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        os.kill(pids(note)[0], signal.SIGKILL)
+        hub.notification(CHANGED)
+        known = hub.call("s__echo", {"text": "again"})
+        others = [
+            hub.ask("tools/call", {"name": name, "arguments": {}})["error"]["message"]
+            for name in ("s__big", "s__nothing")
+        ]
+
+    assert known["isError"] is True
+    assert text_of(known).startswith("[aish] s: the server is not connected: ")
+    assert others == ["unknown tool: s__big", "unknown tool: s__nothing"]
+
+
 @pytest.mark.requirement("H4", "H5")
 def test_a_server_that_dies_between_calls_loses_its_tools_at_once_and_comes_back(
     project: Project, tmp_path: Path
