@@ -38,9 +38,14 @@ _SWITCHES = re.compile(
     r"|COLORTERM|TERM_PROGRAM.*|AISH_.*|XDG_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
     r"|PYTHONIOENCODING|PYTHONUTF8|LC_.*|LANGUAGE)"
 )
-# A shell that starts `make test` in the background has every program of it ignore Ctrl-C.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that starts `make test` in the background has all programs of it ignore the keyboard's
+# signals.
+for _signal, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, _handler)
 
 _REAL_CONNECT = socket.socket.connect
 _REAL_CONNECT_EX = socket.socket.connect_ex

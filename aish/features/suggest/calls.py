@@ -141,6 +141,8 @@ def _of_cassette(path: Path, pipeline: Pipeline | None) -> Calls:
 
 
 _FOLDERS = (Path(), Path("pipelines"))
+_CLIENTS = "mcp+serve:"
+"""How the exchanges of clients of `aish serve` begin: what they call is called at servers too."""
 
 
 def aliases_of(interactions: Sequence[Interaction], pipeline: Pipeline | None) -> Mapping[str, str]:
@@ -151,6 +153,8 @@ def aliases_of(interactions: Sequence[Interaction], pipeline: Pipeline | None) -
     for interaction in interactions:
         request = interaction.request
         server = server_of(request.uri)
+        if request.uri.startswith(_CLIENTS):
+            continue
         if request.uri.startswith("mcp+"):
             known[server] = server
         elif is_to_server(request):
@@ -254,16 +258,25 @@ def made_of_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | N
     """The calls of a recording; `pipeline` provides the aliases of its servers."""
     parts = conversation(interactions, read_answer)
     aliases = aliases_of(interactions, pipeline)
+    of_clients = {
+        number for number, one in enumerate(interactions, 1) if one.request.uri.startswith(_CLIENTS)
+    }
+    own = set() if pipeline is None else pipeline.servers.keys()
+    elsewhere = set(aliases.values()) - own if of_clients and own else set()
     made: list[Made] = []
     untold: dict[str, None] = {}
     for part in parts:
         if isinstance(part, LocalCommand):
             made.append(_made(_SHELL_RUN, _command(interactions[part.number - 1])))
         elif isinstance(part, ServerExchange) and part.method == "tools/call":
+            if part.number in of_clients:
+                continue
             alias = aliases.get(part.server)
             if alias is None:
                 name = f"`{for_line(part.name)}` at {for_line(part.server)}"
                 untold[f"the call of {name}: the recording does not say under which alias"] = None
+            elif alias in elsewhere:
+                continue  # decided by the rules of a pipeline that the server runs
             elif isinstance(part.arguments, Mapping):
                 made.append(_made(ToolName(alias, part.name), part.arguments))
     turns = [part for part in parts if isinstance(part, ModelTurn)]

@@ -718,7 +718,8 @@ def test_no_process_of_the_server_approves_its_calls(project: Project) -> None:
         mcp:
           servers:
             box: {{command: {SERVER}}}
-            sh: {{pack: shell, root: .}}
+            # A sandbox may hide the program of this checkout.
+            sh: {{pack: shell, root: ., options: {{shell: {{sandbox: "off"}}}}}}
           auto_approve: [sh__shell_run]
         """
     )
