@@ -43,6 +43,7 @@ NAMED = re.compile(
     r"unknown tool: (victim|extra)__|\[aish\] (victim|extra): "
     r"(tool transport error: (the server ended with signal 9|.*is not connected"
     r"|the server is closed|the server no longer reads its stdin|the server is not running)"
+    r"|the server is not connected: .*; it is tried again"
     r"|the tool is not offered any more|tool call denied)"
     r"|^\[aish\] tool call denied: (victim|extra)__echo has changed"
     r"|^\[aish\] \w+: busy: "
