@@ -30,7 +30,7 @@ test-all: $(VENV)/.development node ## Run the slow tests too, with many example
 	AISH_TEST_ALL=1 AISH_TEST_REAL=4 $(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 test-browser: $(VENV)/.browser ## Run the tests of the page in the Chromium of this machine
-	AISH_TEST_BROWSER=1 $(PY) -m pytest -m browser
+	AISH_TEST_BROWSER=1 $(PY) -m pytest -m browser -n 2 --dist worksteal
 
 lint: $(VENV)/.development ## Look for mistakes and for lines out of form
 	$(VENV)/bin/ruff check
@@ -95,7 +95,7 @@ $(VENV)/.runtime: pyproject.toml $(VENV)/.model
 
 # The headers are C++ to test with; the package that they depend on hooks into every start of Python.
 $(VENV)/.development: pyproject.toml $(VENV)/.runtime
-	$(PY) -m pip install --quiet --editable '.[local,git,py,semantic,web,c,otel,dask,prices,serve]' --group test --group lint --group peers
+	$(PY) -m pip install --quiet --editable '.[local,packs,otel,dask,prices,serve]' --group test --group lint --group peers
 	$(PY) -m pip install --quiet --no-deps $(HEADERS)
 	@touch $@
 

@@ -1,5 +1,7 @@
 """The page of a live run in a real Chromium: how soon it shows what happens, and itself.
 
+And the pack `browser`: from the start of a Chromium to a picture of a page.
+
 Left out where there is no Chromium, or nothing to drive it with: `make test-browser` installs that.
 """
 
@@ -17,8 +19,9 @@ from statistics import median
 from typing import Any
 
 from endpoint import Endpoint, Script
-from figures import AISH, Bench, Row, at_most
+from figures import AISH, PYTHON, ROOT, Bench, Row, against, at_most
 
+LOAD = str(ROOT / "benchmarks" / "browser_load.py")
 QUESTIONS = 40
 DELTAS = 100
 PACE = 0.03
@@ -196,3 +199,13 @@ def first_paint(bench: Bench) -> Iterator[Row]:
                 return found / 1000
 
             yield at_most("the page: first paint", bench.alone(painted), 0.3)
+
+
+def pack_browser(bench: Bench) -> Iterator[Row]:
+    if not any(map(shutil.which, ("chromium", "chromium-browser"))):
+        print("no Chromium: the pack `browser` is not measured", file=sys.stderr)
+        return
+    argv = [PYTHON, LOAD, str(bench.rounds)]
+    done = subprocess.run(argv, cwd=bench.folder, env=bench.env, stdout=subprocess.PIPE, check=True)
+    mine, floor = map(median, zip(*json.loads(done.stdout), strict=True))
+    yield against("`browser`: start, navigate, screenshot, and raw CDP", mine, floor, 2)

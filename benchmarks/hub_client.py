@@ -180,6 +180,9 @@ class AsyncClient:
         return self
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Any:
+        assert self.connection.transport is not None
+        if self.connection.transport.is_closing():  # it was idle for a minute
+            self.connection = await self._connected()
         self._number += 1
         body = message(self._number, method, params)
         answer = await self.connection.exchange(

@@ -24,10 +24,12 @@ import context
 import control
 import files
 import journal
+import metrics
 import pages
 import prompts
 import python_code
 import python_names
+import rag
 import reports
 import serving
 import serving_http
@@ -66,7 +68,9 @@ MEASURES = (
     commands.command_time,
     commands.command_ring,
     context.refresh,
+    metrics.metrics,
     pages.page_markdown,
+    rag.rag,
     reports.html_report,
     reports.junit_report,
     python_code.python_outline,
@@ -90,6 +94,7 @@ MEASURES = (
     serving_http.audit_record,
     browser.event_to_page,
     browser.first_paint,
+    browser.pack_browser,
     control.start,
     control.answer_to_dispatch,
     control.idle,
@@ -104,7 +109,7 @@ def install() -> None:
     if not VENV.exists():
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
     pip = [PYTHON, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, f"{ROOT}[web,py,c,git,serve]"], check=True)
+    subprocess.run([*pip, f"{ROOT}[packs,serve]"], check=True)
     subprocess.run([*pip, "--force-reinstall", "--no-deps", str(ROOT)], check=True)
     subprocess.run([PYTHON, "-m", "compileall", "-q", str(VENV / "lib")], check=False)
 

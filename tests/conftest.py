@@ -38,11 +38,12 @@ _SWITCHES = re.compile(
     r"|COLORTERM|TERM_PROGRAM.*|AISH_.*|XDG_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
     r"|PYTHONIOENCODING|PYTHONUTF8|LC_.*|LANGUAGE)"
 )
-# A shell that starts `make test` in the background has all programs of it ignore the keyboard's
-# signals.
+# A shell that starts `make test` in the background has all programs of it ignore the signals of the
+# keyboard, and `nohup` that of a closed terminal.
 for _signal, _handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
 ):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _handler)

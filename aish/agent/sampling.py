@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from aish.agent.assemble import Assembled, assemble
 from aish.agent.conversation import Conversation, Heard, IllegalTurnError
 from aish.agent.result_limit import can_be_attached, describe
-from aish.core.errors import StepFailedError
+from aish.core.errors import BudgetError, StepFailedError, UnavailableError
 from aish.core.events import (
     Event,
     Notice,
@@ -32,9 +32,10 @@ from aish.core.messages import (
     UserTurn,
     add_usage,
 )
-from aish.core.protocols import Clock, Emit, Model, ModelRequest
+from aish.core.phrases import backticked
+from aish.core.protocols import AnswerSchema, Clock, Emit, Model, ModelRequest
 from aish.core.text import safe_utf8
-from aish.core.tools import Media
+from aish.core.tools import SAMPLING_SCHEMA, SAMPLING_USAGE, Media, hinted_model
 
 # Limits the cost that a server can cause (X6).
 MAX_REQUESTS = 32
@@ -45,7 +46,7 @@ _ENDLESS = 2**31
 
 
 class Sampling:
-    """`core.protocols.Sampler` over one model; counts its usage.
+    """`core.protocols.Sampler` over one model, if the step has one; counts its usage.
 
     `place` is that of the turn whose calls are in progress. `heard` observes the messages sent to
     the model. `models` are those that a request may name by their alias instead.
@@ -53,7 +54,7 @@ class Sampling:
 
     def __init__(
         self,
-        model: Model,
+        model: Model | None,
         emit: Emit,
         clock: Clock,
         place: Place,
@@ -74,16 +75,17 @@ class Sampling:
 
         Raises:
             StepFailedError: the request cannot be answered.
-            UnavailableError: the model's endpoint is unreachable.
+            BudgetError: no more may be asked.
+            UnavailableError: there is no such model, or its endpoint is unreachable.
         """
-        alias = _alias(params)
+        alias = hinted_model(params)
         model = self._models.get(alias) if alias else self._model
         if model is None:
-            raise _refusal(f"model `{alias}` is not open")
+            raise UnavailableError(self._why_not(alias))
         conversation = _read_params(params, sees_images=model.sees_images)
         self._requests += 1
         if self._requests > MAX_REQUESTS:
-            raise _refusal(f"more than {MAX_REQUESTS} in one step")
+            raise BudgetError(f"a step may ask a model {MAX_REQUESTS} times on behalf of servers")
         count = len(conversation.history.turns)
         messages = "a message" if count == 1 else f"{count} messages"
         text = f"a server asks model `{model.alias}` to answer {messages}"
@@ -91,12 +93,23 @@ class Sampling:
         if self._heard is not None:
             for turn in conversation.history.turns:
                 self._heard.added(turn, told=False)
-        request = ModelRequest(conversation.history, params=_wanted(params), place=self.place)
+        request = ModelRequest(
+            conversation.history,
+            params=_wanted(params),
+            schema=_schema(params),
+            place=self.place,
+        )
         self._emit(TurnStarted(self.place, model.alias, count, "sampling"))
         answer = await assemble(model, request, self.place, self._tell, self._clock)
         self.usage = add_usage(self.usage, answer.finish.usage)
         self._tell_turn(answer, model.alias)
         return _result(answer, model.alias)
+
+    def _why_not(self, alias: str) -> str:
+        if alias:
+            return f"model `{alias}` is not open"
+        known = f"one of {backticked(self._models)}" if self._models else "one"
+        return f"no model is named, and there is no default one: name {known}"
 
     def _tell_turn(self, answer: Assembled, alias: str) -> None:
         """Emit the turn, so that its usage is counted."""
@@ -121,15 +134,6 @@ class Sampling:
             self._emit(event)
 
 
-def _alias(params: JsonObject) -> str:
-    """The first hint at a model; only requests of packs have one here."""
-    preferences = params.get("modelPreferences")
-    hints = preferences.get("hints") if isinstance(preferences, Mapping) else None
-    first = hints[0] if isinstance(hints, Sequence) and hints else None
-    name = first.get("name") if isinstance(first, Mapping) else None
-    return name if isinstance(name, str) else ""
-
-
 def _wanted(params: JsonObject) -> dict[str, JsonValue]:
     """The options requested by a server; invalid ones are ignored."""
     wanted: dict[str, JsonValue] = {}
@@ -143,6 +147,13 @@ def _wanted(params: JsonObject) -> dict[str, JsonValue]:
         if texts:
             wanted["stop"] = texts[:_MOST_STOPS]
     return wanted
+
+
+def _schema(params: JsonObject) -> AnswerSchema | None:
+    """The schema of the answer, which only requests of packs have here."""
+    meta = params.get("_meta")
+    schema = meta.get(SAMPLING_SCHEMA) if isinstance(meta, Mapping) else None
+    return AnswerSchema("answer", schema) if isinstance(schema, Mapping) else None
 
 
 def _read_params(params: JsonObject, *, sees_images: bool) -> Conversation:
@@ -228,11 +239,15 @@ def _sequence(value: JsonValue) -> Sequence[JsonValue]:
 
 def _result(answer: Assembled, alias: str) -> JsonObject:
     reason = answer.finish.reason
+    usage, tokens = answer.finish.usage, {}
+    if usage is not None:
+        tokens = {"input": usage.input, "output": usage.output}
     return {
         "role": "assistant",
         "content": {"type": "text", "text": answer.text},
         "model": answer.finish.model or alias,
         "stopReason": _STOP_REASONS.get(reason, reason),
+        "_meta": {SAMPLING_USAGE: tokens},
     }
 
 

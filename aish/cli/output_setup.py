@@ -32,7 +32,7 @@ from aish.core.events import (
     Stamped,
 )
 from aish.core.frozen import frozen
-from aish.core.protocols import Approver, Clock
+from aish.core.protocols import Approver, Clock, Follow
 from aish.core.text import safe_utf8
 from aish.engine.plan.plan import Plan, Played
 from aish.engine.run_folder import RunFolder
@@ -403,6 +403,11 @@ class RunOutput:
             except OSError as error:
                 lost.append(sink)
                 self._failed(sink, error)
+
+    @property
+    def follow(self) -> Follow:
+        """Tells others of the events, after all sinks."""
+        return self._log.follow
 
     def emit(self, event: Event) -> None:
         """The `Emit` of the run.

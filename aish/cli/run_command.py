@@ -185,6 +185,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
                 notices=() if services is None else services.notices,
                 attach=None if services is None else services.attach,
                 before_pause=None if services is None else services.before_pause,
+                follow=outlets.follow,
             )
             # Existing objects are kept for good; the garbage collector handles what the run
             # creates.

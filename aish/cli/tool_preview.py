@@ -46,6 +46,12 @@ def tools_plan(pipeline: Pipeline, options: RunOptions) -> Plan:
     return make_plan(pipeline, options, with_models=False)
 
 
+def call_plan(pipeline: Pipeline, options: RunOptions, tool: str) -> Plan:
+    """A plan to call one tool: with the models that its server may ask (K13), and no others."""
+    entry = pipeline.servers.get(tool.partition("__")[0])
+    return make_plan(pipeline, options, with_models=False, asking=() if entry is None else (entry,))
+
+
 def notices(secrets: Secrets) -> Emit:
     """An `Emit` that prints notices on stderr, and nothing else."""
 

@@ -7,6 +7,7 @@ check is reported with its position.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeVar, cast
@@ -51,6 +52,7 @@ from aish.config.model import (
     PromptStep,
     ProtocolChoice,
     Refresh,
+    Retrieval,
     RetryOn,
     RetryPolicy,
     RunStep,
@@ -84,13 +86,24 @@ from aish.core.events import OnDuplicate
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.pack_options import (
+    BridgeOptions,
+    BrowserOptions,
     COptions,
+    Embeddings,
+    EmbeddingsProvider,
+    IdeOptions,
+    InfluxOptions,
+    IssuesOptions,
+    MetricsOptions,
+    MlOptions,
     PackOptions,
     ProcOptions,
+    RagOptions,
     Sandbox,
     SearchBackend,
     ShellOptions,
     WebOptions,
+    WsOptions,
 )
 from aish.core.phrases import backticked
 from aish.core.protocols import Asking, OnAsk
@@ -812,7 +825,15 @@ def _pack_options(table: Table) -> PackOptions:
     if not table.node.entries:
         return PackOptions()
     shell, proc, web = table.part("shell"), table.part("proc"), table.part("web")
-    for one, key in ((shell, "env_file"), (proc, "env_file"), *((web, k) for k in _WEB_TEXTS)):
+    metrics, issues, rag = table.part("metrics"), table.part("issues"), table.part("rag")
+    for key in ("store", "collection"):
+        _refuse_references(rag, key)
+    plain = ((shell, "env_file"), (proc, "env_file"), (metrics, "folder"))
+    hub, ide = table.part("ws"), table.part("ide")
+    browser = table.part("browser")
+    pages = ((browser, "program"), (browser, "allow"))
+    others = ((hub, "origins"), (ide.part("bridge"), "url"), *pages)
+    for one, key in (*plain, *others, *((web, k) for k in _WEB_TEXTS)):
         _refuse_references(one, key)
     return PackOptions(
         c=COptions(macros=table.part("c").texts("macros")),
@@ -834,10 +855,114 @@ def _pack_options(table: Table) -> PackOptions:
             network=proc.flag("network", default=True),
             most=proc.whole("most", ProcOptions().most),
         ),
+        metrics=MetricsOptions(folder=metrics.absolute("folder")),
+        ml=_ml_options(table.part("ml")),
+        issues=IssuesOptions(prefix=issues.text("prefix") or ""),
+        ws=WsOptions(
+            allow_remote=hub.flag("allow_remote", default=False),
+            origins=_origins(hub),
+            token_env=hub.text("token_env") or "",
+        ),
+        browser=BrowserOptions(
+            program=browser.text("program") or "",
+            allow=_destinations(browser),
+            attach=browser.flag("attach", default=False),
+        ),
+        ide=IdeOptions(model=ide.text("model"), bridge=_bridge(ide)),
+        rag=RagOptions(
+            store=rag.absolute("store"),
+            collection=rag.text("collection") or RagOptions().collection,
+            embeddings=_embeddings(rag.part("embeddings")),
+        ),
     )
 
 
+def _embeddings(table: Table) -> Embeddings:
+    provider = table.text("provider") or Embeddings().provider
+    for key in ("base_url", "model"):
+        _refuse_references(table, key)
+    if provider in {"openai", "ollama"}:
+        if not table.text("model"):
+            table.problem("provider", f"`provider: {provider}` needs a `model`")
+    elif not table.is_broken("provider"):  # else its own error says enough
+        for key in ("base_url", "model", "key_env"):
+            if table.has(key):
+                table.problem(key, f"`provider: {provider}` takes no `{key}`")
+    if (url := table.text("base_url")) and not _is_plain_address(url):
+        table.problem("base_url", f"`{url}` is not the address of an endpoint")
+    return Embeddings(
+        provider=cast("EmbeddingsProvider", provider),
+        base_url=table.text("base_url") or "",
+        model=table.text("model") or "",
+        key_env=table.text("key_env") or "",
+    )
+
+
+def _ml_options(ml: Table) -> MlOptions:
+    _refuse_references(ml, "rubric")
+    influx = ml.part("influx")
+    return MlOptions(
+        judge=ml.text("judge"),
+        rubric=ml.absolute("rubric"),
+        influx=_influx_options(influx) if ml.has("influx") else None,
+    )
+
+
+def _influx_options(influx: Table) -> InfluxOptions:
+    url = influx.text("url") or ""
+    if url and not _is_plain_address(url):
+        influx.problem("url", f"`{url}` is not the address of an InfluxDB")
+    return InfluxOptions(url, influx.text("database") or "", influx.text("token_env") or "")
+
+
 _WEB_TEXTS = ("allow", "hosts")
+_LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def _origins(hub: Table) -> tuple[str, ...]:
+    """The origins of pages, as browsers send them: they are compared as they are written (K75)."""
+    from urllib.parse import urlsplit
+
+    found = hub.texts("origins")
+    for text in found:
+        try:
+            parts = urlsplit(text)
+            whole = f"{parts.scheme}://{parts.netloc}"
+            is_one = parts.hostname is not None and parts.port != 0 and "@" not in parts.netloc
+        except ValueError:
+            whole, is_one = "", False
+        if not is_one or text != whole.lower() or parts.scheme not in {"http", "https"}:
+            message = f"`{text}` is not an origin: write `http://HOST:PORT` in lower case"
+            hub.problem("origins", message)
+    return found
+
+
+def _bridge(ide: Table) -> BridgeOptions | None:
+    """The bridge of `ide`; its token is sent encrypted, or stays on this machine (K78)."""
+    from urllib.parse import urlsplit
+
+    bridge = ide.child("bridge")
+    if bridge is None:
+        return None
+    url, token_env = bridge.text("url") or "", bridge.text("token_env") or ""
+    try:
+        parts = urlsplit(url)
+        is_one = parts.hostname is not None and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:
+        is_one = False
+    if not is_one or parts.scheme not in {"ws", "wss"} or parts.fragment:
+        bridge.problem("url", f"`{url}` is not the address of a WebSocket")
+    elif token_env and parts.scheme == "ws" and parts.hostname not in _LOCAL_HOSTS:
+        message = "the token would be sent unencrypted: use `wss`, or an address of this machine"
+        bridge.problem("url", message)
+    usual = BridgeOptions(url)
+    reconnect = bridge.seconds("reconnect", usual.reconnect)
+    most = bridge.seconds("most", usual.most)
+    if not 1 <= reconnect <= most:
+        bridge.problem("reconnect", "must be at least 1s, and not more than `most`")
+    return BridgeOptions(url, token_env, reconnect, most)
+
+
 _LAST_PORT = 65_535
 
 
@@ -886,13 +1011,13 @@ def _is_plain_address(url: str) -> bool:
     )
 
 
-def _destinations(web: Table) -> tuple[str, ...]:
-    for index, text in enumerate(web.texts("allow")):
+def _destinations(table: Table) -> tuple[str, ...]:
+    for index, text in enumerate(table.texts("allow")):
         port = text.rpartition(":")[2]
         # What is no host and port at all is a problem of the schema.
         if port.isdecimal() and not 0 < int(port[:9]) <= _LAST_PORT:
-            web.problem("allow", f"entry {index + 1}, `{text}`, has no valid port")
-    return web.texts("allow")
+            table.problem("allow", f"entry {index + 1}, `{text}`, has no valid port")
+    return table.texts("allow")
 
 
 def _check_server_kind(table: Table) -> None:
@@ -1179,17 +1304,33 @@ def decode_asking(table: Table, default: Asking) -> Asking:
     return Asking(on_ask, timeout)
 
 
-def _attachments(table: Table) -> Iterator[Attachment]:
-    """The attachments: one text, or a list of texts and of `{server: …, uri: …}`."""
+def _attachments(table: Table) -> Iterator[Attachment | Retrieval]:
+    """The attachments: one text, or a list of texts, `{server, uri}` and `{server, query}`."""
     alone = table.text("attach")
     if alone is not None:
         yield Attachment(alone)
     for path, node in table.items("attach"):
         if isinstance(node, MappingNode):
-            entry = Table(node, path, table.problems)
-            yield Attachment(entry.text("uri") or "", entry.text("server"))
+            yield _from_server(Table(node, path, table.problems))
         elif isinstance(node, ScalarNode):
             yield Attachment(str(node.value))
+
+
+def _from_server(entry: Table) -> Attachment | Retrieval:
+    """A resource of a server, or what a search there finds."""
+    chosen = [key for key in ("uri", "query") if entry.has(key) or entry.is_broken(key)]
+    if len(chosen) > 1:
+        message = "an attachment has `uri` or `query`, not both"
+        entry.problem("query", message, "write two entries with the same `server`")
+    server = entry.text("server")
+    if "query" in chosen:
+        found = Retrieval(server or "", entry.text("query") or "")
+        threshold = entry.data("threshold")
+        least = threshold if isinstance(threshold, (int, float)) else found.threshold
+        return replace(found, top_k=entry.whole("top_k", found.top_k), threshold=float(least))
+    for key in filter(entry.has, ("top_k", "threshold")):
+        entry.problem(key, f"`{key}` is for an attachment with `query`")
+    return Attachment(entry.text("uri") or "", server)
 
 
 def _kinds(table: Table) -> list[str]:

@@ -175,6 +175,8 @@ def _worded(found: SchemaProblem, root: MappingNode) -> Problem:
         hint = "write `aish: 1` at the top" if found.path == ("aish",) else None
         if found.key == "token_env":
             hint = "or `token_file`, a file that only its owner can read"
+        if found.key == "uri":
+            hint = "or `query`, a question that passages are searched for"
         return Problem(key, outer, f"the key `{found.key}` is missing", hint)
     position = key if node is None else node.position
     if (position.file, position.line) != (key.file, key.line):

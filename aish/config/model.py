@@ -12,7 +12,7 @@ from aish.core.errors import Position
 from aish.core.events import OnDuplicate
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.pack_options import PackOptions
+from aish.core.pack_options import ModelConsent, PackOptions
 from aish.core.protocols import Asking
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 
@@ -349,6 +349,13 @@ class ServerEntry:
     verify_tls: bool = True
     share: bool = True
 
+    @property
+    def model_consent(self) -> ModelConsent:
+        """Which models of the file its packs may ask; other servers may ask none by name (K13)."""
+        if not self.pack:
+            return ModelConsent()
+        return self.options.model_consent(self.pack, sampling=self.sampling == "allow")
+
 
 PLATFORM_SHELL = ("/bin/sh", "-c")
 
@@ -505,6 +512,23 @@ class Attachment:
     server: str | None = None
 
 
+RETRIEVAL_PACK = "rag"
+RETRIEVAL_TOOL = "rag_query"
+
+
+@frozen
+class Retrieval:
+    """An attachment that is searched for: passages of a server with the pack `rag` (K64).
+
+    `query` is a template; `top_k` and `threshold` are those of the tool `rag_query`.
+    """
+
+    server: str
+    query: str
+    top_k: int = 5
+    threshold: float = 0.0
+
+
 @frozen
 class Output:
     """`output` of a prompt step: `schema` already read and known to be a schema.
@@ -532,7 +556,7 @@ class PromptStep:
     tool_choice: str = "auto"
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     output: Output | None = None
-    attach: tuple[Attachment, ...] = ()
+    attach: tuple[Attachment | Retrieval, ...] = ()
     continues: str | None = None
     context: Context = Context()
     limits: LoopLimits = LoopLimits()

@@ -8,13 +8,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import field
 from typing import Literal, Protocol
 
-from aish.core.events import Event, Place
+from aish.core.events import Event, Place, Stamped
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Delta, Finish, History
 from aish.core.tools import Tool, ToolName, ToolResult
 
 Emit = Callable[[Event], None]
+Follow = Callable[[Callable[[Stamped], None]], Callable[[], None]]
+"""Follows the events of a run as its sinks get them, masked; what it returns ends that.
+
+Whoever is told of an event must neither wait nor fail.
+"""
 
 
 @frozen

@@ -1,10 +1,10 @@
 """Tools, calls of tools and their results; resources and prompts of servers (M12)."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import field
 from math import inf
-from typing import Literal
+from typing import Final, Literal
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
@@ -173,8 +173,31 @@ class PromptMessage:
     media: tuple[Media, ...] = ()
 
 
+SamplingFailure = Literal["unavailable", "limit", "timeout"]
+"""Why a model did not answer: it cannot be asked, no more may be asked, or it took too long."""
+SAMPLING_FAILURE: Final = "aish/failure"
+"""The key of that in the data of an error in answer to a request of a pack."""
+SAMPLING_SCHEMA: Final = "aish/schema"
+"""The key of the JSON Schema of the answer in the `_meta` of a request of a pack."""
+SAMPLING_USAGE: Final = "aish/usage"
+"""The key of the tokens in the `_meta` of an answer to a request of a pack."""
+
+
 class SamplingError(Exception):
-    """A model that a tool asked did not answer."""
+    """A model that a tool asked did not answer; `code` says why."""
+
+    def __init__(self, message: str, code: SamplingFailure = "unavailable") -> None:
+        super().__init__(message)
+        self.code: SamplingFailure = code
+
+
+def hinted_model(params: JsonObject) -> str:
+    """The first model that a sampling request names, or an empty text."""
+    preferences = params.get("modelPreferences")
+    hints = preferences.get("hints") if isinstance(preferences, Mapping) else None
+    first = hints[0] if isinstance(hints, Sequence) and hints else None
+    name = first.get("name") if isinstance(first, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 Sample = Callable[[JsonObject], Awaitable[JsonObject]]

@@ -10,7 +10,7 @@ from aish.core.errors import AishError, ExitCode
 from aish.core.events import CassetteInfo, CassetteUse, Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.core.protocols import Approver, Clock, Emit
+from aish.core.protocols import Approver, Clock, Emit, Follow
 from aish.core.tools import ToolResult
 from aish.engine.final import FinalState
 from aish.engine.run_folder import RunFolder
@@ -156,7 +156,8 @@ class RunEnvironment:
     them. `own_files` are the files that the runs around a sub-pipeline are made of. `tag` marks
     what the run says of files that have changed, so that no text from outside can imitate it.
     `notices` are told at the start, and `attach` gets the handle of the run before that.
-    `before_pause` is awaited before a run ends that waits for answers.
+    `before_pause` is awaited before a run ends that waits for answers. `follow` tells others of the
+    events as its sinks get them.
     """
 
     emit: Emit
@@ -173,6 +174,7 @@ class RunEnvironment:
     notices: tuple[Notice, ...] = ()
     attach: Callable[[RunHandle], None] | None = None
     before_pause: Callable[[], Awaitable[None]] | None = None
+    follow: Follow | None = None
     tag: str = field(default_factory=lambda: token_hex(_TAG_BYTES))
 
     @property

@@ -43,6 +43,11 @@ class RunsPlace:
     wanted: Path | None = None
     folder_name: str = "runs"
 
+    @property
+    def runs(self) -> Path:
+        """The folder, which may be missing."""
+        return self.wanted or self.project / ".aish" / self.folder_name
+
 
 @slotted
 class RunFolder:

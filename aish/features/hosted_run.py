@@ -214,6 +214,7 @@ async def run_hosted(run: HostedRun) -> Row:
             notices=() if services is None else services.notices,
             attach=None if services is None else services.attach,
             before_pause=None if services is None else services.before_pause,
+            follow=log.follow,
         )
 
         async def executed() -> Exit:

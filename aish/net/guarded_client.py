@@ -1,21 +1,17 @@
 """GET requests for addresses that others name, to public hosts only (K43, K44, X5, X6).
 
-Names are looked up here, and all their addresses are checked before one of them is connected to:
-what a name means later does not matter. The same for every redirect. Nothing is read from the
-environment: no proxy, no `.netrc`; and no cookie is kept.
+Every connection goes where the address guard permits it, also after a redirect. Nothing is read
+from the environment: no proxy, no `.netrc`; and no cookie is kept.
 
 A caller gets the bytes of a body, decompressed. What they mean is for it to say.
 """
 
-import asyncio
-import socket
 import ssl
 import zlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from http import HTTPStatus
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, Literal
 
 import anyio
@@ -24,9 +20,17 @@ import httpx
 from aish import __version__
 from aish.core.frozen import frozen
 from aish.core.patterns import lazy_pattern
-from aish.core.phrases import shorten
-from aish.core.text import for_line
-from aish.net.http import DirectTransport, TooManyBytesError, is_address, unknown_host
+from aish.net.address_guard import (
+    PORTS,
+    AddressGuard,
+    BlockedAddressError,
+    Destination,
+    Resolve,
+    is_host,
+    shown_host,
+    system_addresses,
+)
+from aish.net.http import DirectTransport, TooManyBytesError, unknown_host
 from aish.system.globs import matches_word
 
 SECONDS: Final = 15.0
@@ -38,36 +42,15 @@ MAX_DECODED: Final = 10 * 1024 * 1024
 _STEP: Final = 64 * 1024
 _MOST_CONNECTIONS: Final = 16
 _LONGEST_URL: Final = 8_192
-_SHOWN: Final = 200
-_PORTS: Final = {"http": 80, "https": 443}
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _FIRST_ERROR: Final = 300
 _NOT_LEGAL: Final = "the URL or a header has a character that is not legal"
 _LAST_PORT: Final = 65_535
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 _WORD: Final = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,60}(?:/[A-Za-z0-9.+-]{1,60})?")
-_HOST: Final = lazy_pattern(r"[a-z0-9_](?:[a-z0-9_.-]{0,251}[a-z0-9_])?")
 _MOST_MEMBERS: Final = 100
 _DIGITS: Final = 20
 
-# As of IANA's registries of special-purpose addresses; independent of the version of Python, whose
-# `is_global` is asked too. 168.63.129.16 is the host of a virtual machine of Azure.
-_NOT_PUBLIC_4: Final = tuple(
-    ip_network(network)
-    for network in (
-        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32"),
-        *("169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24"),
-        *("192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
-    )
-)
-_PUBLIC_6: Final = ip_network("2000::/3")
-_NOT_PUBLIC_6: Final = tuple(
-    ip_network(network) for network in ("2001::/23", "2001:db8::/32", "3fff::/20")
-)
-_NAT64: Final = ip_network("64:ff9b::/96")
-
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host, as numbers; an `OSError` if there are none."""
 Wanted = Callable[[str], bool]
 RequestErrorCode = Literal[
     "bad_arguments", "blocked", "unavailable", "timeout", "too_large", "unsupported"
@@ -83,10 +66,6 @@ class GuardedRequestError(Exception):
         self.message = message
 
 
-class BlockedAddressError(httpx.ConnectError):
-    """A host has an address that is not public."""
-
-
 @frozen
 class Fetched:
     """An answer; `reason` is ours. `body` is decompressed, and empty where `status` is an error."""
@@ -96,17 +75,6 @@ class Fetched:
     reason: str
     headers: Mapping[str, str]
     body: bytes
-
-
-@frozen
-class Destination:
-    """A host, in lower case and without a final dot, and a port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def destination_of(text: str) -> Destination:
@@ -137,40 +105,6 @@ def destination_of_url(text: str) -> Destination:
         raise ValueError(error.message) from error
 
 
-def is_public(address: str) -> bool:
-    """Whether an address, as numbers, is one of the public internet.
-
-    What carries an IPv4 address to a translator or relay (mapped, NAT64, 6to4) is judged by that.
-    """
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return False
-    if isinstance(found, IPv4Address):
-        return found.is_global and not any(found in network for network in _NOT_PUBLIC_4)
-    inner = _carried(found)
-    if inner is not None:
-        return is_public(str(inner))
-    return (
-        found.is_global
-        and found.scope_id is None
-        and found in _PUBLIC_6
-        and not any(found in network for network in _NOT_PUBLIC_6)
-    )
-
-
-def _carried(address: IPv6Address) -> IPv4Address | None:
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour
-
-
-async def system_addresses(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host, as the system looks them up."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(place[0]) for *_, place in found))
-
-
 class GuardedClient:
     """Asks for public pages, and for what its options name.
 
@@ -187,14 +121,13 @@ class GuardedClient:
         resolve: Resolve = system_addresses,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._allow = frozenset(allow)
+        self._guard = AddressGuard(allow, resolve)
         self._hosts = tuple(_as_asked_for(host) for host in hosts)
-        self._resolve = resolve
         self._transport = DirectTransport(
             verify=True if tls is None else tls,
             most=_MOST_CONNECTIONS,
             kept_seconds=0,
-            addresses=self._addresses,
+            addresses=self._guard.addresses,
             most_bytes=MAX_SENT,
         )
 
@@ -255,27 +188,12 @@ class GuardedClient:
         """
         wanted = _destination(url)
         if self._hosts and not any(matches_word(glob, wanted.host) for glob in self._hosts):
-            message = f"the host `{_shown(wanted.host)}` is not one of the permitted `hosts`"
+            message = f"the host `{shown_host(wanted.host)}` is not one of the permitted `hosts`"
             raise GuardedRequestError("blocked", message)
-        if wanted.port not in _PORTS.values() and wanted not in self._allow:
-            message = f"port {wanted.port} is blocked: 80 and 443 are permitted{_otherwise(wanted)}"
-            raise GuardedRequestError("blocked", message)
-
-    async def _addresses(self, host: str, port: int) -> Sequence[str]:
-        """The addresses of a host, all of them checked (K43)."""
-        wanted = Destination(host, port)
-        found = await self._resolve(host, port)
-        if not found:
-            raise OSError("no address")
-        if wanted not in self._allow and not all(map(is_public, found)):
-            what = (
-                "is not a public address"
-                if is_address(host)
-                else "has an address that is not public"
-            )
-            message = f"`{_shown(host)}` {what}{_otherwise(wanted)}"
-            raise BlockedAddressError(message)
-        return found
+        try:
+            self._guard.check_port(wanted)
+        except BlockedAddressError as error:
+            raise GuardedRequestError("blocked", str(error)) from error
 
     async def _once(
         self, url: httpx.URL, headers: Mapping[str, str], is_wanted: Wanted | None
@@ -318,17 +236,17 @@ def _parsed(text: str) -> httpx.URL:
         url = httpx.URL(text)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
         raise GuardedRequestError("bad_arguments", "the URL is not valid") from error
-    if not url.scheme or (url.scheme in _PORTS and not url.raw_host):
+    if not url.scheme or (url.scheme in PORTS and not url.raw_host):
         message = "the URL does not begin with `https://` or `http://` and a host"
         raise GuardedRequestError("bad_arguments", message)
-    if url.scheme not in _PORTS:
-        message = f"`{_shown(url.scheme)}:` is blocked: only `http:` and `https:` are permitted"
+    if url.scheme not in PORTS:
+        message = f"`{shown_host(url.scheme)}:` is blocked: only `http:` and `https:` are permitted"
         raise GuardedRequestError("blocked", message)
     if url.userinfo:
         raise GuardedRequestError("blocked", "a URL with a user or a password is blocked")
     host = url.raw_host.decode("ascii", "replace").lower().rstrip(".")
     port = 1 if url.port is None else url.port
-    if not (_HOST.fullmatch(host) or is_address(host)) or not 0 < port <= _LAST_PORT:
+    if not is_host(host) or not 0 < port <= _LAST_PORT:
         raise GuardedRequestError("bad_arguments", "the host or the port of the URL is not valid")
     return url.copy_with(host=host, fragment=None)
 
@@ -349,7 +267,7 @@ def _joined(url: httpx.URL, location: str) -> httpx.URL:
 
 
 def _destination(url: httpx.URL) -> Destination:
-    return Destination(url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme])
+    return Destination(url.raw_host.decode("ascii"), url.port or PORTS[url.scheme])
 
 
 def _as_asked_for(glob: str) -> str:
@@ -370,15 +288,7 @@ def _as_asked_for(glob: str) -> str:
 
 
 def _origin(url: httpx.URL) -> str:
-    return f"{url.scheme}://{_shown(str(_destination(url)))}"
-
-
-def _otherwise(wanted: Destination) -> str:
-    return f' (the option `allow: ["{_shown(str(wanted))}"]` permits it)'
-
-
-def _shown(text: str) -> str:
-    return shorten(for_line(text), _SHOWN)
+    return f"{url.scheme}://{shown_host(str(_destination(url)))}"
 
 
 def _named(word: str) -> str:
@@ -389,8 +299,8 @@ def _named(word: str) -> str:
 def _failure(error: httpx.TransportError, url: httpx.URL) -> GuardedRequestError:
     """The failure in words of ours: what a server sends could be meant for a model."""
     origin = _origin(url)
-    if isinstance(error, BlockedAddressError):
-        return GuardedRequestError("blocked", str(error))
+    if isinstance(error.__cause__, BlockedAddressError):
+        return GuardedRequestError("blocked", str(error.__cause__))
     if isinstance(error, TooManyBytesError):
         return _too_large(MAX_SENT)
     if isinstance(error, httpx.LocalProtocolError):

@@ -16,18 +16,19 @@ import socket
 import ssl
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from functools import cache
 from importlib import import_module
-from ipaddress import ip_address
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import anyio
 import httpx
 
+from aish.core.frozen import frozen
 from aish.core.patterns import lazy_pattern
+from aish.net.address_guard import is_address
 
 MAX_HEAD: Final = 100 * 1024
 """How long the head of an answer may be."""
@@ -697,6 +698,47 @@ async def post_json(url: str, body: bytes, seconds: float) -> int:
         raise PostError(str(error)) from error
 
 
+@frozen
+class PostAnswer:
+    """An answer that was read whole; the names of `headers` are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+async def post_for_answer(
+    url: str, body: bytes, *, headers: Mapping[str, str], connect_seconds: float, most_bytes: int
+) -> PostAnswer:
+    """Send JSON on a connection of its own, and read the whole answer.
+
+    With no proxy and no credentials of the environment; redirects are not followed. How long it
+    takes in all is for the caller to limit.
+
+    Raises:
+        PostError: there was no answer, or a longer one.
+    """
+    transport = DirectTransport(verify=True, most=1, kept_seconds=0, most_bytes=most_bytes)
+    fixed = {"content-type": "application/json", "connection": "close"}
+    try:
+        request = httpx.Request(
+            "POST",
+            url,
+            content=body,
+            headers={**fixed, **headers},
+            extensions={"timeout": {"connect": connect_seconds}},
+        )
+        async with aclosing(await transport.handle_async_request(request)) as response:
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            data = b"".join([piece async for piece in response.stream])
+    except (httpx.TransportError, UnicodeError) as error:
+        why = unknown_host(error, url) or str(error) or "the connection was lost"
+        raise PostError(why) from error
+    finally:
+        await transport.aclose()
+    return PostAnswer(response.status_code, response.headers, data)
+
+
 def is_web_url(text: str) -> bool:
     """Whether a text is a URL with a host that can be asked over HTTP."""
     try:
@@ -708,15 +750,6 @@ def is_web_url(text: str) -> bool:
 
 def _origin(url: httpx.URL) -> tuple[str, str, int]:
     return url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS.get(url.scheme, 0)
-
-
-def is_address(host: str) -> bool:
-    """Whether a host is an address and not a name."""
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _why(error: Exception) -> str:

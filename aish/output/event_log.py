@@ -174,6 +174,21 @@ class EventLog:
         self._journal = journal
         self._lost: OSError | None = None
         self._approved: set[Place] = set()
+        self._readers: tuple[Callable[[Stamped], None], ...] = ()
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether somebody follows the events beside the sinks."""
+        return bool(self._readers)
+
+    def follow(self, reader: Callable[[Stamped], None]) -> Callable[[], None]:
+        """Tell `reader` of each event after the sinks, piece by piece too, until it is stopped."""
+
+        def stop() -> None:
+            self._readers = tuple(one for one in self._readers if one is not reader)
+
+        self._readers = (*self._readers, reader)
+        return stop
 
     def emit(self, event: Event) -> None:
         """Pass an event to every sink.
@@ -182,7 +197,7 @@ class EventLog:
             JournalLostError: it counts only in the journal, and cannot be written there.
         """
         if isinstance(event, (TextDelta, ReasoningDelta, ToolOutput)):
-            if self._live:
+            if self._live or self._readers:
                 self._emit_piece(event)
             return
         if self._secrets:
@@ -201,6 +216,7 @@ class EventLog:
             except OSError as error:
                 self._fail(sink, error)
         self._sinks = self._live = ()
+        self._readers = ()
 
     def _emit_piece(self, piece: Piece) -> None:
         shown = self._pieces.feed(piece) if self._secrets else piece
@@ -242,6 +258,8 @@ class EventLog:
                 self._fail(sink, error)
                 if needed and sink is self._journal:
                     raise _not_written(error) from error
+        for reader in self._readers:
+            reader(stamped)
 
     def _fail(self, sink: Sink, error: OSError) -> None:
         if sink not in self._sinks:

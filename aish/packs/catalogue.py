@@ -40,6 +40,14 @@ PACKS: Mapping[str, PackEntry] = {
         extra="c",
     ),
     "py": PackEntry("aish.packs.py.pack", extra="py"),
+    "ml": PackEntry("aish.packs.ml.ml_pack"),
+    "metrics": PackEntry("aish.packs.metrics"),
+    "perf": PackEntry("aish.packs.perf", needs=("psutil",), extra="perf"),
+    "rag": PackEntry("aish.packs.rag.rag_pack", extra="rag"),
+    "issues": PackEntry("aish.packs.issues.issue_tools"),
+    "browser": PackEntry("aish.packs.browser.browser_pack", needs=("websockets",), extra="browser"),
+    "ws": PackEntry("aish.packs.ws.ws_pack", needs=("websockets",), extra="ws"),
+    "ide": PackEntry("aish.packs.ide.ide_pack", extra="ide"),
 }
 
 _MANIFEST = Path(__file__).with_name("manifest.json")

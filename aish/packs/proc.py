@@ -12,11 +12,12 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.core.frozen import slotted
-from aish.core.json import JsonValue
+from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import ProcOptions
 from aish.core.tools import CALL_DEADLINE
 from aish.packs.commands import COMMAND_CODES, Commands, open_commands
 from aish.packs.environment_file import refusal_of
+from aish.packs.framework.channels import Channels
 from aish.packs.framework.pack import READS, Marks, Pack, PackContext, tool
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer, room
@@ -59,6 +60,9 @@ class Managed:
     started_at: str
     began: float
     ring: OutputRing
+    channels: Channels
+    told: int = 0
+    """The offset up to which followers have the output."""
     ended: float | None = None
     exit_code: int | None = None
     changed: anyio.Event | None = None
@@ -80,7 +84,15 @@ class Managed:
         return f"signal {-code}"
 
     def tell(self) -> None:
-        """Wake whoever waits for output or for the end."""
+        """Wake whoever waits for output or for the end, and tell those who follow it (K76)."""
+        channel = f"process:{self.id}"
+        if not self.channels.is_followed(channel):
+            self.told = self.ring.total
+        while self.told < self.ring.total:
+            new = self.ring.text(self.told, _READ)
+            about: JsonObject = {"id": self.id, "output": new.text, "next": new.next}
+            self.channels.publish(channel, "output", about)
+            self.told = new.next
         if self.changed is not None:
             self.changed.set()
             self.changed = None
@@ -100,8 +112,8 @@ class ProcState:
     most: int
     tasks: TaskGroup
     secrets: Secrets | None
+    channels: Channels
     processes: dict[str, Managed] = field(default_factory=dict)
-    count: int = 0
     starting: int = 0
 
     def get(self, id: str) -> Managed:
@@ -123,7 +135,9 @@ async def _open(context: PackContext) -> AsyncGenerator[ProcState]:
     assert isinstance(options, ProcOptions)
     async with open_commands(context, options) as commands:
         services = context.services
-        state = ProcState(commands, options.most, services.tasks, services.run_secrets)
+        state = ProcState(
+            commands, options.most, services.tasks, services.run_secrets, services.channels
+        )
         try:
             yield state
         finally:
@@ -396,9 +410,8 @@ async def _started(
         (stdin, child_in), (out, child_out), (err, child_err) = ends
         supervised = await state.commands.start(argv, cwd, (child_in, child_out, child_err), extra)
         ours.pop_all()
-    state.count += 1
     process = Managed(
-        id=f"p{state.count}",
+        id=f"p{state.channels.number('process')}",
         command=argv[0],
         args=argv[1:],
         cwd="/".join(segments_of(cwd)) or ".",
@@ -407,6 +420,7 @@ async def _started(
         started_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         began=time.monotonic(),
         ring=OutputRing(secrets=state.secrets),
+        channels=state.channels,
     )
     state.processes[process.id] = process
     _forget_oldest(state)
@@ -445,6 +459,13 @@ async def _live(commands: Commands, process: Managed, out: PipeReader, err: Pipe
         process.exit_code, process.ended = code, time.monotonic()
         process.over.set()
         process.tell()
+        ended: JsonObject = {
+            "id": process.id,
+            "status": process.status,
+            "exit_code": process.exit_code,
+            "signal": process.signal,
+        }
+        process.channels.publish(f"process:{process.id}", "exited", ended)
         await commands.ended(process.supervised)
 
 

@@ -9,12 +9,13 @@ from typing import Literal
 import anyio
 
 from aish.core.frozen import slotted
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonValue
 from aish.core.pack_options import ShellOptions
 from aish.core.text import for_line, without_markers
-from aish.core.tools import CALL_DEADLINE, SAMPLE, SamplingError
+from aish.core.tools import CALL_DEADLINE
 from aish.packs.commands import COMMAND_CODES, Commands, open_commands
 from aish.packs.framework.pack import Marks, Older, Pack, PackContext, tool
+from aish.packs.model_request import Message, ModelRequest, ask_model
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer, room
 from aish.system.files import private_folder, write_private
@@ -29,7 +30,7 @@ _GRACE = 1.0
 _FOR_ENDING = 2.5
 _FOR_EXPLAINING = 15.0
 _LEFT_FOR_WORDS = 1_000
-_POWERSHELLS = ("powershell.exe", "pwsh.exe", "powershell", "pwsh")
+POWERSHELLS = ("powershell.exe", "pwsh.exe", "powershell", "pwsh")
 _EXPLAINED_OUTPUT = 4096
 _EXPLANATION = 1_000
 _EXPLAIN = (
@@ -152,7 +153,7 @@ def _argv(state: ShellState, shell: ShellName, command: str) -> tuple[str, ...]:
     if shell == "sh":
         return ("/bin/sh", "-c", command)
     path = state.commands.environment.get("PATH", "")
-    names = ("bash",) if shell == "bash" else _POWERSHELLS
+    names = ("bash",) if shell == "bash" else POWERSHELLS
     found = next((one for name in names if (one := shutil.which(name, path=path))), None)
     if found is None:
         raise PackError("not_installed", f"`{shell}` is not installed")
@@ -224,12 +225,8 @@ def _text(data: Mapping[str, JsonValue]) -> str:
 
 async def _explanation(state: ShellState, command: str, result: CommandResult) -> str | None:
     """What the model `explain` says about a failure; its own failure is a notice (K51)."""
-    alias, sample = state.options.explain, SAMPLE.get()
+    alias, services = state.options.explain, state.context.services
     if alias is None:
-        return None
-    services = state.context.services
-    if sample is None:
-        services.notice("explain_failed", f"model `{alias}` cannot be asked outside of a step")
         return None
     ended = "it did not end in time" if result.timed_out else f"exit code {result.exit_code}"
     output = "".join(
@@ -241,26 +238,13 @@ async def _explanation(state: ShellState, command: str, result: CommandResult) -
     )
     asked = f"Command:\n{services.mask(command)}\n\nResult: {ended}\n\nEnd of the output:\n"
     asked += output[-_EXPLAINED_OUTPUT:]
-    params: JsonObject = {
-        "messages": [{"role": "user", "content": {"type": "text", "text": asked}}],
-        "systemPrompt": _EXPLAIN,
-        "modelPreferences": {"hints": [{"name": alias}]},
-        "maxTokens": 400,
-    }
-    answer: JsonObject = {}
-    left = CALL_DEADLINE.get() - anyio.current_time()
-    problem = "the time of the call was over"
+    request = ModelRequest((Message("user", asked),), alias, _EXPLAIN, max_tokens=400)
     try:
-        with anyio.move_on_after(max(left - 1, 0)):
-            answer = await sample(params)
-    except SamplingError as error:
-        problem = str(error)
-    if not answer:
-        services.notice("explain_failed", f"model `{alias}` did not explain a failure: {problem}")
+        answer = await ask_model(request)
+    except PackError as error:
+        services.notice("explain_failed", f"a failed command is not explained: {error.message}")
         return None
-    content = answer.get("content")
-    text = content.get("text") if isinstance(content, Mapping) else None
-    said = services.mask(str(text or "")).strip()
+    said = services.mask(answer.text).strip()
     return without_markers(said[:_EXPLANATION]) or None
 
 

@@ -17,7 +17,7 @@ from aish.core.errors import ExitCode, UsageError
 from aish.core.events import NOWHERE, Exit, Notice, Place, RunFinished, RunStarted, Stamped
 from aish.core.frozen import frozen
 from aish.core.messages import Usage
-from aish.core.protocols import Clock, Emit
+from aish.core.protocols import Clock, Emit, Follow
 from aish.engine.environment import ControlCommand, RunHandle
 from aish.engine.final import status_of
 from aish.engine.plan.options import RunOptions
@@ -42,7 +42,8 @@ T = TypeVar("T")
 class HubServices:
     """The open services of a hub; `emit` takes its events, `call_events` those of its clients.
 
-    `staging` is where calls are put down that a rule stages. `notices` are told at the start.
+    `staging` is where calls are put down that a rule stages. `notices` are told at the start, and
+    `follow` tells others of the events.
     """
 
     emit: Emit
@@ -52,6 +53,7 @@ class HubServices:
     folder: RunFolder
     control: RunServices | None
     clock: Clock
+    follow: Follow
 
     def begin(
         self,
@@ -161,11 +163,10 @@ def open_hub_services(
             options = RunOptions(environ=environ)
             at = folder if _is_named(path, stack) else RunFolder(state.id, None, secrets.mask)
             control = open_services(asked, plan, options, at, clock, None, stack)
-        is_followed = control is not None and bool(control.sinks)
-        if control is not None and is_followed:
-            log = EventLog([_Notices(emit), *control.sinks], clock=clock, secrets=secrets)
-            stack.callback(log.close)
-            emit = log.emit
+        watching = () if control is None else control.sinks
+        log = EventLog([_Notices(emit), *watching], clock=clock, secrets=secrets)
+        stack.callback(log.close)
+        emit = log.emit
         questions.listen(emit)
         try:
             questions.begin()
@@ -173,8 +174,10 @@ def open_hub_services(
             said = f"the questions cannot be read: {error.strerror or error}"
             raise UsageError(said, where=str(path)) from error
         staging.notify = emit
-        events = CallEvents(emit, clock, secrets.mask, staging.put_down, is_followed=is_followed)
-        yield HubServices(emit, events, questions, staging, folder, control, clock)
+        events = CallEvents(
+            emit, clock, secrets.mask, staging.put_down, lambda: bool(watching) or log.is_followed
+        )
+        yield HubServices(emit, events, questions, staging, folder, control, clock, log.follow)
 
 
 def _is_named(path: Path, stack: ExitStack) -> bool:

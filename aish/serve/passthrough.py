@@ -547,6 +547,8 @@ class Passthrough:
             updated
             for (owner, wanted), found in self._subscribers.items()
             if owner == alias and (uri == wanted or uri.startswith(wanted.removesuffix("/") + "/"))
+            # Rules may have been narrowed since they subscribed.
+            if self._allows(ToolName(owner, wanted))
             for updated in found
         ]
 

@@ -140,6 +140,7 @@ async def run_server(request: ServeRequest) -> int:
                 folder=RunFolder(state.id, state.path, plan.secrets.mask),
                 environ=environ,
                 staging=services.staging,
+                follow=services.follow,
             )
             with (
                 _signals() as signals,
@@ -377,7 +378,14 @@ async def _open_parts(
     models = await open_models(plan, environment, box, Throttles(), stack) if plan.models else {}
     services.staging.plan = lambda: active.now.plan
     approvals, events = Approvals(gate, active, services.questions, emit), services.call_events
-    calls = Calls(approvals, audit, environment.clock, lose_audit, events, PackModels(models, emit))
+    calls = Calls(
+        approvals,
+        audit,
+        environment.clock,
+        lose_audit,
+        events,
+        PackModels(models, emit, plan.default_model),
+    )
     hub = Hub(active, registry, gate, calls, audit, events, clients)
     reloader = Reloader(hub, supervisor, gate, audit, request.load, emit)
     calls.metrics.gauges["aish_open_questions"] = (

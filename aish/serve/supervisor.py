@@ -111,16 +111,20 @@ class Supervisor:
         """
         assert self._environment is not None, "the toolbox was opened in it"
         live = self.live.following(plan, self._environment)
-        live.dynamic_registry.pass_on(frozenset(plan.pipeline.serve.forward))
+        dynamic = live.dynamic_registry
         changes, new = self._differences(plan)
         connections = [live.connection(server) for server in new]
-        async with live.dynamic_registry.prepared(connections) as stays:
-            required = {one.entry.alias for one in new if one.entry.required}
-            for alias, stay in stays.items():
-                failure = stay.server.failure
-                if failure is not None and alias in required:
-                    raise UnavailableError(failure, where=f"mcp server `{alias}`")
-            yield PreparedServers(live, stays, changes)
+        dynamic.pass_on(frozenset(plan.pipeline.serve.forward))
+        try:
+            async with dynamic.prepared(connections) as stays:
+                required = {one.entry.alias for one in new if one.entry.required}
+                for alias, stay in stays.items():
+                    failure = stay.server.failure
+                    if failure is not None and alias in required:
+                        raise UnavailableError(failure, where=f"mcp server `{alias}`")
+                yield PreparedServers(live, stays, changes)
+        finally:  # a server that is lost comes back by the plan that is in force
+            dynamic.pass_on(frozenset(self.plan.pipeline.serve.forward))
 
     def exchange(self, prepared: "PreparedServers") -> Exchanged:
         """Offer the servers of another plan, at once; nobody is disconnected before `keep`.
@@ -152,6 +156,8 @@ class Supervisor:
         """How the servers differ, and those that have to be connected."""
         old = {server.entry.alias: server for server in self.plan.servers}
         new = {server.entry.alias: server for server in plan.servers}
+        # What is forwarded is said to a server when it is connected to.
+        is_same_client = set(plan.pipeline.serve.forward) == set(self.plan.pipeline.serve.forward)
         # A pack keeps its tools from the files that the hub is made of.
         is_same_place = (own_files(plan), plan.allow_broad_root) == (
             own_files(self.plan),
@@ -160,7 +166,7 @@ class Supervisor:
 
         def is_same(server: ResolvedServer) -> bool:
             before = old.get(server.entry.alias)
-            return before == server and (is_same_place or not server.entry.pack)
+            return before == server and (is_same_place if server.entry.pack else is_same_client)
 
         changed = [one for alias, one in new.items() if alias in old and not is_same(one)]
         added = [one for alias, one in new.items() if alias not in old]

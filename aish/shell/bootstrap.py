@@ -395,6 +395,7 @@ def _services(prepared: PreparedSession, lines: Lines, interrupts: Interrupts) -
             resume_state=None if earlier is None else earlier.resume_state,
             notices=() if prepared.services is None else prepared.services.notices,
             attach=None if prepared.services is None else prepared.services.attach,
+            follow=outlets.log.follow,
         ),
         lines=lines,
         out=outlets.out,

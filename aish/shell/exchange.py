@@ -10,13 +10,14 @@ from aish.agent.converse import Ask, Outcome, converse
 from aish.agent.runtime import AgentRuntime
 from aish.agent.wording import INTERRUPTED as CALL_INTERRUPTED
 from aish.agent.wording import NOT_RUN_INTERRUPTED
-from aish.core.errors import AishError, BudgetError, UnavailableError
-from aish.core.events import Failure, Notice, Place, QuestionAsked, StepStarted, StepStatus
+from aish.core.errors import AishError, BudgetError, PipelineError, UnavailableError
+from aish.core.events import NOWHERE, Failure, Notice, Place, QuestionAsked, StepStarted, StepStatus
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.core.phrases import first_of
+from aish.core.protocols import Model
 from aish.engine.final import failure_of
-from aish.engine.plan.order import explaining_models
+from aish.engine.plan.order import models_of_packs
 from aish.engine.resources.resources import missing_server, require_lock
 from aish.engine.steps.context import EXIT_OF_STATUS
 from aish.shell.pending_input import Asked
@@ -131,8 +132,18 @@ class _Question:
 async def _runtime(session: Session) -> AgentRuntime:
     """What the tool loop needs, with the models that packs may ask."""
     opened = session.open
-    aliases = explaining_models(opened.plan.pipeline.servers.values())
-    models = {alias: await opened.models.get(alias) for alias in aliases}
+    pipeline, chosen = opened.plan.pipeline, session.model_alias()
+    aliases = models_of_packs(pipeline.servers.values(), pipeline.models, chosen)
+    models: dict[str, Model] = {}
+    for alias in aliases:
+        try:
+            models[alias] = await opened.models.get(alias)
+        except (PipelineError, UnavailableError) as error:
+            if any(alias in one.model_consent.named for one in pipeline.servers.values()):
+                raise
+            # A pack that asks it is told that it is not there.
+            text = f"model `{alias}`, which only packs may ask, cannot be used: {error.message}"
+            session.emit(Notice(NOWHERE, "warning", "model_unavailable", text))
     return replace(opened.box.runtime, models=models)
 
 

@@ -13,7 +13,7 @@ from aish.core.errors import AishError
 from aish.core.events import Event, RunFinished, Stamped
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.core.protocols import Clock, Emit
+from aish.core.protocols import Clock
 from aish.core.text import for_ci_log, for_line, for_terminal
 from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
@@ -302,7 +302,7 @@ class Outlets:
     @contextmanager
     def of_run(
         self, plan: Plan, folder: RunFolder, clock: Clock, watching: Sequence[Sink] = ()
-    ) -> Generator[Emit]:
+    ) -> Generator[EventLog]:
         """The outputs for events of a pipeline that is run in the session (`:run`)."""
         sinks: list[Sink] = []
         journal: Sink | None = None
@@ -326,7 +326,7 @@ class Outlets:
             sinks, clock=clock, secrets=plan.secrets, on_failure=self.lost, journal=journal
         )
         try:
-            yield log.emit
+            yield log
         finally:
             log.close()
 

@@ -37,7 +37,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import History, SystemTurn, Turn, UserTurn
 from aish.core.phrases import backticked
-from aish.core.protocols import Clock, Emit, Model
+from aish.core.protocols import Clock, Model
 from aish.core.tools import Tool
 from aish.engine.environment import RunEnvironment
 from aish.engine.limits import RunMeter
@@ -48,7 +48,7 @@ from aish.engine.resources.resources import Toolbox, open_models
 from aish.engine.resources.servers import LiveServers
 from aish.engine.run_folder import RunFolder, RunsPlace
 from aish.models.throttle import Throttles
-from aish.output.event_log import Sink
+from aish.output.event_log import EventLog, Sink
 from aish.shell.autonomous import AutonomousMode
 from aish.shell.cancellation import Interrupts
 from aish.shell.input.lines import Lines
@@ -230,7 +230,7 @@ if TYPE_CHECKING:
     from aish.mcp.client.registry import Registry
     from aish.shell.session_files import SessionFiles
 
-OutletsFor = Callable[[Plan, RunFolder, Clock, Sequence[Sink]], AbstractContextManager[Emit]]
+OutletsFor = Callable[[Plan, RunFolder, Clock, Sequence[Sink]], AbstractContextManager[EventLog]]
 """Shows another run here, with a journal of its own, and to the given sinks."""
 
 

@@ -9,7 +9,7 @@ Also the locations of the schemas and of the platform's folders for programs.
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -138,7 +138,8 @@ def open_own(path: Path, folder: int | None = None) -> int:
         if error.errno == errno.ELOOP:
             raise UsageError(f"`{path}` is a link, and links are not followed here") from error
         raise
-    return _own(descriptor, path)
+    # Another process may have put a newer file in its place meanwhile: this is the one before.
+    return _own(descriptor, path, names=(0, 1))
 
 
 def read_capped(path: Path, limit: int) -> bytes:
@@ -187,10 +188,13 @@ def atomic_pieces(path: Path, pieces: Iterable[bytes], *, shared: bool = False) 
         raise
 
 
-def _own(descriptor: int, path: Path) -> int:
-    """The open file again, if it is a regular file owned by the user; closed otherwise."""
+def _own(descriptor: int, path: Path, names: Collection[int] = (1,)) -> int:
+    """The open file again, if it is a regular file owned by the user; closed otherwise.
+
+    `names` are how many it may have: hard links are refused.
+    """
     status = os.fstat(descriptor)
-    plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    plain = stat.S_ISREG(status.st_mode) and status.st_nlink in names
     if not plain or status.st_uid != os.geteuid():
         os.close(descriptor)
         raise UsageError(f"`{path}` is not a regular file of this user")

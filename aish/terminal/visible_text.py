@@ -137,9 +137,13 @@ def _cut(text: str, start: int, room: int) -> int:
 
 
 def _behind_a_space(text: str, start: int, end: int) -> int:
-    """The last position to break a row at, or its end."""
+    """The last position to break a row at, or its end; several spaces there begin the next row."""
     found = [place.end() for place in _SPACE.finditer(text, start + 1, end)]
-    return found[-1] if found else end
+    if found:
+        return found[-1]
+    inked = start + len(text[start:end].rstrip(" "))
+    is_several = text[inked : inked + 2] == "  "
+    return inked if is_several and start < inked < end else end
 
 
 def words(text: str, width: int) -> Iterator[str]:

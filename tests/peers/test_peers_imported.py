@@ -90,6 +90,7 @@ def test_servers_of_npm_in_an_mcp_json_run_where_it_stands(
     assert "hello from a note" in results(endpoint)
 
 
+@pytest.mark.slow(reason="starts real servers")
 def test_the_servers_of_an_editor_run_in_the_folder_of_the_workspace(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_server_over_http_of_an_editor_runs(
     assert "EVERYTHING_TOKEN: the token alone, without `Bearer `" in said.stderr
 
 
+@pytest.mark.slow(reason="starts real servers")
 def test_a_configuration_of_codex_runs_with_what_it_approves(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -182,6 +184,7 @@ def test_a_configuration_of_codex_runs_with_what_it_approves(
     assert "config.toml:2:1: model: " in said.stderr
 
 
+@pytest.mark.slow(reason="starts real servers")
 def test_a_recipe_of_goose_runs_with_its_parameters(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -241,6 +244,7 @@ def test_a_recipe_of_goose_runs_with_its_parameters(
     assert user["content"].startswith("At most 10 words about:\nprint('reviewed')")
 
 
+@pytest.mark.slow(reason="starts real servers")
 def test_a_configuration_of_promptfoo_is_recorded_and_tested(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

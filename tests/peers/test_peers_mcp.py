@@ -132,6 +132,7 @@ def test_mcp_server_git(tmp_path: Path) -> None:
     with_server(command(*argv, alias="git"), body)
 
 
+@pytest.mark.slow(reason="starts a real server")
 @pytest.mark.requirement("M1", "M7")
 def test_mcp_server_time() -> None:
     async def body(s: Scene) -> None:

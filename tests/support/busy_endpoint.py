@@ -41,7 +41,10 @@ class Busy:
 
     def _parts(self, word: str) -> Iterator[Part]:
         yield Pause(self._seconds)
-        yield from text_reply(word).parts
+        *parts, last = text_reply(word).parts
+        yield from parts
+        # Counted before the client can know: after that, it may ask again or end at any time.
         with self._lock:
             self._now -= 1
             self.served[word] += 1
+        yield last

@@ -37,7 +37,7 @@ PAGES = (
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if "reference" not in page.parts),
 )
 LANGUAGES = frozenset(
-    {"yaml", "console", "sh", "json", "text", "diff", "jinja", "markdown", "csv", "python"}
+    {"yaml", "console", "sh", "json", "text", "diff", "jinja", "markdown", "csv", "python", "html"}
 )
 # What a `sh` block may say: it is shown and not run.
 NOT_RUN = frozenset({"pip", "make", "git", "cd", "export", "npx", ".venv/bin/python"})

@@ -13,6 +13,8 @@ from terminal_window import Window
 
 _PROMPT = re.compile(r"^(?P<asks>local> ?)(?P<typed>.*)$")
 _QUESTION = re.compile(r"^(?P<asks>.*\[y/N(?:/[ae])?\]|run:) (?P<typed>.*)$")
+# What is said of a server that takes longer than a second, as it may on a busy machine.
+_SLOW = re.compile(r"^· waiting for \S+ to connect; Ctrl-C gives up$")
 CTRL_C, CLEAR_LINE = "\x03", "\x15"
 # What the pages call the reference server, wherever it is.
 SHOWN_URL = "http://127.0.0.1:3001/mcp"
@@ -61,7 +63,7 @@ class Sitting:
     def close(self) -> None:
         """Leave, if somebody still sits there."""
         if self._window is not None:
-            self._window.child.close(force=True)
+            self._window.close()
 
     def _line(self, line: str, expected: list[str]) -> None:
         asked = _PROMPT.match(line) or _QUESTION.match(line)
@@ -72,7 +74,9 @@ class Sitting:
             self._type(CTRL_C)
             expected.append(line)
         elif asked is not None and asked["typed"]:
-            self._await(lambda: self._is([*expected, f"{asked['asks'].strip()}..."]), expected)
+            shown = [*expected, f"{asked['asks'].strip()}..."]
+            # What is typed sooner than a server is there may have to wait for it, which is said.
+            self._await(lambda: self._is(shown) and not self._is_connecting(), expected)
             clear = CLEAR_LINE if asked["asks"] == "run:" else ""
             self._type(f"{clear}{asked['typed']}\r")
             expected.append(line)
@@ -98,8 +102,14 @@ class Sitting:
         prompts = [at for at, line in enumerate(lines) if line == "local>"]
         return lines[: prompts[-1] + 1] if prompts else lines
 
+    def _is_connecting(self) -> bool:
+        """Whether the bar below the prompt says that a server is not there yet."""
+        assert self._window is not None
+        return self._window.lines[-1].startswith("connecting to ")
+
     def _is(self, expected: Sequence[str]) -> bool:
-        return re.fullmatch(_pattern(self._flat(expected)), self._flat(self._seen())) is not None
+        seen = [line for line in self._seen() if not _SLOW.match(line)]
+        return re.fullmatch(_pattern(self._flat(expected)), self._flat(seen)) is not None
 
     def _flat(self, lines: Sequence[str]) -> str:
         """Without what varies, ports and therefore the gaps of tables among it."""

@@ -75,6 +75,12 @@ class Project:
         """Start `aish` by a shell line in which it is called `"$@"`."""
         self.aish.python = ("sh", "-c", line, "sh", sys.executable)
 
+    def times_out(self, seconds: float, file: str) -> None:
+        """Let the time-out of so many seconds run out in `aish` whenever there is this file."""
+        driver = REPO / "tests" / "support" / "moved_clock_driver.py"
+        target = str(self.folder / file)
+        self.aish.python = (sys.executable, str(driver), f"{seconds:g}", target)
+
     def result(self, *arguments: str | Path, **options: Any) -> Any:
         """The object of `aish run p.yaml --format json`, whatever the exit code."""
         done = self.run("--format", "json", *arguments, **options)

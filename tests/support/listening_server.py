@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from aish.net.listen.access import Access, Call, Limits, Peer
 from aish.net.listen.addresses import Address, parse_address
+from aish.net.listen.http_error import HttpError
 from aish.net.listen.routes import (
     EventQueue,
     EventStream,
-    HttpError,
     Route,
     ServerEvent,
     connection_of,

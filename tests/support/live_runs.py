@@ -13,6 +13,7 @@ import httpx
 import pexpect
 from cli_process import Running
 from e2e_project import Project
+from terminal_window import close_terminal
 
 WAITS = "waits for an answer"
 
@@ -40,7 +41,9 @@ def client_of(project: Project) -> Generator[httpx.Client]:
     named = control_file(project)
     kind, _, rest = named["address"].partition(":")
     if kind == "unix":
-        transport, headers, url = httpx.HTTPTransport(uds=rest), {}, "http://aish"
+        # However long it takes until the next request, the connection is the same.
+        limits = httpx.Limits(keepalive_expiry=None)
+        transport, headers, url = httpx.HTTPTransport(uds=rest, limits=limits), {}, "http://aish"
     else:
         token = Path(named["token_file"]).read_text(encoding="utf-8").strip()
         headers = {"Authorization": f"Bearer {token}"}
@@ -97,7 +100,7 @@ def at_terminal(project: Project, line: str) -> Generator["pexpect.spawn[str]"]:
     try:
         yield child
     finally:
-        child.close(force=True)
+        close_terminal(child)
 
 
 def guessed_id() -> str:

@@ -20,12 +20,13 @@ TOOLS = Path("tools.json")
 BEGUN = Path("begun")
 
 
-def send(message: mcp_tools.Message) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
+def send(*messages: mcp_tools.Message) -> None:
+    """In one write: who reads the first of them has the others too."""
+    sys.stdout.write("".join(json.dumps(message) + "\n" for message in messages))
     sys.stdout.flush()
 
 
-def reply(message: mcp_tools.Message, tools: Any) -> None:
+def answer(message: mcp_tools.Message, tools: Any) -> mcp_tools.Message:
     number = message["id"]
     if message["method"] == "tools/list":
         version = mcp_tools.version_of(message)
@@ -33,9 +34,8 @@ def reply(message: mcp_tools.Message, tools: Any) -> None:
     elif message["method"] == "tools/call":
         result = mcp_tools.text_result(f"{message['params']['name']} was called")
     else:
-        send(mcp_tools.answer(message, "legacy") or {})
-        return
-    send({"jsonrpc": "2.0", "id": number, "result": result})
+        return mcp_tools.answer(message, "legacy") or {}
+    return {"jsonrpc": "2.0", "id": number, "result": result}
 
 
 def main() -> None:
@@ -51,11 +51,13 @@ def main() -> None:
         message = json.loads(line)
         if "id" not in message:
             continue
-        reply(message, lists[min(number, len(lists) - 1)] if changes else lists)
+        answers = [answer(message, lists[min(number, len(lists) - 1)] if changes else lists)]
         if message["method"] == "tools/call" and "--announce" in sys.argv:
             number += 1
-            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-        elif message["method"] == "tools/call" and changes:
+            # Announced later, the change could come after the client's next call.
+            answers.append({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        send(*answers)
+        if message["method"] == "tools/call" and "--end-after-call" in sys.argv:
             os._exit(0)
 
 

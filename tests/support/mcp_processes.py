@@ -5,6 +5,8 @@ from pathlib import Path
 
 import anyio
 
+PATIENCE = 30.0
+
 
 def is_alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
@@ -25,6 +27,18 @@ async def until_gone(pid: int) -> None:
         await anyio.wait_readable(watched)
     finally:
         os.close(watched)
+
+
+def is_there(pid: int) -> bool:
+    """Whether there is a process, a zombie too."""
+    return Path(f"/proc/{pid}").exists()
+
+
+async def until_reaped(pid: int) -> None:
+    """Wait until the parent of a process, which is not this one, has taken note of its end."""
+    with anyio.fail_after(PATIENCE):
+        while is_there(pid):  # ruff: ignore[async-busy-wait] - nothing tells of it
+            await anyio.sleep(0.01)
 
 
 def read_pid(path: Path) -> int:

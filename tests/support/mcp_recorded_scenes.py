@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 from cassette_exchanges import HEAD
 from mcp_dynamic_registry import dynamic_registry
 from mcp_scenes import play, registry
-from waits import longest_wait
+from waits import waits_of
 
 from aish.cassettes.format.file import load
 from aish.cassettes.format.interaction import Interaction
@@ -25,6 +26,8 @@ from aish.system.clock import SystemClock
 from aish.system.offline import offline
 from aish.system.secrets.secrets import Secrets
 
+HANGS = 120.0
+"""Seconds of the loop's clock, which is put forward, until a scene is taken for one that hangs."""
 _PICTURE = "iVBORw0KGgo*"
 """How a PNG begins: to who looks for secrets it is random."""
 
@@ -44,13 +47,21 @@ class Seen:
 
 
 class RecordedScene:
-    """A cassette in a folder; what is recorded can be played, more than once."""
+    """A cassette in a folder; what is recorded can be played, more than once.
+
+    `meanwhile` is a function that runs beside a scene: it may put the clock of the loop forward.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "servers.yaml"
         self.leftovers: Sequence[Interaction] = ()
-        self.waited = 0.0
-        """The longest wait of the last run that ran out, in seconds."""
+        self.waits: list[float] = []
+        """The waits of the last run that ran out, in seconds."""
+
+    @property
+    def waited(self) -> float:
+        """The longest of the waits."""
+        return max(self.waits, default=0.0)
 
     @property
     def interactions(self) -> Sequence[Interaction]:
@@ -71,7 +82,7 @@ class RecordedScene:
         paced, lenient = options.pop("paced", False), options.pop("lenient", False)
         recorder = _recorder("replay", self.interactions, paced=paced, lenient=lenient)
         with offline() as trips:
-            seen, self.waited = _run(recorder, act, connections, options)
+            seen, self.waits = _run(recorder, act, connections, options)
         assert trips == []
         assert [miss.message for miss in recorder.missed] == []
         self.leftovers = [one for _, one in recorder.leftovers()]
@@ -89,7 +100,7 @@ class RecordedScene:
     ) -> Seen:
         with ExitStack() as stack:
             recorder = _recorder(way, held, stack.enter_context(Recording(self.path, HEAD)))
-            seen, self.waited = _run(recorder, act, connections, options)
+            seen, self.waits = _run(recorder, act, connections, options)
             recorder.finish(HEAD)
         return seen
 
@@ -119,8 +130,9 @@ def _run(
     act: Act,
     connections: Sequence[ServerConnection],
     options: dict[str, Any],
-) -> tuple[Seen, float]:
+) -> tuple[Seen, list[float]]:
     opened: Any = dynamic_registry if options.pop("live", False) else registry
+    meanwhile = options.pop("meanwhile", None)
 
     async def scene() -> Seen:
         async with opened(*connections, adapter=RunCassetteAdapter(recorder), **options) as s:
@@ -134,5 +146,13 @@ def _run(
                 tuple(s.progress),
             )
 
-    seen: tuple[Seen, float] = play(scene, run=longest_wait)
-    return seen
+    async def both() -> Seen:
+        seen: list[Seen] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(meanwhile)
+            seen.append(await scene())
+        return seen[0]
+
+    run = scene if meanwhile is None else both
+    found: tuple[Seen, list[float]] = play(run, seconds=HANGS, run=waits_of)
+    return found

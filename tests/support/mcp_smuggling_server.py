@@ -27,7 +27,8 @@ class Ids:
 
 Attack = Callable[[Ids], bytes] | bytes
 """A whole HTTP response to a call."""
-PATIENCE = 30.0
+PATIENCE = 300.0
+"""Seconds that a call may be held."""
 
 
 def answer(id: Any, said: str, **more: Any) -> str:

@@ -32,12 +32,32 @@ def send(message: mcp_tools.Message) -> None:
     write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
 
+def wait_for(path: str | Path) -> None:
+    """Wait until there is a file: so a test decides when something goes on, and no time does."""
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
 def start_grandchild(note: Path | None) -> None:
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
     if note is not None:
         unfinished = note.with_suffix(".part")
         unfinished.write_text(f"{child.pid}\n")
         unfinished.rename(note)
+
+
+def until_of(message: mcp_tools.Message) -> str | None:
+    """The file that the answer to a call of `sleep` waits for."""
+    params = message.get("params") or {}
+    if message.get("method") != "tools/call" or params.get("name") != "sleep":
+        return None
+    return (params.get("arguments") or {}).get("until")
+
+
+def send_later(reply: mcp_tools.Message, until: str | None) -> None:
+    if until is not None:
+        wait_for(until)
+    send(reply)
 
 
 def change_tools() -> None:
@@ -262,10 +282,13 @@ class Serving:
                 with self.arguments.note_cancelled.open("a") as file:
                     file.write(f"{message['params']['requestId']}\n")
             return
+        if self.arguments.note_called and message["method"] == "tools/call":
+            self.arguments.note_called.touch()
         if self.arguments.noise:
             write(b"a banner on stdout, not JSON\n\n{broken\n")
-        if delay := mcp_tools.delay_of(message):
-            timer = threading.Timer(delay, send, [reply])
+        delay, until = mcp_tools.delay_of(message), until_of(message)
+        if delay or until:
+            timer = threading.Timer(delay, send_later, [reply, until])
             timer.daemon = True
             timer.start()
             return
@@ -301,7 +324,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--live", action="store_true", help="these, and tell of their changes")
     parser.add_argument("--notes", type=Path, help="file for what a live server is sent")
     parser.add_argument("--stderr", type=int, default=0, metavar="N", help="lines on stderr")
+    parser.add_argument("--note-called", type=Path, help="file that is there after a call")
     parser.add_argument("--note-cancelled", type=Path, help="file for cancelled request ids")
+    parser.add_argument("--again", type=Path, help="what a start after the noted first waits for")
     parser.add_argument("--print-environment", type=Path, help="file for the environment")
     return parser.parse_args()
 
@@ -313,6 +338,8 @@ def main() -> None:
     if arguments.note_pid:
         with arguments.note_pid.open("a") as file:
             file.write(f"{os.getpid()}\n")
+    if arguments.again and len(arguments.note_pid.read_text().splitlines()) > 1:
+        wait_for(arguments.again)
     if arguments.print_environment:
         arguments.print_environment.write_text(json.dumps(dict(os.environ)))
     if arguments.grandchild or arguments.grandchild_note:
@@ -323,6 +350,8 @@ def main() -> None:
         print("cannot find my configuration", file=sys.stderr, flush=True)
         sys.exit(1)
     if arguments.hang_at_start:
+        if arguments.notes is not None:
+            arguments.notes.write_text("hanging\n")
         signal.pause()
         while True:
             signal.pause()

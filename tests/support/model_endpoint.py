@@ -328,13 +328,14 @@ class ModelEndpoint:
 
     def wait_requests(self, count: int) -> None:
         """Block until so many requests have come."""
-        self._wait(lambda: len(self.requests) >= count)
+        self.wait_until(lambda: len(self.requests) >= count)
 
     def wait_closed(self) -> None:
         """Block until no connection is open."""
-        self._wait(lambda: self.open_connections == 0)
+        self.wait_until(lambda: self.open_connections == 0)
 
-    def _wait(self, happened: Callable[[], bool]) -> None:
+    def wait_until(self, happened: Callable[[], bool]) -> None:
+        """Block until this is so; it is looked at when a request has come, or a connection left."""
         with self._changed:
             assert self._changed.wait_for(happened, PATIENCE), "it did not happen"
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,15 @@ class PackScene:
 
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def descriptors() -> set[tuple[str, str]]:
+    """What this process has open; other threads may still close some of it, which is no matter."""
+    found = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of this very look
+            found.add((each.name, str(each.readlink())))
+    return found
 
 
 @contextmanager

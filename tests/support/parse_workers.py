@@ -4,7 +4,7 @@ import os
 import select
 import signal
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stray_processes import children_of
@@ -16,8 +16,9 @@ def workers_below(pid: int) -> list[int]:
     """The parsing processes that a process or a child of its has started."""
     found = []
     for child in sorted(children_of(pid)):
-        command = Path(f"/proc/{child}/cmdline").read_bytes()
-        found += [child] if b"parse_worker_child" in command else workers_below(child)
+        with suppress(FileNotFoundError, ProcessLookupError):  # another child, which has ended
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+            found += [child] if b"parse_worker_child" in command else workers_below(child)
     return found
 
 

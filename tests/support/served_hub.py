@@ -8,12 +8,13 @@ with ServedHub(project, "p.yaml") as hub:
 import json
 import os
 import queue
+import select
 import signal
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -176,9 +177,10 @@ class ServedHub(LineClient):
 
     @property
     def audit(self) -> list[Message]:
-        """The records of its audit log."""
+        """The records of its audit log, but for one that is being written."""
         (log,) = (self.folder / ".aish" / "serve" / "audit").glob("audit-*.jsonl")
-        return [json.loads(line) for line in log.read_text("ascii").splitlines()]
+        whole = log.read_text("ascii").rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]
 
     def write(self, data: bytes) -> None:
         stream = self.process.stdin
@@ -259,7 +261,9 @@ class SocketClient(LineClient):
             self.socket = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)
             if tls is not None:
                 self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
-        self.socket.settimeout(PATIENCE)
+        # One TLS connection must not be used by two threads at once: neither waits inside of it.
+        self._encrypted = threading.Lock() if tls is not None else None
+        self.socket.settimeout(PATIENCE if tls is None else 0)
         self._token = token
         self._thread = threading.Thread(target=self._receive, daemon=True)
         if read:
@@ -269,14 +273,22 @@ class SocketClient(LineClient):
         return self
 
     def __exit__(self, *details: object) -> None:
-        with suppress(OSError):
+        with suppress(OSError), self._encrypted or nullcontext():
             self.socket.shutdown(socket.SHUT_RDWR)
         if self._thread.ident is not None:
             self._thread.join(PATIENCE)
         self.socket.close()
 
     def write(self, data: bytes) -> None:
-        self.socket.sendall(data)
+        if self._encrypted is None:
+            self.socket.sendall(data)
+            return
+        left = memoryview(data)
+        while left:
+            with self._encrypted, suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                left = left[self.socket.send(left) :]
+                continue
+            assert select.select([], [self.socket], [], PATIENCE)[1]
 
     def send(self, *messages: Any) -> None:
         """Messages, all in one write; the first one of all has the token."""
@@ -302,14 +314,35 @@ class SocketClient(LineClient):
                 found += piece
         return found
 
+    def _read(self) -> bytes:
+        if self._encrypted is None:
+            return self.socket.recv(65536)
+        while True:
+            with self._encrypted, suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return self.socket.recv(65536)
+            if not select.select([self.socket], [], [], PATIENCE)[0]:
+                raise TimeoutError
+
     def _receive(self) -> None:
         held = b""
         with suppress(OSError):
-            while piece := self.socket.recv(65536):
+            while piece := self._read():
                 *whole, held = (held + piece).split(b"\n")
                 for line in whole:
                     self._lines.put(line)
         self._lines.put(None)
+
+
+def flood(count: int, size: int) -> list[Message]:
+    """The handshake, and calls of `s__big` with answers of so many bytes.
+
+    They are for one write: who does not read their answers may be gone before a second one.
+    """
+    params: Message = {"protocolVersion": "2025-11-25", "capabilities": {}}
+    begin = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    big = {"name": "s__big", "arguments": {"n": size}}
+    call = {"jsonrpc": "2.0", "method": "tools/call", "params": big}
+    return [begin, *({**call, "id": number} for number in range(1, count + 1))]
 
 
 def text_of(result: Message) -> str:

@@ -24,6 +24,7 @@ _FORM = {
     "message": "Which colour?",
     "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}},
 }
+_PASTES_OFF = b"\x1b[?2004l"
 _WAIT = "!trap '' HUP TERM INT; echo $$ > pid.part; mv pid.part pid; echo begun; sleep 600"
 
 
@@ -64,7 +65,7 @@ STATES = {
     "a proposal": State(("hello",), "run 'ls'? [y/N/e]", lambda: (text_reply("CMD: ls\nCMD: id"),)),
     "an elicitation": State(("hello",), "answer it? [y/N]", _asks),
     "a local command": State((_WAIT,), "\n  │ begun"),
-    "a pipeline": State((":run other.yaml",), "", lambda: (half("It was\n\n"),), requests=1),
+    "a pipeline": State((":run other.yaml",), "It was", lambda: (half("It was\n\n"),)),
     "a summary": State(
         ("one", "two", ":compact"),
         "",
@@ -94,8 +95,15 @@ def set_the_scene(
 def reach(window: Window, endpoint: Any, state: State) -> None:
     """Bring a session to a state."""
     for line in state.lines:
+        window.wait_for(at_prompt(window))
+        taken = window.raw.count(_PASTES_OFF)
         ask(window, line)
+        # Until it is drawn and taken, the prompt on the screen may be the one before it.
+        window.wait_for(f"m> {line[:60]}")
+        window.wait_for_raw(_PASTES_OFF, times=taken + 1)
     window.type(state.typed)
     if state.requests:
         endpoint.wait_requests(state.requests)
-    window.wait_for(state.seen or (lambda: not at_prompt(window)()))
+    last = f"m> {state.lines[-1][:60]}" if state.lines else ""
+    wanted = state.seen or last
+    window.wait_for(lambda: wanted in window.text and not at_prompt(window)())

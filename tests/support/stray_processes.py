@@ -97,8 +97,12 @@ async def gone(*pids: int) -> None:
 
 
 def children_of(pid: int) -> set[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return {int(child) for task in tasks for child in (task / "children").read_text().split()}
+    """The children of all threads of a process; a thread that ends leaves its own to another."""
+    while True:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            lists = [(task / "children").read_text() for task in tasks]
+            return {int(child) for children in lists for child in children.split()}
 
 
 def parent_of(pid: int) -> int:

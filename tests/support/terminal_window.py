@@ -28,6 +28,15 @@ _PIECE = 1 << 16
 _COLOR = re.compile(rb"\x1b\[[0-9;]*?\b(?:[349][0-7]|[34]8;[0-9;]+)[0-9;]*m")
 
 
+def close_terminal(child: "pexpect.spawn[Any]") -> None:
+    """Close the terminal of a program, and see that it has ended."""
+    try:
+        child.close(force=True)
+    except pexpect.ExceptionPexpect:
+        # It was killed a tenth of a second ago, which a busy machine does not do sooner.
+        child.ptyproc.wait()  # type: ignore[attr-defined]  # the stubs lack it
+
+
 class Window:
     """A program in a pseudo-terminal; `raw` is every byte that it wrote."""
 
@@ -61,7 +70,11 @@ class Window:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.child.close(force=True)
+        self.close()
+
+    def close(self) -> None:
+        """Close the window, and see that the program has ended."""
+        close_terminal(self.child)
 
     @property
     def lines(self) -> list[str]:

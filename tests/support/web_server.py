@@ -3,12 +3,15 @@
 In threads, so that a test may ask it from an event loop of its own, or from another process.
 """
 
+import _socket
 import socket
 import socketserver
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
+
+from aish.net.address_guard import system_addresses
 
 Page = bytes | Callable[["Visit"], None]
 
@@ -131,3 +134,12 @@ def answer(
 def redirect(location: str, status: str = "302 Found") -> bytes:
     """The bytes of a redirect."""
     return answer(b"", status=status, location=location)
+
+
+async def numbers(host: str, port: int) -> Sequence[str]:
+    """The system's look-up; of numbers also where they are not loopback's: that asks nobody."""
+    try:
+        found = _socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
+    except (socket.gaierror, UnicodeError):
+        return await system_addresses(host, port)
+    return [str(place[0]) for *_, place in found]

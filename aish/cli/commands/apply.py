@@ -357,6 +357,7 @@ def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool
         folder=folder,
         environ=job.options.environ,
         reviewed=ReviewedCalls(job.calls, source),
+        follow=events.follow,
     )
     try:
         found = anyio.run(apply_calls, job, environment)

@@ -26,7 +26,7 @@ from aish.cli.options import (
 from aish.cli.output_setup import manner_for
 from aish.cli.pipeline_options import load, look_options
 from aish.cli.printer import print_json
-from aish.cli.tool_preview import quiet_environment, tools_plan
+from aish.cli.tool_preview import call_plan, quiet_environment
 from aish.core.json import JsonObject
 from aish.core.text import safe_utf8
 from aish.engine.steps.tool_call import MEANING, direct_call
@@ -60,7 +60,7 @@ def command(
     """
     del verbose
     options = look_options(allow, deny, allow_broad_root=broad_root, lock=lock)
-    plan = tools_plan(load(file, overrides), options)
+    plan = call_plan(load(file, overrides), options, tool)
     environment = quiet_environment(plan)
     if ask:
         environment = replace(environment, approver=TerminalApprover(secrets=plan.secrets))

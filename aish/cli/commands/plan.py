@@ -169,6 +169,7 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
         yield from (f"  {for_line(str(row))}" for row in overrides)
     yield from _section("models", view["models"], _model)
     yield from _section("servers", view["servers"], _server)
+    yield from _section("not usable, and only packs may ask them", view["unusable"], _unusable)
     yield from _section("not set", view["missing"], _missing)
     if view["lock"] is not None:
         asked = any(row["state"] != "not asked" for row in _tables(view["servers"]))
@@ -189,7 +190,10 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
     yield from _mapping("outputs", view["outputs"])
     requests = view["requests"]
     assert isinstance(requests, Mapping)
-    yield f"model requests  {_requests(requests)}"
+    # A server that may ask models does so when it is called, which no estimate knows.
+    asked = any("asks" in row for row in _tables(view["servers"]))
+    more = "; a call of a pack may make more" if asked else ""
+    yield f"model requests  {_requests(requests)}{more}"
     cost = view["cost_usd"]
     if requests["at_least"] and isinstance(cost, Mapping) and cost["at_most"] != 0:
         yield f"cost  {_most(cost['at_most'])}"
@@ -267,7 +271,13 @@ def _server(row: JsonObject) -> str:
     sandbox = f"  sandbox: {row['sandbox']}" if "sandbox" in row else ""
     options = row.get("options")
     given = f"  ({', '.join(map(str, options))})" if isinstance(options, Sequence) else ""
-    return f"{row['alias']}  {row['where']}{given}  {state}{sandbox}{optional}"
+    models = row.get("asks")
+    asks = f"  asks: {', '.join(map(str, models))}" if isinstance(models, Sequence) else ""
+    return f"{row['alias']}  {row['where']}{given}  {state}{sandbox}{asks}{optional}"
+
+
+def _unusable(row: JsonObject) -> str:
+    return f"{row['alias']}  {row['why']}"
 
 
 def _missing(row: JsonObject) -> str:
@@ -399,10 +409,20 @@ def _opening(step: JsonObject) -> Iterator[str]:
         given = f" with {_short(kept['arguments'])}" if kept["arguments"] else ""
         yield for_line(f"     prompt: `{kept['name']}` of the server `{kept['server']}`{given}")
     for one in _rows(step.get("attach")):
-        said = f"{one['uri']} of `{one['server']}`" if isinstance(one, Mapping) else one
+        said = _attached(one) if isinstance(one, Mapping) else one
         yield for_line(f"     attach: {_short(said)}")
     if step.get("continues") is not None:
         yield f"     continues: {step['continues']}"
+
+
+def _attached(one: JsonObject) -> str:
+    if "uri" in one:
+        return f"{one['uri']} of `{one['server']}`"
+    least = f" with a score of {one['threshold']:g} or more" if one["threshold"] else ""
+    count = one["top_k"]
+    assert isinstance(count, int)
+    most = f"up to {counted(count, 'passage')}{least}"
+    return f"{most} that `{one['server']}` finds for: {one['query']}"
 
 
 def _times(attempts: JsonValue) -> str:

@@ -89,7 +89,8 @@ def _rows(found: Look) -> list[JsonObject]:
             "description": row.tool.description,
             "input_schema": row.tool.input_schema,
             "output_schema": row.tool.output_schema,
-            "suspicious": list(_signs(row)),
+            # Those of packs are words of ours.
+            "suspicious": [] if row.tool.builtin else list(_signs(row)),
         }
         for row in found.tools
     ]

@@ -19,6 +19,7 @@ from aish.core.phrases import counted
 from aish.engine.plan.credentials import unset_references
 from aish.engine.plan.lock import known_tool, lock_of
 from aish.engine.plan.validation.validate import (
+    argument_check,
     check_file,
     exfiltration_check,
     is_wrong,
@@ -80,6 +81,8 @@ def problems_of(
     unset = () if environ is None else _unset(pipeline, environ, set())
     found = (*found, *(replace(one, warning=True) for one in unset))
     found += wildcard_check(pipeline)
+    told = {problem.path for problem in found}
+    found += tuple(one for one in argument_check(pipeline) if one.path not in told)
     # Each of these is checked only if the parts it depends on have no errors.
     if not is_wrong(pipeline, ("inputs", "tests"), found):
         found += tuple(row_check(pipeline))

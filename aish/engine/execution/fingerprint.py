@@ -9,7 +9,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from aish.config.model import Foreach, PromptStep
+from aish.config.model import Foreach, PromptStep, Retrieval
 from aish.core.errors import AishError
 from aish.core.json import JsonObject, JsonValue, canonical
 from aish.engine.plan.options import RunOptions
@@ -168,6 +168,8 @@ def _attached(
     from aish.engine.steps.attachments import file_data
 
     for one in step.attach:
+        if isinstance(one, Retrieval):
+            continue
         with suppress(*_NOT_RENDERED):
             name = render(one.ref, context)
             if one.server is None and not is_uri(name):

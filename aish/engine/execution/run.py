@@ -9,13 +9,11 @@ import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, fields, replace
-from urllib.parse import urlsplit
 
 import anyio
 
 from aish import __version__
-from aish.config.fields import variables
-from aish.config.model import Limits, LoopLimits, ModelEntry
+from aish.config.model import Limits, LoopLimits
 from aish.core.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.core.events import (
     CassetteUse,
@@ -47,6 +45,7 @@ from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.execution.graph import leave_out_the_rest, run_whole
 from aish.engine.final import FinalState, decide_exit, status_of
 from aish.engine.limits import RunMeter, Spending, open_meter
+from aish.engine.plan.credentials import model_name, origin
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import steps_read
 from aish.engine.plan.plan import Plan
@@ -120,27 +119,6 @@ def _models(plan: Plan, prefix: str = "") -> Iterator[ModelInfo]:
         yield ModelInfo(prefix + alias, model_name(resolved.entry), origin(resolved.entry))
     for id, inner in plan.inner.items():
         yield from _models(inner, f"{prefix}{id}/")
-
-
-def model_name(entry: ModelEntry) -> str:
-    """The endpoint's name of the model."""
-    return entry.model or entry.embedded or entry.alias
-
-
-def origin(entry: ModelEntry) -> str:
-    """Scheme, host and port, or `embedded`; nothing that could contain a credential.
-
-    For an unknown address, only the variable that it depends on.
-    """
-    if entry.base_url is None or entry.embedded is not None:
-        return "embedded"
-    for name, default in variables(entry.base_url):
-        if default is None:
-            return f"${{{name}}}"
-    parts = urlsplit(entry.base_url)
-    host = parts.hostname or ""
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{host}{port}"
 
 
 def limits_of(plan: Plan) -> Mapping[str, JsonValue]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from urllib.parse import urlsplit
 
 from aish.config.fields import expand, variables
 from aish.config.loader import lookup_position
@@ -201,6 +202,9 @@ def needed_variables(pipeline: Pipeline, *, with_models: bool) -> tuple[str, ...
         names += [server.auth_env] if server.auth_env else []
         if "web" in server.pack:
             names += [one.key_env for one in server.options.web.search if one.key_env]
+        if "rag" in server.pack and server.options.rag.embeddings.key_env:
+            names.append(server.options.rag.embeddings.key_env)
+        names += (name for _, name in _token_variables(server))
     if with_models:
         names += [model.key_env for model in pipeline.models.values() if model.key_env]
     return tuple(name for name in dict.fromkeys(names) if not is_everywhere(name))
@@ -244,6 +248,27 @@ def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
         except UsageError as error:
             resolver.refuse(error.where or path, error.message, error.hint)
     return ready
+
+
+def model_name(entry: ModelEntry) -> str:
+    """The endpoint's name of the model."""
+    return entry.model or entry.embedded or entry.alias
+
+
+def origin(entry: ModelEntry) -> str:
+    """Scheme, host and port, or `embedded`; nothing that could contain a credential.
+
+    For an unknown address, only the variable that it depends on.
+    """
+    if entry.base_url is None or entry.embedded is not None:
+        return "embedded"
+    for name, default in variables(entry.base_url):
+        if default is None:
+            return f"${{{name}}}"
+    parts = urlsplit(entry.base_url)
+    host = parts.hostname or ""
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{host}{port}"
 
 
 def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
@@ -298,7 +323,28 @@ def _named_by_options(entry: ServerEntry, resolver: Resolver, path: str) -> dict
             value = resolver.named(backend.key_env, f"{path}.web.search[{index}]")
             if value is not None:
                 named[backend.key_env] = value
+    key_env = entry.options.rag.embeddings.key_env
+    if key_env and "rag" in entry.pack:
+        value = resolver.named(key_env, f"{path}.rag.embeddings.key_env")
+        if value is not None:
+            named[key_env] = value
+    for place, name in _token_variables(entry):
+        value = resolver.named(name, f"{path}.{place}")
+        if value is not None:
+            named[name] = value
     return named
+
+
+def _token_variables(entry: ServerEntry) -> Iterator[tuple[str, str]]:
+    """The variables with the tokens of packs, and where they are named."""
+    hub, bridge = entry.options.ws, entry.options.ide.bridge
+    if "ws" in entry.pack and hub.token_env:
+        yield "ws.token_env", hub.token_env
+    if "ide" in entry.pack and bridge is not None and bridge.token_env:
+        yield "ide.bridge.token_env", bridge.token_env
+    influx = entry.options.ml.influx
+    if "ml" in entry.pack and influx is not None and influx.token_env:
+        yield "ml.influx.token_env", influx.token_env
 
 
 def declared_secrets(names: Iterable[str], resolver: Resolver) -> None:

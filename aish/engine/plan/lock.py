@@ -12,7 +12,16 @@ from json import JSONDecodeError
 from pathlib import Path
 
 from aish.config.documents import UnreadableError, parse_json, read_text
-from aish.config.model import ContextFile, Pipeline, Prompt, PromptStep, ServerEntry, ServerPrompt
+from aish.config.model import (
+    Attachment,
+    ContextFile,
+    Pipeline,
+    Prompt,
+    PromptStep,
+    Retrieval,
+    ServerEntry,
+    ServerPrompt,
+)
 from aish.core.errors import Position, Problem, UsageError
 from aish.core.json import JsonValue, canonical
 from aish.core.pack_options import option_words
@@ -219,6 +228,12 @@ def _context_file(one: ContextFile) -> JsonValue:
     return ["context", one.path, one.is_glob, lines, one.name, one.skeleton]
 
 
+def _attached(one: Attachment | Retrieval) -> JsonValue:
+    if isinstance(one, Attachment):
+        return [one.ref, one.server]
+    return ["query", one.query, one.server, one.top_k, one.threshold]
+
+
 def _prompt(step: PromptStep) -> str:
     """The hash of everything that a step's author wrote for the model."""
     parts: list[JsonValue]
@@ -228,7 +243,7 @@ def _prompt(step: PromptStep) -> str:
         case ServerPrompt(server=server, name=name, arguments=arguments):
             parts = [{"server": server, "name": name, "arguments": dict(arguments)}, step.system]
     # A prompt without attachments keeps the hash that it had before `attach` existed.
-    parts += [[one.ref, one.server] for one in step.attach]
+    parts += [_attached(one) for one in step.attach]
     # The same holds for files that stay current.
     parts += [_context_file(one) for one in step.context.files]
     return sha256(canonical(parts).encode("ascii")).hexdigest()

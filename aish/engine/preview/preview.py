@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from aish.config.model import (
+    Attachment,
     CallStep,
     ContextFile,
     Pipeline,
     PipelineStep,
     Prompt,
     PromptStep,
+    Retrieval,
     RunStep,
     ServerEntry,
     ServerPrompt,
@@ -22,12 +24,13 @@ from aish.core.events import KeySurvey
 from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import option_words
 from aish.core.tools import Tool, ToolName
-from aish.engine.execution.run import bounds_of, limits_of, model_name, origin
+from aish.engine.execution.run import bounds_of, limits_of
 from aish.engine.plan.builtin_tools import presumed_tool
+from aish.engine.plan.credentials import model_name, origin
 from aish.engine.plan.estimate import cost_view, inner_context, item_count, price_view, requests
 from aish.engine.plan.lock import lock_path
 from aish.engine.plan.options import RunOptions
-from aish.engine.plan.order import needs_of, systems_of, texts
+from aish.engine.plan.order import models_of_packs, needs_of, systems_of, texts
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
 from aish.engine.preview.tool_listing import Look, view
@@ -146,13 +149,16 @@ def _attached(step: PromptStep, context: Context) -> Row:
     if step.continues is not None:
         row["continues"] = step.continues
     if step.attach:
-        row["attach"] = [
-            _shown(one.ref, context)
-            if one.server is None
-            else {"server": one.server, "uri": _shown(one.ref, context)}
-            for one in step.attach
-        ]
+        row["attach"] = [_attachment(one, context) for one in step.attach]
     return row
+
+
+def _attachment(one: Attachment | Retrieval, context: Context) -> JsonValue:
+    if isinstance(one, Retrieval):
+        row: Row = {"server": one.server, "query": _shown(one.query, context)}
+        return {**row, "top_k": one.top_k, "threshold": one.threshold}
+    ref = _shown(one.ref, context)
+    return ref if one.server is None else {"server": one.server, "uri": ref}
 
 
 def _kept_short(settings: Settings) -> Row:
@@ -260,6 +266,7 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
             }
             for alias, m in plan.models.items()
         ],
+        "unusable": [{"alias": alias, "why": why} for alias, why in plan.unusable.items()],
         "servers": _servers(plan, found),
         "missing": [
             {
@@ -294,12 +301,15 @@ def _rule(rule: Rule, pipeline: Pipeline) -> Row:
 def _servers(plan: Plan, found: Look | None) -> list[JsonValue]:
     states = {} if found is None else {info.alias: info for info in found.servers}
     rows: list[JsonValue] = []
+    pipeline = plan.pipeline
     for server in plan.servers:
         entry = server.entry
         info = states.get(entry.alias)
         more: Row = {}
         if options := option_words(entry.options):
             more["options"] = options
+        if asked := tuple(models_of_packs((entry,), pipeline.models, plan.default_model)):
+            more["asks"] = tuple(dict.fromkeys(asked))
         if info is not None and info.state == "ready" and (sandbox := _sandboxes(entry)):
             more["sandbox"] = sandbox
         rows.append(

@@ -12,7 +12,7 @@ from aish.agent.result_limit import no_spans
 from aish.agent.runtime import AgentRuntime
 from aish.config.model import LoopLimits, PromptStep
 from aish.core.errors import AishError, UnavailableError
-from aish.core.events import ServerInfo
+from aish.core.events import NOWHERE, Notice, ServerInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Emit, Meter, Model
@@ -280,14 +280,21 @@ async def open_models(
     """The models of a plan by alias, each with its fallbacks; closed by the stack.
 
     Raises:
-        UnavailableError: an embedded model could not be started.
+        UnavailableError: an embedded model could not be started, and not only packs may ask it.
     """
     single: dict[str, Model] = {}
     pace = _pace(environment)
     for alias, resolved in plan.models.items():
         ready = resolved
         if resolved.entry.embedded is not None:
-            ready = await _embedded(resolved, environment, box.reaper, stack)
+            try:
+                ready = await _embedded(resolved, environment, box.reaper, stack)
+            except UnavailableError as error:
+                if alias not in plan.of_packs:
+                    raise
+                text = f"model `{alias}`, which only packs may ask, did not start: {error.message}"
+                environment.emit(Notice(NOWHERE, "warning", "model_unavailable", text))
+                continue
         model = open_model(
             ready.entry,
             ready.key,
@@ -299,7 +306,9 @@ async def open_models(
         )
         single[alias] = await stack.enter_async_context(model)
     return {
-        alias: with_fallbacks(model, [single[name] for name in plan.models[alias].entry.fallback])
+        alias: with_fallbacks(
+            model, [single[name] for name in plan.models[alias].entry.fallback if name in single]
+        )
         for alias, model in single.items()
     }
 

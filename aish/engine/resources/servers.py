@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, TypedDict
 
 from anyio import CancelScope, create_task_group
 
+from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen
 from aish.core.protocols import Emit
 from aish.engine.environment import RunEnvironment
-from aish.engine.plan.credentials import ResolvedServer
+from aish.engine.plan.credentials import ResolvedServer, origin
 from aish.engine.plan.plan import Plan, own_files
+from aish.engine.run_folder import RunsPlace
 from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.client.server_requests import Elicit
 from aish.mcp.transports.settings import ServerConnection
@@ -21,7 +23,7 @@ from aish.system.process.reaper import Reaper
 
 if TYPE_CHECKING:
     from aish.mcp.client.dynamic_registry import DynamicRegistry, OnSettled
-    from aish.packs.framework.pack import PackServices
+    from aish.packs.framework.pack import FileModel, PackServices
 
 
 @asynccontextmanager
@@ -145,6 +147,11 @@ async def pack_services(
                 mask=plan.secrets.mask,
                 run_secrets=plan.secrets,
                 recorded_files=_recorded_files(environment),
+                follow=environment.follow,
+                project=plan.pipeline.file.parent,
+                run_id=environment.folder.id,
+                steps=tuple(step.id for step in plan.steps),
+                servers=tuple(server.entry.alias for server in plan.servers),
                 **_of_plan(plan, environment),
             )
         except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
@@ -159,12 +166,42 @@ async def pack_services(
 class _PlanServices(TypedDict):
     secrets: Mapping[str, str]
     own_files: frozenset[Path]
+    models: "Mapping[str, FileModel]"
+    default_model: str | None
+    runs: Path
 
 
 def _of_plan(plan: Plan, environment: RunEnvironment) -> _PlanServices:
     """What packs are given of a plan."""
     secrets = {name: value for one in plan.servers for name, value in one.named.items()}
-    return {"secrets": secrets, "own_files": _own_files(plan, environment)}
+    return {
+        "secrets": secrets,
+        "own_files": _own_files(plan, environment),
+        "models": _file_models(plan),
+        "default_model": plan.default_model,
+        "runs": _runs(plan, environment),
+    }
+
+
+def _file_models(plan: Plan) -> "Mapping[str, FileModel]":
+    """The models of the file, and why some cannot be asked."""
+    from aish.packs.framework.pack import FileModel
+
+    found: dict[str, FileModel] = {}
+    for alias, entry in plan.pipeline.models.items():
+        resolved = plan.models.get(alias)
+        own = entry if resolved is None else resolved.entry
+        problem = plan.unusable.get(alias, "")
+        found[alias] = FileModel(origin(own), problem, has_proxy=own.proxy is not None)
+    return found
+
+
+def _runs(plan: Plan, environment: RunEnvironment) -> Path:
+    """The folder of past runs: where this one is kept, unless that is a place of other things."""
+    usual = RunsPlace(plan.pipeline.file.parent).runs
+    own = environment.folder.path
+    elsewhere = own is not None and own.parent.parent.resolve() != usual.parent.resolve()
+    return own.parent if own is not None and elsewhere else usual
 
 
 def _connection(
@@ -179,13 +216,17 @@ def _connection(
         return found
     from aish.packs.framework.server import open_packs
 
-    pack = open_packs(
-        server.entry.pack,
-        server.entry.root,
-        services,
-        options=server.entry.options,
-        allow_broad_root=plan.allow_broad_root,
-    )
+    try:
+        pack = open_packs(
+            server.entry.pack,
+            server.entry.root,
+            services,
+            options=server.entry.options,
+            allow_broad_root=plan.allow_broad_root,
+        )
+    except UsageError as error:
+        error.where = error.where or f"mcp server `{server.entry.alias}`"
+        raise
     return replace(found, pack=pack, let_go=pack.shutdown)
 
 

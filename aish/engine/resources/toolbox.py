@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -244,8 +245,9 @@ class AllTools:
         arguments: JsonObject,
         on_progress: Callable[[Progress], None],
         sample: Sampler | None = None,
+        limit: float = inf,
     ) -> ToolResult:
-        """Call a tool; every failure is a result (M8)."""
+        """Call a tool; every failure is a result (M8), as is no answer within `limit` seconds."""
         if tool.name == SHELL_RUN.name:
             return await self.local.run(arguments)
         assert self.servers is not None, "a tool of a server comes from a server"
@@ -253,7 +255,7 @@ class AllTools:
         denied = self.withdrawn(tool)
         if denied is not None:
             return ToolResult("denied", denied)
-        return await self.servers.call(tool, arguments, on_progress, sample)
+        return await self.servers.call(tool, arguments, on_progress, sample, limit)
 
     async def forward(
         self, tool: Tool, arguments: JsonObject, call: "Call", own: "Server | None" = None

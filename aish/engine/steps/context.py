@@ -60,7 +60,7 @@ class StepContext:
     `carrier` runs items on workers, if requested. `needed` are the steps whose items are read
     later; `ended` has the ended ones of each step. `resume` is the command that continues the run,
     if possible. `activity` is the task of the step or item, `anew` whether this is another attempt
-    in this part of the run.
+    in this part of the run. `told` are the codes of notices that are given once a run.
     """
 
     plan: Plan
@@ -86,6 +86,7 @@ class StepContext:
     turn: int = 0
     activity: Activity = field(default_factory=Activity)
     anew: bool = False
+    told: set[str] = field(default_factory=set)
 
     def name(self, step: Step) -> str:
         """The step's id as events have it: `outer/inner` in a sub-pipeline."""
@@ -96,6 +97,12 @@ class StepContext:
         own = None if self.item is None else self.item.key
         keys = [key for key in (self.within, own) if key is not None]
         return Place(self.prefix + step.id, "/".join(keys) or None)
+
+    def tells_first(self, code: str) -> bool:
+        """Whether nothing of the run has given this notice before; from now on something has."""
+        is_first = code not in self.told
+        self.told.add(code)
+        return is_first
 
     def template_values(self) -> Mapping[str, JsonValue]:
         """The current template context."""
@@ -191,6 +198,13 @@ CALLS_UNTRACKED = "calls_untracked"
 """The code of a step's notice: calls of its items are in the journal when the items come back."""
 ITEM_UNFINISHED = "item_unfinished"
 """The code of an item's notice: it came back without an end, and all of its calls are told."""
+
+RAG_DEGRADED = "rag_degraded"
+"""The code of the notice that a search for passages attached nothing (K64)."""
+RAG_REDUCED = "rag_reduced"
+"""The code of the notice that such a search was less than it could be: without vectors."""
+ONCE_A_RUN = frozenset({RAG_DEGRADED, RAG_REDUCED})
+"""Codes of notices that are given once a run, however many steps, items and workers it has."""
 
 OpenCarrier = Callable[[StepContext], AbstractAsyncContextManager[Carrier]]
 """Opens what runs the items of a run elsewhere."""

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from aish.agent.result_limit import can_be_attached, describe
-from aish.config.model import Prompt, PromptStep, ServerPrompt
+from aish.config.model import Prompt, PromptStep, Retrieval, ServerPrompt
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.text import safe_utf8
 from aish.core.tools import PromptMessage
 from aish.engine.resources.toolbox import Offers
-from aish.engine.steps.attachments import attachment, joined, refuse_long
+from aish.engine.steps.attachments import Attached, attachment, joined, refuse_long
 from aish.engine.steps.context import StepContext
 from aish.templates.render import render
 
@@ -94,16 +94,16 @@ async def opening_turns(
             kept = replace(step.prompt, arguments=filled)
             turns = await prompt_turns(kept, servers, limit, sees_images=sees_images)
     # Sequentially, so that a recording has them in the order of the file.
-    pieces = [
-        await attachment(
-            replace(one, ref=render(one.ref, values)),
-            servers,
-            context.plan.pipeline.file.parent,
-            limit,
-            sees_images=sees_images,
-        )
-        for one in step.attach
-    ]
+    pieces: list[Attached] = []
+    for one in step.attach:
+        if isinstance(one, Retrieval):
+            from aish.engine.steps.passages import retrieved
+
+            pieces.append(await retrieved(one, render(one.query, values), step, context))
+            continue
+        read = replace(one, ref=render(one.ref, values))
+        folder = context.plan.pipeline.file.parent
+        pieces.append(await attachment(read, servers, folder, limit, sees_images=sees_images))
     *before, last = turns
     assert isinstance(last, UserTurn)
     opened = joined(pieces, last.text)

@@ -1,6 +1,7 @@
 """`call` and `run` steps, and `aish call`: one tool call through the gate, no model (P10)."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from sys import maxsize
 from typing import cast
@@ -19,9 +20,16 @@ from aish.core.tools import ResultKind, Tool, ToolName
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
-from aish.engine.resources.resources import Toolbox, open_toolbox, require_lock, require_servers
+from aish.engine.resources.resources import (
+    Toolbox,
+    open_models,
+    open_toolbox,
+    require_lock,
+    require_servers,
+)
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.context import StepContext
+from aish.models.throttle import Throttles
 from aish.policy.decide import tool_name
 from aish.templates.render import render, render_tree
 
@@ -57,7 +65,7 @@ async def run_call(step: CallStep, context: StepContext) -> StepRecord:
     assert isinstance(arguments, dict)
     runtime = context.runtime(step)
     place = replace(context.place(step), call=f"{step.id}-1")
-    sampler = _sampler(context, server, runtime, place)
+    sampler = pack_sampler(context.plan, server, runtime, place)
     used = await call_tool(tool, arguments, runtime, place, sampler)
     output = output_of(used)
     record = tool_record(step.id, "call", used, on_denied=step.on_denied, output=output)
@@ -66,15 +74,15 @@ async def run_call(step: CallStep, context: StepContext) -> StepRecord:
     return replace(record, usage=sampler.usage)
 
 
-def _sampler(
-    context: StepContext, server: str, runtime: AgentRuntime, place: Place
-) -> Sampling | None:
-    """Answers the questions of a pack that may ask a model; other servers ask in prompt steps."""
-    entry = context.plan.pipeline.servers.get(server)
-    alias = None if entry is None else entry.options.shell.explain
-    model = None if alias is None else runtime.models.get(alias)
-    if model is None:
+def pack_sampler(plan: Plan, server: str, runtime: AgentRuntime, place: Place) -> Sampling | None:
+    """Answers the questions of a pack that may ask models; other servers ask in prompt steps.
+
+    The model of the step is the default one of the file.
+    """
+    entry = plan.pipeline.servers.get(server)
+    if entry is None or not entry.model_consent.given:
         return None
+    model = None if plan.default_model is None else runtime.models.get(plan.default_model)
     heard = request_recorder(runtime, place, "sampling")
     return Sampling(model, runtime.emit, runtime.clock, place, heard, runtime.models)
 
@@ -156,8 +164,9 @@ async def direct_call(
         UsageError: no such tool, or the arguments do not fit its schema.
         UnavailableError: a required server is missing.
         LockDiffersError: something differs from the lock.
+        UnavailableError: an embedded model that the tool may ask could not be started.
     """
-    async with open_toolbox(plan, environment) as box:
+    async with open_toolbox(plan, environment) as box, AsyncExitStack() as stack:
         require_servers(plan, box.servers)
         require_lock(box.tools)
         tool = _known(name, box)
@@ -171,7 +180,12 @@ async def direct_call(
             )
         # The user asked for the result, so it is not truncated.
         whole = replace(box.runtime, limits=replace(box.runtime.limits, result_limit=maxsize))
-        return await call_tool(tool, arguments, whole, Place(step="call", call="call-1"))
+        if plan.models:
+            models = await open_models(plan, environment, box, Throttles(), stack)
+            whole = replace(whole, models=models)
+        place = Place(step="call", call="call-1")
+        sampler = pack_sampler(plan, tool.name.server, whole, place)
+        return await call_tool(tool, arguments, whole, place, sampler)
 
 
 def _known(name: str, box: Toolbox) -> Tool:

@@ -29,6 +29,7 @@ from aish.engine.run_folder import RunFolder
 from aish.engine.steps.context import (
     CALLS_UNTRACKED,
     ITEM_UNFINISHED,
+    ONCE_A_RUN,
     Carrier,
     RemoteItem,
     StepContext,
@@ -444,7 +445,7 @@ class Dispatcher:
             mean, before = sum(seconds) / len(seconds), sent.remote.seconds
             sent.remote.seconds = mean if before is None else (mean + before) / 2
         for number, (item, came) in enumerate(zip(sent.items, result.items, strict=False)):
-            for event in came.events:
+            for event in filter(self._is_new, came.events):
                 self._emit(event)
                 if not await self._is_put_down(event):
                     sent.not_staged.add(number)
@@ -457,6 +458,12 @@ class Dispatcher:
         self.errors = self.errors or list(result.errors)
         if result.broken is not None:
             raise InternalError(f"on a worker: {_last_line(result.broken)}")
+
+    def _is_new(self, event: Event) -> bool:
+        """Whether it is no notice that is given once a run, and another worker has given."""
+        if not isinstance(event, Notice) or event.code not in ONCE_A_RUN:
+            return True
+        return self.context.tells_first(event.code)
 
     async def _is_put_down(self, event: Event) -> bool:
         """Whether a staged call has reached the review file, as its model was told."""

@@ -17,7 +17,8 @@ from aish.core.json import JsonValue
 from aish.core.phrases import backticked
 from aish.core.protocols import Clock, Emit
 from aish.features.control.run_state import RunState
-from aish.net.listen.routes import ConnectionState, HttpError
+from aish.net.listen.http_error import HttpError
+from aish.net.listen.routes import ConnectionState
 from aish.system.task_group import task_group
 
 SECONDS: Final = 60.0

@@ -13,7 +13,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import backticked
 from aish.engine.environment import RunHandle
-from aish.net.listen.routes import HttpError
+from aish.net.listen.http_error import HttpError
 
 _ArgumentKind = Literal["text", "texts", "word", "any"]
 _Subject = Literal["run", "shell", "serve"]

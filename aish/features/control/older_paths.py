@@ -23,7 +23,8 @@ from aish.features.control.asks import (
 )
 from aish.features.control.routes import Api, is_same, name_of
 from aish.net.listen.access import Peer
-from aish.net.listen.routes import HttpError, Route, connection_of, json_body, json_response
+from aish.net.listen.http_error import HttpError
+from aish.net.listen.routes import Route, connection_of, json_body, json_response
 
 _MOST_READERS: Final = 1000
 _RESET = "btn_reset_session"

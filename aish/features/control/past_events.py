@@ -19,7 +19,8 @@ from aish.core.json import JsonObject, json_text
 from aish.features.control.run_state import EventsGoneError, RunState
 from aish.journal.reader import JournalReading
 from aish.journal.writer import JournalError
-from aish.net.listen.routes import EventQueue, HttpError, ServerEvent
+from aish.net.listen.http_error import HttpError
+from aish.net.listen.routes import EventQueue, ServerEvent
 from aish.system.files import open_own
 
 MOST_EVENTS: Final = 1000

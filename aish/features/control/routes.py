@@ -31,14 +31,8 @@ from aish.features.control.commands import obey
 from aish.features.control.past_events import PastEvents
 from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Peer
-from aish.net.listen.routes import (
-    EventStream,
-    HttpError,
-    Route,
-    connection_of,
-    json_body,
-    json_response,
-)
+from aish.net.listen.http_error import HttpError
+from aish.net.listen.routes import EventStream, Route, connection_of, json_body, json_response
 from aish.policy.questions import OpenQuestion, PastQuestion, QuestionEnd
 from aish.system.user import name_of_user
 

@@ -34,8 +34,8 @@ from aish.core.protocols import Clock
 from aish.engine.run_folder import RunFolder
 from aish.features.approvals.questions import ApprovalQuestion, approval_question
 from aish.features.control.conversation import Conversation, UnderWay
-from aish.features.control.statistics import Statistics
 from aish.journal.questions import Question, Questions
+from aish.journal.statistics import Statistics
 from aish.system.secrets.secrets import Secrets
 
 RunPhase = Literal["running", "waiting", "paused", "finished"]

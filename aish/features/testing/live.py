@@ -356,6 +356,7 @@ class _Trial:
             folder=folder,
             environ=draft.options.environ,
             staging=unkept(plan, folder.id),
+            follow=log.follow,
         )
         share = None if self._total is None else _Share(self._total)
         examiner = Examiner(draft.job.case.expect, draft.job.case.names, update_snapshots=False)

@@ -202,9 +202,10 @@ class Server:
         arguments: JsonObject,
         on_progress: Callable[[Progress], None],
         sample: Sampler | None,
+        limit: float = inf,
     ) -> ToolResult:
         """Call a tool. Only cancellation propagates as an exception."""
-        result = await self.forward(name, arguments, Call(on_progress, sample))
+        result = await self.forward(name, arguments, Call(on_progress, sample, limit=limit))
         return result if isinstance(result, ToolResult) else read_result(result)
 
     async def forward(
@@ -227,7 +228,7 @@ class Server:
     async def _result_of(
         self, name: str, arguments: JsonObject, call: Call
     ) -> JsonObject | ToolResult:
-        seconds = self.entry.timeout.tools.get(name, self.entry.timeout.call)
+        seconds = min(self.entry.timeout.tools.get(name, self.entry.timeout.call), call.limit)
         CALL_DEADLINE.set(anyio.current_time() + seconds)
         try:
             return await in_time(seconds, self._call(name, arguments, call), call.time)
@@ -365,10 +366,9 @@ class Server:
             answers=Answers(
                 entry.alias,
                 entry.roots,
-                # An option that names a model is the consent to ask it (K13).
-                sampling=entry.sampling == "allow" or entry.options.shell.explain is not None,
+                sampling=entry.sampling == "allow" or entry.model_consent.given,
                 elicit=self._elicit,
-                chooses_model=bool(entry.pack),
+                consent=entry.model_consent if entry.pack else None,
                 forwards=self._opening.forwards,
             ),
             probe_seconds=self._opening.probe_seconds,

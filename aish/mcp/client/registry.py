@@ -5,6 +5,7 @@ Also operations on several servers at the same time.
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -115,12 +116,16 @@ class Registry:
         arguments: JsonObject,
         on_progress: Callable[[Progress], None],
         sample: Sampler | None = None,
+        limit: float = inf,
     ) -> ToolResult:
-        """Call a tool; every failure is a result (M8). Only cancellation propagates."""
+        """Call a tool; every failure is a result (M8). Only cancellation propagates.
+
+        `limit` are seconds, where the server's entry allows more.
+        """
         server = self._callable(tool)
         if isinstance(server, ToolResult):
             return server
-        return await server.call(tool.name.name, arguments, on_progress, sample)
+        return await server.call(tool.name.name, arguments, on_progress, sample, limit)
 
     async def forward(
         self, tool: Tool, arguments: JsonObject, call: Call, own: Server | None = None

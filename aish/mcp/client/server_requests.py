@@ -10,15 +10,18 @@ tools that was requested again (C5).
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import field
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from aish.core.errors import AishError
+from aish.core.errors import AishError, BudgetError, UnavailableError
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
+from aish.core.pack_options import ModelConsent
 from aish.core.protocols import Progress, Sampler
+from aish.core.tools import SAMPLING_FAILURE, SamplingFailure, hinted_model
 from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -69,7 +72,7 @@ class Call:
 
     `continuation` is what a client of a hub sends again: its answers, and the server's state.
     `on_log` takes the params of the log messages about it, `log_level` is the least important level
-    that it wants.
+    that it wants. `limit` are seconds, where the server's entry allows more.
     """
 
     on_progress: Callable[[Progress], None] | None = None
@@ -80,6 +83,7 @@ class Call:
     time: CallTime | None = None
     on_log: Callable[[JsonObject], None] | None = None
     log_level: str | None = None
+    limit: float = inf
 
 
 NO_CALL = Call()
@@ -138,15 +142,15 @@ class Answers:
     Elicitation is declared even if no user can be asked: a server that wants to ask before it
     continues receives a refusal, and does not continue without asking.
 
-    `chooses_model` is true for built-in packs: their requests may name a model of the file, and
-    are for no other one. `forwards` are the capabilities of clients that requests are passed on to.
+    `consent` is that of built-in packs: their requests may name a model of the file, and are for no
+    other one (K13). `forwards` are the capabilities of clients that requests are passed on to.
     """
 
     alias: str
     roots: Sequence[Path] = ()
     sampling: bool = False
     elicit: Elicit | None = None
-    chooses_model: bool = False
+    consent: ModelConsent | None = None
     forwards: frozenset[str] = frozenset()
 
     def capabilities(self, owner: CallOwner | None = None) -> JsonObject:
@@ -174,7 +178,7 @@ class Answers:
         """
         owner = running.call.owner
         running.passed_on += 1
-        is_passed_on = not self.chooses_model and running.passed_on <= MAX_PASSED_ON
+        is_passed_on = self.consent is None and running.passed_on <= MAX_PASSED_ON
         if owner is not None and is_passed_on:
             asked = owner.asked(self.alias, method, params)
             if asked is not None:
@@ -212,14 +216,31 @@ class Answers:
             raise RpcError(REFUSED_BY_USER, "sampling is denied by the configuration")
         if sample is None:
             raise RpcError(REFUSED_BY_USER, "sampling is answered only while a step's call runs")
-        if not self.chooses_model:
+        if self.consent is None:
             # Which model is asked, and paid for, is the step's decision.
-            params = {key: value for key, value in params.items() if key != MODEL_PREFERENCES}
+            params = {key: value for key, value in params.items() if key not in _OF_PACKS}
+        elif not self.consent.permits(alias := hinted_model(params)):
+            asked = f"model `{alias}`" if alias else "the model of the step"
+            raise RpcError(REFUSED_BY_USER, f"the packs of `{self.alias}` may not ask {asked}")
         try:
-            return await sample.sample(params)
+            found = await sample.sample(params)
         except AishError as error:
             # The server gets an answer; the call it was made for continues and fails on its own.
-            raise RpcError(INTERNAL_ERROR, error.message) from error
+            data = None if self.consent is None else {SAMPLING_FAILURE: _failure_of(error)}
+            raise RpcError(INTERNAL_ERROR, error.message, data) from error
+        if self.consent is None:
+            found = {key: value for key, value in found.items() if key != "_meta"}
+        return found
+
+
+_OF_PACKS = frozenset({MODEL_PREFERENCES, "_meta"})
+
+
+def _failure_of(error: AishError) -> SamplingFailure | None:
+    """What a pack reports; `None` where the request itself was refused."""
+    if isinstance(error, BudgetError):
+        return "limit"
+    return "unavailable" if isinstance(error, UnavailableError) else None
 
 
 if TYPE_CHECKING:

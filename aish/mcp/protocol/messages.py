@@ -157,7 +157,9 @@ def reply(number: str | int, result: JsonObject) -> bytes:
 
 def refusal(number: str | int, error: RpcError) -> bytes:
     """An error as the answer to a request of the server."""
-    body: JsonObject = {"code": error.code, "message": error.message}
+    body: dict[str, JsonValue] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        body["data"] = error.data
     return encode({"jsonrpc": "2.0", "id": number, "error": body})
 
 

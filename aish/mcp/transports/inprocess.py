@@ -3,6 +3,7 @@
 The in-memory transport: part of the product, at next to no cost.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import anyio
 
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject
-from aish.core.tools import SAMPLE, SamplingError
+from aish.core.tools import SAMPLE, SAMPLING_FAILURE, SamplingError, SamplingFailure
 from aish.mcp.protocol.convert import PARALLEL
 from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from aish.packs.framework.server import OpenPacks
 
 
+_FAILURES: Mapping[str, SamplingFailure] = {"limit": "limit"}
 SAMPLING_SECONDS = 60
 """How long a tool of a pack waits for the answer of a model."""
 
@@ -104,9 +106,10 @@ class InProcess:
         finally:
             del self._questions[id]
         if question.answer is None:
-            raise SamplingError(f"no answer came within {SAMPLING_SECONDS} seconds")
-        if question.answer.error is not None:
-            raise SamplingError(question.answer.error.message)
+            raise SamplingError(f"no answer came within {SAMPLING_SECONDS} seconds", "timeout")
+        if (error := question.answer.error) is not None:
+            failure = json_object(error.data).get(SAMPLING_FAILURE)
+            raise SamplingError(error.message, _FAILURES.get(str(failure), "unavailable"))
         return question.answer.result
 
     async def _result(self, outgoing: Outgoing) -> JsonObject:

@@ -20,7 +20,8 @@ from uvicorn.server import ServerState
 
 from aish.core.json import json_text
 from aish.net.listen.access import Call, Limits
-from aish.net.listen.routes import JSON_TYPE, ConnectionState, HttpError, error_document
+from aish.net.listen.http_error import HttpError, error_document
+from aish.net.listen.routes import JSON_TYPE, ConnectionState
 
 _VERSIONS = frozenset({"1.0", "1.1"})
 _MOST_DRAINED = 1 << 20

@@ -5,9 +5,7 @@ method (405), type (415), token (401), scope (403), and the size of the body (41
 """
 
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Final
-from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,22 +13,24 @@ from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
 from aish.net.listen.access import Access, Call, Peer
-from aish.net.listen.addresses import LOOPBACK_HOSTS, Address
+from aish.net.listen.http_error import HttpError
+from aish.net.listen.request_checks import (
+    URL_HAS_TOKEN,
+    bearer_token,
+    check_host,
+    check_origin,
+    check_url,
+)
 from aish.net.listen.routes import (
     JSON_TYPE,
     WITH_BODY,
     ConnectionState,
-    HttpError,
     Route,
     connection_of,
     error_response,
 )
-from aish.net.listen.tokens import SHORTEST
 
 _TYPES = frozenset({JSON_TYPE, f"{JSON_TYPE};charset=utf-8"})
-_CREDENTIAL_FIELDS = frozenset({"token", "access_token", "key"})
-_MOST_FIELDS = 100
-_DEFAULT_PORTS = {80: False, 443: True}
 _HEADERS: Final = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -85,9 +85,9 @@ class Guards:
         scope = request.scope
         routes = self._matching(scope)
         if not any(route.any_host for _, route in routes):
-            _check_host(request, self._access)
+            check_host(request.texts(b"host"), request.connection.listener, self._access)
         self._check_url(request)
-        _check_origin(request, self._access)
+        check_origin(request.texts(b"origin"), request.connection.listener, self._access)
         if not scope["path"].startswith("/"):
             raise HttpError(400, "bad_request", "the target of the request is not a path")
         found = [pair for pair in routes if scope["method"] in pair[1].methods]
@@ -123,20 +123,11 @@ class Guards:
     def _check_url(self, request: "_Guarded") -> None:
         scope = request.scope
         try:
-            query = scope["query_string"].decode("latin-1")
-            fields = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
-        except ValueError as error:
-            message = f"the query has more than {_MOST_FIELDS} fields"
-            raise HttpError(400, "bad_request", message) from error
-        words = [*(value for _, value in fields), *scope["path"].split("/")]
-        long_words = [word for word in words if len(word) >= SHORTEST]
-        if any(name.lower() in _CREDENTIAL_FIELDS for name, _ in fields) or any(
-            self._access.tokens.find(word) is not None for word in long_words
-        ):
-            request.path = ""
-            message = "a token in a URL ends up in logs and histories"
-            hint = "send it as `Authorization: Bearer TOKEN`"
-            raise HttpError(400, "token_in_url", message, hint=hint)
+            check_url(scope["path"], scope["query_string"].decode("latin-1"), self._access)
+        except HttpError as error:
+            if error.code == URL_HAS_TOKEN:
+                request.path = ""
+            raise
 
     def _identify(self, request: "_Guarded", *, is_public: bool) -> None:
         """Note who sent it: by the user of a socket file, or by its token."""
@@ -145,16 +136,10 @@ class Guards:
             name = f"uid:{peer.uid}"
             scopes = self._access.socket_scopes
         else:
-            values = request.headers(b"authorization")
+            values = request.texts(b"authorization")
             if not values and is_public:
                 return
-            kind, _, value = (values[0] if len(values) == 1 else b"").partition(b" ")
-            token = self._access.tokens.find(value.decode("latin-1"))
-            if kind.lower() != b"bearer" or token is None:
-                said = "the token is not valid" if values else "a token is needed"
-                hint = "send it as `Authorization: Bearer TOKEN`"
-                headers = {"www-authenticate": "Bearer"}
-                raise HttpError(401, "unauthorized", said, hint=hint, headers=headers)
+            token = bearer_token(values, self._access)
             name, scopes, key = token.name, token.scopes, token.key
         request.peer = Peer(peer.transport, peer.address, name, scopes, peer.uid, peer.pid, key)
         request.connection.trusted = True
@@ -182,6 +167,10 @@ class _Guarded:
     def headers(self, name: bytes) -> list[bytes]:
         """The values of a header, one for each time that it was sent."""
         return [value for found, value in self.scope["headers"] if found == name]
+
+    def texts(self, name: bytes) -> list[str]:
+        """The same as text."""
+        return [value.decode("latin-1") for value in self.headers(name)]
 
     def call(self) -> Call:
         """What a log gets to see."""
@@ -226,40 +215,6 @@ class _Guarded:
             headers += [pair for pair in _HEADERS if pair[0] not in there]
             message = {**message, "headers": headers}
         await self._send(message)
-
-
-@cache
-def _own_hosts(local: Address, *, is_tls: bool) -> frozenset[str]:
-    """What `Host` may be without a word in a file: this machine, or the address itself."""
-    names = {*LOOPBACK_HOSTS, local.netloc.rpartition(":")[0]} - {"0.0.0.0", "[::]"}  # ruff: ignore[hardcoded-bind-all-interfaces] - it is taken out
-    hosts = {f"{name}:{local.port}" for name in names}
-    return frozenset(hosts | (names if _DEFAULT_PORTS.get(local.port) is is_tls else set()))
-
-
-def _check_host(request: _Guarded, access: Access) -> None:
-    connection = request.connection
-    if connection.peer.transport == "unix":
-        return
-    values = [value.decode("latin-1") for value in request.headers(b"host")]
-    allowed = _own_hosts(connection.local, is_tls=connection.is_tls) | access.hosts
-    if len(values) != 1 or values[0] not in allowed:
-        hint = f"use `{connection.local}`, or add the name to `hosts`"
-        raise HttpError(421, "wrong_host", "this server has another name", hint=hint)
-
-
-def _check_origin(request: _Guarded, access: Access) -> None:
-    values = [value.decode("latin-1") for value in request.headers(b"origin")]
-    if not values:
-        return
-    connection = request.connection
-    own: set[str] = set()
-    if connection.peer.transport == "tcp":
-        scheme = "https" if connection.is_tls else "http"
-        hosts = _own_hosts(connection.local, is_tls=connection.is_tls)
-        own = {f"{scheme}://{host}" for host in hosts}
-    if len(values) != 1 or values[0] not in own | access.origins:
-        message = "pages of another origin may not use this server"
-        raise HttpError(403, "wrong_origin", message, hint="add the origin to `origins`")
 
 
 def _check_type(request: _Guarded) -> None:

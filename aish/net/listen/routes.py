@@ -12,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from aish.core.errors import AishError
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue, json_text, strict_json
 from aish.net.listen.access import Peer
 from aish.net.listen.addresses import Address
+from aish.net.listen.http_error import HttpError, error_document
+from aish.net.listen.request_checks import Listening
 
 JSON_TYPE = "application/json"
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -45,24 +46,6 @@ class Route:
     any_host: bool = False
 
 
-class HttpError(AishError):
-    """An answer that is an error: `code` is a word for programs, `message` one for people."""
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        *,
-        hint: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
-        self.code = code
-        self.headers = dict(headers or {})
-
-
 @slotted
 class ConnectionState:
     """A connection, as what answers its requests sees it: `request.state.connection`."""
@@ -80,6 +63,11 @@ class ConnectionState:
     """A request on it had a credential."""
     on_gone: set[Callable[[], None]] = field(default_factory=set)
     """Called when the client has left; without a task that waits for it."""
+
+    @property
+    def listener(self) -> Listening:
+        """What it came in by."""
+        return Listening(self.local, is_tls=self.is_tls)
 
 
 def connection_of(scope: Scope) -> ConnectionState:
@@ -99,11 +87,6 @@ def json_response(
 def error_response(error: HttpError) -> Response:
     """An error as JSON: `{"error": {code, message, hint}}`."""
     return json_response(error_document(error), error.status, error.headers)
-
-
-def error_document(error: HttpError) -> JsonValue:
-    """The same without its status."""
-    return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
 
 
 async def json_body(request: Request) -> JsonValue:

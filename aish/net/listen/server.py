@@ -22,7 +22,8 @@ from aish.net.listen.sockets import Listener, accepted, credentials
 
 if TYPE_CHECKING:
     from aish.net.listen.connection import Connections, HttpConnection
-    from aish.net.listen.routes import HttpError, Route
+    from aish.net.listen.http_error import HttpError
+    from aish.net.listen.routes import Route
 
 INSTALL = "pip install 'aish-pipelines[serve]'"
 _ENDING_SECONDS = 1.0
@@ -235,7 +236,7 @@ class Server:
         from aish.net.listen.connection import HttpConnection
         from aish.net.listen.routes import ConnectionState
 
-        peer = _peer(connection)
+        peer = peer_of(connection)
         refusal = self._refusal(peer, shared)
         is_tls = self._tls is not None and local.path is None
         # What it aborts is known when it is made.
@@ -244,7 +245,7 @@ class Server:
 
     def _refusal(self, peer: Peer, shared: "Connections") -> "HttpError | None":
         """Why a connection is not served, if it is not."""
-        from aish.net.listen.routes import HttpError
+        from aish.net.listen.http_error import HttpError
 
         if peer.transport == "unix":
             if peer.uid != os.geteuid():
@@ -258,7 +259,7 @@ class Server:
         return None
 
 
-def _peer(connection: socket.socket) -> Peer:
+def peer_of(connection: socket.socket) -> Peer:
     """Who connected, as far as the socket tells."""
     if connection.family == socket.AF_UNIX:
         found = credentials(connection)

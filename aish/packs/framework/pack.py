@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Follow
+from aish.packs.framework.channels import Channels
 from aish.packs.tool_results import Answer
 
 if TYPE_CHECKING:
@@ -244,8 +246,8 @@ def tool(
 ) -> Callable[[ToolFunction], PackTool]:
     """Make a tool of a function, with the function's name (K1).
 
-    `result` are the keys of `structuredContent` and their JSON types, `rows` those of the objects
-    in an array (K14).
+    `result` are the keys of `structuredContent` and their JSON types, or `any`; `rows` those of the
+    objects in an array (K14).
     """
 
     def made(function: ToolFunction) -> PackTool:
@@ -275,7 +277,8 @@ def _output_schema(
 ) -> dict[str, JsonValue]:
     properties: dict[str, JsonValue] = {}
     for name, kind in result.items():
-        schema: dict[str, JsonValue] = {"type": [kind, "null"]}
+        # JSON Schema has no word for a value of any type.
+        schema: dict[str, JsonValue] = {} if kind == "any" else {"type": [kind, "null"]}
         if name in rows:
             keys: dict[str, JsonValue] = {
                 key: {"type": [inner, "null"]} for key, inner in rows[name].items()
@@ -286,6 +289,18 @@ def _output_schema(
 
 
 @frozen
+class FileModel:
+    """A model of the file, as packs see it: where it is, and why it cannot be asked, if so.
+
+    `origin` is scheme, host and port, or `embedded`. With a proxy, that is the only way.
+    """
+
+    origin: str
+    problem: str = ""
+    has_proxy: bool = False
+
+
+@frozen
 class PackServices:
     """What a run offers to its packs; one for all servers.
 
@@ -293,7 +308,10 @@ class PackServices:
     aish, `secrets` the values of variables that options name (F15). `run_folder` is private to the
     run. `notice` takes a code and a sentence, `mask` removes secrets: `run_secrets`, for texts that
     come in pieces. `own_files` are what the run is made of (K19),
-    `recorded_files` those of them that it writes itself.
+    `recorded_files` those of them that it writes itself. `follow` tells of the events of the run,
+    `channels` of what happens in packs. `project` is the folder of the pipeline; `run_id`, `steps`
+    and `servers` are those of the run, as far as it has any. `models` are those of the file by
+    alias, `default_model` is the one of steps that name none; `runs` is the folder of past runs.
     """
 
     tasks: "TaskGroup"
@@ -307,6 +325,15 @@ class PackServices:
     run_secrets: "Secrets | None" = None
     own_files: frozenset[Path] = frozenset()
     recorded_files: frozenset[Path] = frozenset()
+    follow: Follow | None = None
+    channels: Channels = field(default_factory=Channels)
+    project: Path | None = None
+    run_id: str = ""
+    steps: tuple[str, ...] = ()
+    models: Mapping[str, FileModel] = field(default_factory=dict)
+    default_model: str | None = None
+    runs: Path | None = None
+    servers: tuple[str, ...] = ()
 
 
 @frozen

@@ -12,7 +12,7 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import PackOptions
-from aish.packs.catalogue import PACKS
+from aish.packs.catalogue import PACKS, tool_marks
 from aish.packs.framework.pack import Lifespan, Pack, PackContext, PackServices, PackTool
 from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
@@ -196,6 +196,18 @@ def open_packs(
             options.c.macros,
         )
     return OpenPacks(packs, workspace, services, options)
+
+
+def input_schema_of(name: str) -> JsonObject | None:
+    """The schema of a pack tool's arguments, by the tool's own name.
+
+    `None` if there is no such tool, or a library of its pack is missing.
+    """
+    marks = tool_marks().get(name)
+    if marks is None or not all(map(is_installed, PACKS[marks.pack].needs)):
+        return None
+    pack: Pack = import_module(PACKS[marks.pack].module).PACK
+    return next(one.input_schema for one in pack.tools if one.name == name)
 
 
 def _check_installed(name: str) -> None:

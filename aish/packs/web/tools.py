@@ -24,7 +24,8 @@ from aish.packs.tool_results import Answer, enclosed, fits, room
 if TYPE_CHECKING:
     import ssl
 
-    from aish.net.guarded_client import Destination, Fetched, GuardedClient, Resolve
+    from aish.net.address_guard import Destination, Resolve
+    from aish.net.guarded_client import Fetched, GuardedClient
     from aish.packs.parse_worker import ParseWorker
     from aish.packs.web.search_backends import Search
 
@@ -77,12 +78,8 @@ async def opened(
     Raises:
         UsageError: an option names no destination.
     """
-    from aish.net.guarded_client import (
-        GuardedClient,
-        destination_of,
-        destination_of_url,
-        system_addresses,
-    )
+    from aish.net.address_guard import system_addresses
+    from aish.net.guarded_client import GuardedClient, destination_of, destination_of_url
     from aish.packs.web.search_backends import ADDRESSES, Search
 
     allow = [_destination("allow", text, destination_of) for text in options.allow]

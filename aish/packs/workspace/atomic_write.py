@@ -7,7 +7,7 @@ import errno
 import hashlib
 import os
 import stat
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from typing import Protocol
 
@@ -146,8 +146,18 @@ def check_unchanged(original: Original, expected: str | None, path: str) -> None
         raise PackError("changed", message, path=path, sha256=original.sha256)
 
 
-def put(folder: int, name: str, path: str, data: bytes, original: Original | None) -> None:
+def put(
+    folder: int,
+    name: str,
+    path: str,
+    data: bytes,
+    original: Original | None,
+    *,
+    is_locked: bool = False,
+) -> None:
     """Replace the content of a file by `data`: write a new file beside it, then rename it.
+
+    `is_locked` tells that the caller holds the lock of the folder.
 
     Raises:
         PackError: it was changed since it was read, or cannot be written.
@@ -156,7 +166,7 @@ def put(folder: int, name: str, path: str, data: bytes, original: Original | Non
     beside = f".aish-{os.urandom(8).hex()}.tmp"
     try:
         _write(folder, beside, data, original)
-        with folder_locks([folder], path):
+        with nullcontext() if is_locked else folder_locks([folder], path):
             _put_in_place(folder, beside, (name, path), original)
     except FileExistsError:
         raise _changed(path) from None

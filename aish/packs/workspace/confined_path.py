@@ -195,13 +195,13 @@ class Folder:
             self._root = -1
 
     @contextmanager
-    def file(self, where: Where) -> Generator[int, None, None]:
-        """The descriptor of a regular file, for reading.
+    def file(self, where: Where, *, links: bool = True) -> Generator[int, None, None]:
+        """The descriptor of a regular file, for reading; without `links` none is followed.
 
         Raises:
             PackError: it does not exist, is hidden, not regular, or cannot be read.
         """
-        with self._opened(where, _READ) as descriptor:
+        with self._opened(where, _READ, links=links) as descriptor:
             path, mode = shown(where), os.fstat(descriptor).st_mode
             if stat.S_ISDIR(mode):
                 raise PackError("not_a_file", f"`{path}` is a folder; dir_list shows what is in it")
@@ -210,11 +210,11 @@ class Folder:
             yield descriptor
 
     @contextmanager
-    def folder(self, where: Where) -> Generator[int, None, None]:
-        """The descriptor of a folder, for listing; `PackError` as with `file`."""
+    def folder(self, where: Where, *, links: bool = True) -> Generator[int, None, None]:
+        """The descriptor of a folder, for listing; `links` and `PackError` as with `file`."""
         with ExitStack() as opened:
             try:
-                descriptor = opened.enter_context(self._opened(where, _FOLDER))
+                descriptor = opened.enter_context(self._opened(where, _FOLDER, links=links))
             except PackError as error:
                 if error.code == "not_found" and self.kind(where) is not None:
                     path = shown(where)
@@ -293,28 +293,33 @@ class Folder:
                 os.rmdir(name, dir_fd=folder)
 
     @contextmanager
-    def _opened(self, where: Where, flags: int) -> Generator[int, None, None]:
+    def _opened(
+        self, where: Where, flags: int, *, links: bool = True
+    ) -> Generator[int, None, None]:
         path = shown(where)
         segments = segments_of(where) if isinstance(where, str) else where
         if is_denied(segments or (".",)):
             raise not_found(path)
         try:
-            descriptor = self._open(segments, flags)
+            descriptor = self._open(segments, flags, links=links)
         except OSError as error:
+            if not links and error.errno == errno.ELOOP:
+                message = f"`{path}` is a link, or is behind one, and no link is followed here"
+                raise PackError("outside", message, path=path) from None
             raise _told(error, path) from None
         try:
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def _open(self, segments: tuple[str, ...], flags: int) -> int:
+    def _open(self, segments: tuple[str, ...], flags: int, *, links: bool) -> int:
         if not self._kernel:
             return self._walk(segments, flags)
         path = "/".join(segments) or "."
         try:
             return open_confined(self._root, path, flags, links=False)
         except OSError as error:
-            if error.errno != errno.ELOOP:
+            if error.errno != errno.ELOOP or not links:
                 raise
         descriptor = open_confined(self._root, path, flags, links=True)
         try:

@@ -10,17 +10,20 @@ from aish.core.protocols import Clock, Emit, Model, Sampler
 
 @frozen
 class PackModels:
-    """They are open from the start of the server to its end."""
+    """They are open from the start of the server to its end.
+
+    `default` is the alias that answers requests without one: there is no step with a model.
+    """
 
     models: Mapping[str, Model]
     emit: Emit
+    default: str | None = None
 
     def sampler(self, entry: ServerEntry | None, place: Place, clock: Clock) -> Sampler | None:
         """Answers what a pack asks on the way of a call; `None` for another server."""
-        alias = None if entry is None else entry.options.shell.explain
-        model = None if alias is None else self.models.get(alias)
-        if model is None:
+        if entry is None or not entry.model_consent.given:
             return None
         from aish.agent.sampling import Sampling
 
+        model = None if self.default is None else self.models.get(self.default)
         return Sampling(model, self.emit, clock, place, None, self.models)

@@ -49,11 +49,11 @@ from aish.mcp.protocol.requests import (
 from aish.mcp.protocol.revisions import HANDSHAKE, MODERN, VERSION_KEY
 from aish.net.listen.access import Access, Call, Limits, Peer
 from aish.net.listen.addresses import Address
+from aish.net.listen.http_error import HttpError
 from aish.net.listen.routes import (
     JSON_TYPE,
     EventQueue,
     EventStream,
-    HttpError,
     Route,
     ServerEvent,
     connection_of,

@@ -38,7 +38,7 @@ _KINDS: Final[Mapping[CallKind, ResultKind]] = {
 class CallEvents:
     """Tells of sessions and calls, if they are followed, and of notices in any case.
 
-    `stage` puts down for review what a rule stages.
+    `stage` puts down for review what a rule stages; `is_followed` says whether anybody is told.
     """
 
     def __init__(
@@ -47,29 +47,28 @@ class CallEvents:
         clock: Clock,
         mask: Callable[[str], str],
         stage: Callable[[Stamped], None],
-        *,
-        is_followed: bool,
+        is_followed: Callable[[], bool],
     ) -> None:
         self.notify = emit
-        self._emit = emit if is_followed else None
+        self._is_followed = is_followed
         self._clock = clock
         self._mask = mask
         self._stage = stage
 
     def opened(self, caller: Caller) -> None:
         """A session has begun."""
-        if self._emit is not None:
-            self._emit(SessionOpened(caller.peer, _place(caller)))
+        if self._is_followed():
+            self.notify(SessionOpened(caller.peer, _place(caller)))
 
     def closed(self, caller: Caller) -> None:
         """A session has ended."""
-        if self._emit is not None:
-            self._emit(SessionClosed(_place(caller)))
+        if self._is_followed():
+            self.notify(SessionClosed(_place(caller)))
 
     def decided(self, proposal: Proposal, decision: Decision, level: DecisionLevel) -> None:
         """A call was decided about; it is not sent yet."""
         is_staged = decision.verdict == "staged"
-        if self._emit is None and not is_staged:
+        if not self._is_followed() and not is_staged:
             return
         tool = proposal.tool
         event = ToolDecided(
@@ -88,21 +87,21 @@ class CallEvents:
         if is_staged:
             # Arguments with a secret are never staged, so there is nothing to mask.
             self._stage(Stamped(1, self._clock.now(), event))
-        if self._emit is not None:
-            self._emit(event)
+        if self._is_followed():
+            self.notify(event)
 
     def started(self, proposal: Proposal) -> None:
         """A call is sent."""
-        if self._emit is not None:
-            self._emit(ToolStarted(proposal.place, str(proposal.tool.name)))
+        if self._is_followed():
+            self.notify(ToolStarted(proposal.place, str(proposal.tool.name)))
 
     def finished(
         self, proposal: Proposal, kind: CallKind, result: JsonObject | None, seconds: float
     ) -> None:
         """A call has ended; without a `result` it was cancelled."""
-        if self._emit is None:
+        if not self._is_followed():
             return
-        self._emit(
+        self.notify(
             ToolFinished(
                 place=proposal.place,
                 tool=str(proposal.tool.name),

@@ -8,7 +8,7 @@ from aish.config.model import ModelEntry
 from aish.core.errors import UsageError
 from aish.core.events import Notice
 from aish.core.phrases import counted
-from aish.engine.execution.run import model_name, origin
+from aish.engine.plan.credentials import model_name, origin
 from aish.shell.autonomous import STEPS
 from aish.shell.command import Command, Form
 from aish.shell.session import Session, known_model

@@ -74,12 +74,12 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
         folder.write_plan(pipeline.data)
     with ExitStack() as stack:
         services = _services(plan, options, folder, clock, stack)
-        emit = stack.enter_context(
+        log = stack.enter_context(
             opened.outlets_for(plan, folder, clock, () if services is None else services.sinks)
         )
         stack.enter_context(opened.interrupts.lent())
         environment = RunEnvironment(
-            emit=_Counting(emit, session.emit, folder.shown),
+            emit=_Counting(log.emit, session.emit, folder.shown),
             approver=opened.environment.approver,
             clock=clock,
             folder=folder,
@@ -87,6 +87,7 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
             notices=() if services is None else services.notices,
             attach=None if services is None else services.attach,
             before_pause=None if services is None else services.before_pause,
+            follow=log.follow,
         )
         run = partial(execute, plan, options, environment, above=opened.meter)
         end = await (run() if services is None else services.during(run))

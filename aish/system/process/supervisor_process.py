@@ -172,9 +172,11 @@ def _wait_for_all(seconds: float, wakeup: int) -> None:
 
 
 def _terminate(spared: set[int]) -> None:
-    for pid in _descendants() - spared:
-        _send(pid, signal.SIGTERM)
-        _send(pid, signal.SIGCONT)
+    # A parent that heard of its child's end first could end before it gets its own signal.
+    for pid in _descendants():
+        if pid not in spared:
+            _send(pid, signal.SIGTERM)
+            _send(pid, signal.SIGCONT)
 
 
 def _end_all(spared: set[int], wakeup: int, reap: "Callable[[], object] | None" = None) -> None:
@@ -190,7 +192,7 @@ def _end_all(spared: set[int], wakeup: int, reap: "Callable[[], object] | None" 
             return
         found: set[int] = set()
         for _ in range(_PASSES):
-            more = _descendants(spared) - found
+            more = set(_descendants(spared)) - found
             if not more:
                 break
             for pid in more:
@@ -206,13 +208,26 @@ def _end_all(spared: set[int], wakeup: int, reap: "Callable[[], object] | None" 
             _drain(wakeup)
 
 
-def _descendants(spared: "set[int] | frozenset[int]" = frozenset()) -> set[int]:
-    """All processes below this one, without `spared` and those below them."""
-    children: dict[int, list[int]] = {}
+def _descendants(spared: "set[int] | frozenset[int]" = frozenset()) -> list[int]:
+    """All processes below this one, parents first, without `spared` and those below them."""
+    children = _children()
+    found: dict[int, None] = {}
+    waiting = [os.getpid()]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in spared and child not in found:
+                found[child] = None
+                waiting.append(child)
+    return list(found)
+
+
+def _children() -> dict[int, list[int]]:
+    """The children of each process of the machine."""
+    found: dict[int, list[int]] = {}
     try:
         entries = os.listdir("/proc")  # ruff: ignore[os-listdir] - pathlib is too much to import
     except OSError:
-        return set()
+        return found
     for entry in entries:
         if entry.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -221,14 +236,7 @@ def _descendants(spared: "set[int] | frozenset[int]" = frozenset()) -> set[int]:
                     parent = int(os.read(descriptor, 512).rpartition(b")")[2].split()[1])
                 finally:
                     os.close(descriptor)
-                children.setdefault(parent, []).append(int(entry))
-    found: set[int] = set()
-    waiting = [os.getpid()]
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
-            if child not in spared and child not in found:
-                found.add(child)
-                waiting.append(child)
+                found.setdefault(parent, []).append(int(entry))
     return found
 
 

@@ -1,6 +1,7 @@
 """The worker process for schemas that are not simple: started lazily, serial, killable (X7)."""
 
 import json
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +14,8 @@ from aish.system.process.child import Child, child_environment, start_child
 from aish.system.process.reaper import Reaper
 from aish.system.schema.check import TOO_LONG, Schema, SchemaProblem
 
-PATIENCE = 1.0
-_START_PATIENCE = 20.0
+_PATIENCE = 20.0
+"""Seconds for a start, and for an answer: the worker itself bounds its CPU time."""
 _LONGEST_ANSWER = 1 << 20
 _WORKER = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
@@ -32,7 +33,7 @@ class SchemaWorker:
         self._lock = anyio.Lock()
 
     async def check(self, schema: Schema, value: JsonValue) -> tuple[SchemaProblem, ...]:
-        """The problems of a value, in at most a second of evaluation."""
+        """The problems of a value, in at most a second of CPU time."""
         try:
             request = json.dumps([schema, value], default=_plain).encode() + b"\n"
         except (RecursionError, ValueError, TypeError):
@@ -40,29 +41,27 @@ class SchemaWorker:
         async with self._lock:
             return await self._exchange(request)
 
-    async def close(self) -> None:
-        """End the process, if there is one."""
+    async def close(self) -> int | None:
+        """End the process, if there is one: its exit code."""
         child, self._child = self._child, None
-        if child is not None:
-            await child.stop(0)
+        return await child.stop(0) if child is not None else None
 
     async def _exchange(self, request: bytes) -> tuple[SchemaProblem, ...]:
         """One request and its answer; on any failure the process is discarded."""
         answer: bytes | None = None
+        code = None
         try:
             child = self._child = self._child or await self._start()
-            with anyio.move_on_after(PATIENCE):
+            with anyio.move_on_after(_PATIENCE):
                 await child.write(request)
                 answer = await _line(child)
         except OSError:
-            return (_ENDED,)
+            answer = b""
         finally:
             if not answer:
-                await self.close()
-        if answer is None:
-            return (TOO_LONG,)
+                code = await self.close()
         if not answer:
-            return (_ENDED,)
+            return (TOO_LONG if answer is None or code == -signal.SIGPROF else _ENDED,)
         return tuple(
             SchemaProblem(tuple(path), message, keyword, key, tuple(allowed))
             for path, message, keyword, key, allowed in json.loads(answer)
@@ -79,7 +78,7 @@ class SchemaWorker:
                 reaper=self._reaper,
                 is_own=True,
             )
-        with anyio.move_on_after(_START_PATIENCE):
+        with anyio.move_on_after(_PATIENCE):
             if await _line(child):
                 return child
         raise OSError("the schema checker did not start")

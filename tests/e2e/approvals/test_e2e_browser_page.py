@@ -21,6 +21,7 @@ from live_runs import (
     pending,
     runtime_folder,
 )
+from mcp_peers import free_port
 from model_endpoint import Gate, Reply, delta, sse, stream_reply, text_reply, usage
 from served_hub import ServedHub, text_of
 
@@ -127,12 +128,13 @@ def test_a_call_is_approved_after_half_a_second_of_looking(waiting: Project, bro
 
 @pytest.mark.requirement("A15", "A6")
 def test_denied_and_expired_calls_say_so(waiting: Project, browser: Any) -> None:
-    waiting.pipeline(asking("one", "two").replace("on_ask", "ask_timeout: 4s\non_ask"))
+    # What expires was shown before: there is time for that. The other one does not expire.
+    waiting.pipeline(asking("one", "two").replace('"note1",', '"note1", "ask_timeout": "12s",'))
     with live_run(waiting, *PORT) as (running, client), open_tab(browser) as tab:
-        (first, _) = all_of(client, 2)
+        lasting = [one["step"] for one in all_of(client, 2)].index("note2")
         tab.open(link_of(waiting))
-        tab.until_enabled("Deny", 1)
-        tab.button("Deny", 1).click()
+        tab.until_enabled("Deny", lasting)
+        tab.button("Deny", lasting).click()
         tab.has("Denied by you", "article.question.decided")
         # It stays where it was, and so does the other.
         assert tab.page.locator("article.question").count() == 2
@@ -144,7 +146,6 @@ def test_denied_and_expired_calls_say_so(waiting: Project, browser: Any) -> None
     assert ledger(waiting) == []
     ends = {one["id"]: one["answer"] for one in of_type(waiting.journal, "approval.answered")}
     assert sorted(ends.values()) == ["deny", "expired"]
-    del first
 
 
 @pytest.mark.requirement("A2", "A6", "A15")
@@ -319,8 +320,15 @@ def test_text_is_shown_as_it_comes_and_a_new_card_moves_none_that_is_shown(
         tab.button("Deny", 0).click()
         tab.has("Denied by you", "article.question >> nth=0")
         assert tab.page.locator("article.question").first.bounding_box() == before
-        tab.page.get_by_role("button", name="Clear answered").click()
-        assert not tab.is_enabled("Approve", 0)
+        # Both in one turn of the page: half a second later it may be approved again.
+        enabled = tab.page.get_by_role("button", name="Clear answered").evaluate(
+            """(clear) => {
+              clear.click();
+              const buttons = [...document.querySelectorAll("article.question button")];
+              return buttons.filter((one) => one.textContent === "Approve" && !one.disabled).length;
+            }"""
+        )
+        assert (enabled, tab.page.locator("article.question").count()) == (0, 1)
         tab.until_enabled("Approve", 0)
         tab.button("Always approve", 0).click()
         tab.has("Approved by you")
@@ -336,11 +344,12 @@ def test_text_is_shown_as_it_comes_and_a_new_card_moves_none_that_is_shown(
 
 @pytest.mark.requirement("A15", "A17")
 def test_the_page_stays_open_over_a_killed_and_resumed_run(waiting: Project, browser: Any) -> None:
-    control = """control:
-          listen: "127.0.0.1:0"
+    # While no run listens there, the kernel gives the port to nobody else.
+    control = f"""control:
+          listen: "127.0.0.1:{free_port()}"
           tokens:
-            boss: {token_env: BOSS, scopes: [read, answer]}
-            eye: {token_env: EYE, scopes: [read]}"""
+            boss: {{token_env: BOSS, scopes: [read, answer]}}
+            eye: {{token_env: EYE, scopes: [read]}}"""
     waiting.pipeline(asking("one", more=control))
     waiting.aish.env |= {"BOSS": "b" * 40, "EYE": "e" * 40}
     with open_tab(browser, narrow=True) as tab, open_tab(browser, dark=True) as reader:
@@ -400,7 +409,7 @@ def test_the_page_stays_open_over_a_pause(
         mcp: {{servers: {{box: {{command: {SERVER}}}}}}}
         on_ask: pause
         control:
-          listen: "127.0.0.1:0"
+          listen: "127.0.0.1:{free_port()}"
           tokens: {{boss: {{token_env: BOSS, scopes: [read, answer]}}}}
         steps:
           - {{id: hold, needs: [], prompt: Write.}}
@@ -563,6 +572,7 @@ def test_hostile_text_stays_text_in_every_place_of_the_page(
         tab.check()
         tab.button("Deny").click()
         running.finish()
+        tab.has("Denied by you", "article.question")
         tab.has("The run has ended")
         (ended,) = of_type(waiting.journal, "approval.answered")
         assert len(ended["note"]) > 1500

@@ -99,6 +99,7 @@ mcp:
     quiet: {pack: shell, root: ., options: {shell: {network: false}}}
     work: {pack: proc, root: .}
     web: {pack: web}
+    list: {pack: [rag, issues], root: .}
     far: {url: "http://127.0.0.1:1/mcp"}
     ours: {url: "http://127.0.0.1:2/mcp", trust: true}
 """
@@ -152,6 +153,8 @@ def test_a_model_that_may_read_and_send_without_approval_is_warned_of(project: P
         approving("repo__read_file", "far__get"),
         approving("repo__file_read", "web__web_fetch"),
         approving("repo__file_read", "web__fetch_url"),
+        approving("list__bd_ready", "ours__send"),
+        approving("list__rag_query", "ours__send"),
         approving("work__process_start"),
         approving("{tool: work__process_start, command: [cat, x]}", "web__web_search"),
     ],
@@ -171,6 +174,7 @@ def test_what_leaks(project: Project, mcp: str) -> None:
         approving("{tool: box__shell_run, command: [pytest]}", "repo__file_read"),
         approving("quiet__shell_run"),
         approving("repo__file_read", "web__web_search"),
+        approving("list__bd_create", "ours__send"),
         approving('"web__*"'),
         approving('"repo__*"', '"work__*"'),
         approving('"repo__*"', "far__get", more='  ask: ["far__*"]'),
@@ -330,6 +334,14 @@ def verdicts(project: Project, *rules: str) -> dict[str, str]:
     return {row["tool"].removeprefix("box__"): row["verdict"] for row in json.loads(done.stdout)}
 
 
+ADDING = {
+    *("dir_create", "metrics_record", "bd_create", "ws_start", "ide_session_create"),
+    # A browser of its own, and messages of a chat.
+    *("browser_connect", "browser_disconnect", "browser_navigate", "browser_console"),
+    "ide_chat_send",
+}
+
+
 @pytest.mark.requirement("P5", "K9")
 def test_a_wildcard_approves_no_tool_that_changes_an_existing_file(project: Project) -> None:
     found = verdicts(project, '"box__*"', '"*__*"')
@@ -338,9 +350,9 @@ def test_a_wildcard_approves_no_tool_that_changes_an_existing_file(project: Proj
     assert set(found) == {name for name, _ in tools_of(tuple(PACKS))}
     for name, verdict in found.items():
         assert verdict == ("ask" if marks[name].destructive else "auto"), name
-    # What is approved changes no file: but for a folder that is made, it only reads.
-    changing = {name for name, verdict in found.items() if verdict == "auto"} - {"dir_create"}
-    assert all(marks[name].read_only for name in changing)
+    # What is approved changes nothing that is there: it adds something of its own, or only reads.
+    approved = {name for name, verdict in found.items() if verdict == "auto"}
+    assert {name for name in approved if not marks[name].read_only} <= ADDING
 
 
 @pytest.mark.requirement("P5")

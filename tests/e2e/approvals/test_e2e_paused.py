@@ -477,9 +477,10 @@ def test_an_item_that_is_a_pipeline_goes_on_where_it_was(
     # All of them wait together, and more than may run at once; then both items of each of them.
     assert [part.code for part in parts] == [8, 8, 0], parts[-1].stderr
     asked = of_type(journal_of(project.run_folders[0]), "approval.asked")
-    assert [(one["step"], one["item"]) for one in asked[:3]] == [
+    # In which order depends on which of the requests to the model is answered first.
+    assert {(one["step"], one["item"]) for one in asked[:3]} == {
         ("each/note", item) for item in "abd"
-    ]
+    }
     assert {(one["step"], one["item"]) for one in asked[3:]} == {
         ("each/again", f"{item}/{own}") for item in "abd" for own in "01"
     }

@@ -12,6 +12,7 @@ import pytest
 from e2e_project import REPO, ModelEndpoints, Project, of_type
 from model_endpoint import Reply, text_reply, tool_reply
 from samples import sampled
+from terminal_window import close_terminal
 
 from aish.journal.reader import read_journal
 
@@ -66,7 +67,7 @@ def at_terminal(project: Project, line: str, *typed: str) -> int:
         assert child.exitstatus is not None
         return int(child.exitstatus)
     finally:
-        child.close(force=True)
+        close_terminal(child)
 
 
 def ledger(project: Project) -> list[str]:
@@ -196,7 +197,9 @@ def test_other_arguments_are_denied(project: Project, model_endpoint: ModelEndpo
 
 
 @pytest.mark.requirement("A7", "A11")
-@pytest.mark.parametrize("on_ask", ["deny", "wait", "pause"])
+@pytest.mark.parametrize(
+    "on_ask", sampled(["deny", "wait", "pause"], often={0}, reason="cases of the same kind")
+)
 def test_a_cassette_without_answers_denies_at_once(
     project: Project, model_endpoint: ModelEndpoints, on_ask: str
 ) -> None:
@@ -313,6 +316,7 @@ def test_a_recorded_yes_approves_no_call_that_is_made(
     assert ledger(project) == ["one"]
 
 
+@pytest.mark.slow(reason="runs each command")
 @pytest.mark.requirement("A11", "C5", "C10")
 def test_commands_about_cassettes_know_answers(
     project: Project, model_endpoint: ModelEndpoints

@@ -3,6 +3,8 @@
 Kills without number are in `test_e2e_resume_crashes`.
 """
 
+import itertools
+import math
 import random
 import signal
 import threading
@@ -11,7 +13,8 @@ from typing import Any
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio
-from model_endpoint import CUT, RESET, Reply, json_reply, text_reply
+from model_endpoint import CUT, RESET, Gate, Reply, hanging_reply, json_reply, text_reply
+from samples import sampled
 
 SEED = 20261122
 ITEMS = 150
@@ -24,11 +27,21 @@ class Flapping:
         self._lock = threading.Lock()
         self._chance = random.Random(SEED)
         self._asked = 0
+        self._left = math.inf
+
+    def answer_only(self, count: float) -> None:
+        """Answer so many more requests; those that follow wait until their client leaves."""
+        with self._lock:
+            self._left = count
 
     def __call__(self, request: Any) -> Reply:
         with self._lock:
             self._asked += 1
             away, chance = self._asked // 20 % 4 == 3, self._chance.random()
+            self._left -= 1
+            is_over = self._left < 0
+        if is_over:
+            return hanging_reply(Gate())
         reply = text_reply(f"<{request['messages'][-1]['content']}>")
         whole = b"".join(part for part in reply.parts if isinstance(part, bytes))
         if chance < 0.01:
@@ -63,36 +76,53 @@ def check_whole(project: Project) -> None:
     assert finished == {f"r{number}": 1 for number in range(ITEMS)}
 
 
+@pytest.mark.slow(reason="kills again and again")
 @pytest.mark.requirement("B3", "B4", "L8")
 def test_a_flapping_endpoint_and_kills_cost_no_item(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
-    endpoint = model_endpoint(Flapping())
+    flapping = Flapping()
+    endpoint = model_endpoint(flapping)
     project.uses(endpoint)
     batch(project)
     for resume in ((), ("--resume",), ("--resume",)):
+        # However late the signal is, the batch is not through before it.
+        flapping.answer_only(30)
+        before = len(endpoint.requests)
         with project.aish.start("run", "p.yaml", *resume) as running:
-            endpoint.wait_requests(len(endpoint.requests) + 30)
+            endpoint.wait_requests(before + 30)
             running.interrupt(signal.SIGKILL)
             running.finish()
 
+    flapping.answer_only(math.inf)
     check_whole(project)
 
 
 @pytest.mark.requirement("B14", "M10", "exit-130", "exit-143")
 @pytest.mark.parametrize(
     ("signals", "code"),
-    [
-        ([signal.SIGINT], 130),
-        ([signal.SIGINT, signal.SIGINT], 130),
-        ([signal.SIGTERM], 143),
-        ([signal.SIGHUP], 143),
-    ],
+    sampled(
+        [
+            ([signal.SIGINT], 130),
+            ([signal.SIGINT, signal.SIGINT], 130),
+            ([signal.SIGTERM], 143),
+            ([signal.SIGHUP], 143),
+        ],
+        often={0, 2},
+        reason="each starts a batch with servers",
+    ),
 )
 def test_a_signal_ends_a_batch_and_what_it_has_started(
     project: Project, model_endpoint: ModelEndpoints, signals: list[signal.Signals], code: int
 ) -> None:
-    endpoint = model_endpoint(lambda request: text_reply(f"<{request['messages'][-1]['content']}>"))
+    # However late the signals are, the batch is not through before them.
+    gate, numbers = Gate(), itertools.count(1)
+
+    def answer(request: Any) -> Reply:
+        reply = text_reply(f"<{request['messages'][-1]['content']}>")
+        return reply if next(numbers) <= 20 else reply.but(before_head=gate)
+
+    endpoint = model_endpoint(answer)
     project.uses(endpoint)
     server = stdio("--ignore-sigterm", "--grandchild-note", project.folder / "note")
     batch(project, f"mcp: {{servers: {{child: {{command: {server}}}}}}}")
@@ -101,6 +131,7 @@ def test_a_signal_ends_a_batch_and_what_it_has_started(
         endpoint.wait_requests(20)
         for kind in signals:
             running.interrupt(kind)
+        gate.open()
         assert running.finish().code == code
 
     # The fixture sees that no process stays behind.

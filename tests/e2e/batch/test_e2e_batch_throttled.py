@@ -12,7 +12,7 @@ import pexpect
 import pytest
 from busy_endpoint import Busy
 from e2e_project import ModelEndpoints, Project, of_type
-from model_endpoint import CUT, RESET, Reply, json_reply, stream_reply, text_reply
+from model_endpoint import CUT, RESET, Gate, Reply, json_reply, stream_reply, text_reply
 from terminal_cells import Cells
 
 ITEMS = """
@@ -29,6 +29,7 @@ def with_items(project: Project, count: int, concurrency: int) -> None:
     project.pipeline(ITEMS.format(concurrency=concurrency))
 
 
+@pytest.mark.slow(reason="waits for the endpoint again and again")
 @pytest.mark.requirement("B4", "L8")
 @pytest.mark.parametrize("capacity", [1, 5])
 def test_no_item_is_lost_at_an_endpoint_that_turns_most_of_them_away(
@@ -103,6 +104,7 @@ def test_the_pace_comes_back_when_the_endpoint_does(
     assert max(busy.inside[-60:]) >= 8
 
 
+@pytest.mark.slow(reason="records a batch that waits")
 @pytest.mark.requirement("B4", "C6")
 def test_a_replay_waits_for_nothing_and_turns_nobody_away_twice(
     project: Project, model_endpoint: ModelEndpoints
@@ -121,11 +123,20 @@ def test_a_replay_waits_for_nothing_and_turns_nobody_away_twice(
     assert not [e for e in of_type(project.journal, "notice") if e["code"] == "throttled"]
 
 
+@pytest.mark.slow(reason="waits for the endpoint")
 @pytest.mark.requirement("B4")
 def test_a_terminal_is_left_with_a_summary_and_no_trace_of_what_moved(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
-    project.uses(model_endpoint(Busy(4, seconds=0.05)))
+    # The first answers wait until something has moved.
+    moving, numbers, busy = Gate(), count(), Busy(4, seconds=0.05)
+
+    def answer(asked: Any) -> Reply:
+        if next(numbers) < 8:
+            return text_reply(asked["messages"][-1]["content"]).but(before_head=moving)
+        return busy(asked)
+
+    project.uses(model_endpoint(answer))
     with_items(project, 40, 8)
     program = shlex.join([sys.executable, "-m", "aish", "run", "p.yaml", "-o", "r.jsonl"])
     child: pexpect.spawn[str] = pexpect.spawn(
@@ -137,6 +148,7 @@ def test_a_terminal_is_left_with_a_summary_and_no_trace_of_what_moved(
         dimensions=(24, 80),
     )
     child.expect_exact("in flight", timeout=30)
+    moving.open()
     seen = f"{child.before}in flight"
     child.expect(pexpect.EOF, timeout=60)
     seen += f"{child.before}"

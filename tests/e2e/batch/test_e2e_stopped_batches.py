@@ -24,15 +24,23 @@ outputs: {said: "{{ steps.two.text }}"}
 
 @dataclass
 class Endpoint:
-    """Answers with what it is asked, once the gate is open; `broken` prompts are refused."""
+    """Answers with what it is asked, once the gate is open; `broken` prompts are refused.
+
+    They are refused when so many `others` have come: those are in flight then.
+    """
 
     gate: Gate = field(default_factory=Gate)
     broken: bool = True
+    others: int = 0
+    refusal: Gate = field(default_factory=Gate)
 
     def __call__(self, request: Any) -> Reply:
         text = request["messages"][-1]["content"]
         if self.broken and text == "be broken":
-            return json_reply(400, {"error": {"message": "no"}})
+            return json_reply(400, {"error": {"message": "no"}}).but(before_head=self.refusal)
+        self.others -= 1
+        if self.others == 0:
+            self.refusal.open()
         reply = text_reply(f"<{text}>")
         return reply.but(parts=(self.gate, *reply.parts))
 
@@ -92,7 +100,7 @@ def test_an_interrupted_batch_is_not_through_and_goes_on_where_it_was(
 def test_a_batch_that_a_failure_elsewhere_has_stopped_is_not_through(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
-    endpoint = Endpoint()
+    endpoint = Endpoint(others=2)
     project.uses(model_endpoint(endpoint))
     project.pipeline(
         f"""
@@ -142,7 +150,7 @@ def test_more_pipelines_than_slots_do_not_wait_for_each_other(
 def test_a_pipeline_of_an_item_comes_to_its_end_and_another_one_does_not(
     project: Project, model_endpoint: ModelEndpoints, stopped_by: str
 ) -> None:
-    endpoint = Endpoint()
+    endpoint = Endpoint(others=3)
     served = model_endpoint(endpoint)
     project.uses(served)
     project.pipeline(INNER, "inner.yaml")

@@ -59,6 +59,7 @@ def test_a_conversation_is_shown_as_json_whole(project: Project) -> None:
     assert shown["parts"][-1]["answer"]["text"] == "x" * 10_000
 
 
+@pytest.mark.slow(reason="shows each hostile recording by each command")
 @pytest.mark.requirement("C10", "X2", "X3")
 def test_hostile_recordings_steer_no_terminal(project: Project) -> None:
     long = EVIL + "é" * 1_000_000

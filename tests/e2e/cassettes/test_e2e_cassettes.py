@@ -19,6 +19,7 @@ from model_endpoint import (
     tool_reply,
     usage,
 )
+from samples import sampled
 
 KEYED = 'models: {m: {base_url: "${MODEL_URL}", model: scripted, key_env: KEY}}\n'
 KEY = {"KEY": "sk-planted-0123456789"}
@@ -210,27 +211,31 @@ def test_without_a_path_a_file_that_names_no_cassette_is_refused(
 @pytest.mark.requirement("C5", "C12")
 @pytest.mark.parametrize(
     ("more", "flags", "command"),
-    [
-        ("cassette: c.yaml\n", ("--replay",), "aish record p.yaml"),
-        ("", ("--replay", "c.yaml"), "aish record p.yaml -o c.yaml"),
-        ("cassette: c.yaml\ntests: [{name: a}]\n", ("--replay",), "aish test p.yaml --record"),
-        (
+    sampled(
+        [
+            ("cassette: c.yaml\n", ("--replay",), "aish record p.yaml"),
+            ("", ("--replay", "c.yaml"), "aish record p.yaml -o c.yaml"),
+            ("cassette: c.yaml\ntests: [{name: a}]\n", ("--replay",), "aish test p.yaml --record"),
             (
-                "tests: [{name: a, foreach: {file: cases.csv}, key: item.id,"
-                ' cassette: "tapes/{{ key }}.yaml"}]\n'
+                (
+                    "tests: [{name: a, foreach: {file: cases.csv}, key: item.id,"
+                    ' cassette: "tapes/{{ key }}.yaml"}]\n'
+                ),
+                ("--replay", "tapes/1.yaml"),
+                "aish test p.yaml --record",
             ),
-            ("--replay", "tapes/1.yaml"),
-            "aish test p.yaml --record",
-        ),
-        (
             (
-                "tests: [{name: a, foreach: {file: cases.csv}, key: item.id,"
-                ' cassette: "tapes/{{ key }}.yaml"}]\n'
+                (
+                    "tests: [{name: a, foreach: {file: cases.csv}, key: item.id,"
+                    ' cassette: "tapes/{{ key }}.yaml"}]\n'
+                ),
+                ("--replay", "tapes-of-others/1.yaml"),
+                "aish record p.yaml -o tapes-of-others/1.yaml",
             ),
-            ("--replay", "tapes-of-others/1.yaml"),
-            "aish record p.yaml -o tapes-of-others/1.yaml",
-        ),
-    ],
+        ],
+        often={0},
+        reason="cases of the same kind",
+    ),
 )
 def test_a_cassette_that_is_missing_or_does_not_match_names_the_command_that_records_it(
     project: Project,
@@ -597,6 +602,7 @@ def test_a_key_in_the_query_of_a_servers_url_is_not_needed_in_replay(
     assert "query-key" not in (project.folder / "c.yaml").read_text()
 
 
+@pytest.mark.slow(reason="loads the model")
 @pytest.mark.embedded
 @pytest.mark.requirement("C1", "C6", "L11")
 def test_an_embedded_model_is_recorded_under_a_name_that_stays_and_not_started_in_replay(

@@ -55,6 +55,7 @@ def replies(gate: Gate) -> Iterator[Reply]:
     yield text_reply("All is well")
 
 
+@pytest.mark.slow(reason="replays again and again under load")
 @pytest.mark.requirement("C4", "C5", "L8")
 def test_replays_of_a_troubled_run_say_the_same_each_time_and_under_load(
     project: Project, model_endpoint: ModelEndpoints

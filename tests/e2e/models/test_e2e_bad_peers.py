@@ -16,13 +16,14 @@ from model_endpoint import (
     text_reply,
     tool_reply,
 )
+from samples import sampled
 
 QUICK = """
 models:
   m:
     base_url: "${MODEL_URL}"
     model: x
-    timeout: {connect: 2s, first_token: 1s, idle: 1s, turn: 2s}
+    timeout: {TIMEOUT}
     retry: {attempts: 1}
 """
 HELLO = sse([delta(role="assistant", content="Hello")], done=False)
@@ -46,6 +47,13 @@ def dribble() -> Reply:
     return stream_reply(HELLO, *word * 200)
 
 
+# Only what is to be exceeded is short: a busy machine is no bad endpoint.
+SHORT = {
+    "silence": "first_token: 1s",
+    "pings for ever": "first_token: 1s",
+    "silence in the middle": "idle: 1s",
+    "words for ever": "turn: 2s",
+}
 BAD: dict[str, tuple[Reply, int, str]] = {
     "silence": (hanging_reply(Gate()), 5, "no answer within 1 s"),
     "pings for ever": (pings(), 5, "no answer within 1 s"),
@@ -62,14 +70,16 @@ BAD: dict[str, tuple[Reply, int, str]] = {
 
 
 @pytest.mark.requirement("exit-5", "L7", "L10", "X6", "X12")
-@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize(
+    "kind", sampled(BAD, often={0, *range(4, len(BAD))}, reason="waits for a silent endpoint")
+)
 def test_a_bad_endpoint_ends_the_run_with_a_sentence(
     project: Project, model_endpoint: ModelEndpoints, kind: str
 ) -> None:
     reply, code, said = BAD[kind]
     endpoint = model_endpoint([reply])
     project.uses(endpoint)
-    project.pipeline(QUICK + "prompt: Say hello")
+    project.pipeline(QUICK.replace("TIMEOUT", SHORT.get(kind, "")) + "prompt: Say hello")
 
     done = project.run()
 

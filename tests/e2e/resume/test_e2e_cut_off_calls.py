@@ -8,7 +8,8 @@ import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file
 from model_endpoint import text_reply, tool_reply
 
-HANGS = "echo half\necho done >> notes.txt\nexec sleep 600\n"
+# The time of its step is over when it has come to the sleep (`Project.times_out`).
+HANGS = "echo half\necho done >> notes.txt\ntouch late\nexec sleep 600\n"
 
 
 def end(project: Project) -> Any:
@@ -21,6 +22,7 @@ def notes(project: Project) -> int:
     return len((project.folder / "notes.txt").read_text("utf-8").splitlines())
 
 
+@pytest.mark.slow(reason="starts the real program more than once")
 @pytest.mark.requirement("F4", "B3")
 def test_a_command_that_the_timeout_ends_is_finished_with_what_it_printed(
     project: Project,
@@ -29,8 +31,9 @@ def test_a_command_that_the_timeout_ends_is_finished_with_what_it_printed(
     project.pipeline("""
         models: {}
         mcp: {auto_approve: [shell__run]}
-        steps: [{id: wait, timeout: 2s, run: [sh, hangs.sh]}]
+        steps: [{id: wait, timeout: 20s, run: [sh, hangs.sh]}]
         """)
+    project.times_out(20, "late")
 
     done = project.run()
 
@@ -48,14 +51,16 @@ def test_a_command_that_the_timeout_ends_is_finished_with_what_it_printed(
     assert notes(project) == 2
 
 
+@pytest.mark.slow(reason="starts the real program more than once")
 @pytest.mark.requirement("F4", "C6")
 def test_a_replay_tells_of_a_command_that_was_ended_as_the_run_did(project: Project) -> None:
     project.write("hangs.sh", HANGS)
     project.pipeline("""
         models: {}
         mcp: {auto_approve: [shell__run]}
-        steps: [{id: wait, timeout: 2s, run: [sh, hangs.sh], on_error: continue}]
+        steps: [{id: wait, timeout: 20s, run: [sh, hangs.sh], on_error: continue}]
         """)
+    project.times_out(20, "late")
 
     told = []
     for flag in ("--record", "--replay"):
@@ -70,6 +75,7 @@ def test_a_replay_tells_of_a_command_that_was_ended_as_the_run_did(project: Proj
     assert notes(project) == 1
 
 
+@pytest.mark.slow(reason="starts the real program more than once")
 @pytest.mark.requirement("F4", "B3")
 def test_a_command_of_a_model_that_the_timeout_ends_is_finished_too(
     project: Project, model_endpoint: ModelEndpoints
@@ -79,8 +85,9 @@ def test_a_command_of_a_model_that_the_timeout_ends_is_finished_too(
     project.uses(model_endpoint([tool_reply([("c1", "box__shell_run", arguments)])]))
     project.pipeline("""
         mcp: {servers: {box: {pack: [shell], root: data}}, auto_approve: [box__shell_run]}
-        steps: [{id: ask, prompt: Wait, timeout: 3s}]
+        steps: [{id: ask, prompt: Wait, timeout: 20s}]
         """)
+    project.times_out(20, "data/late")
 
     assert project.run().code == 1
 
@@ -97,10 +104,14 @@ def test_a_call_to_a_server_that_the_timeout_cuts_off_is_unknown(
     project.uses(model_endpoint([sleeps, text_reply("late")]))
     project.pipeline(f"""
         mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: [s__sleep]}}
-        steps: [{{id: ask, prompt: Wait, timeout: 2s}}]
+        steps: [{{id: ask, prompt: Wait, timeout: 20s}}]
         """)
+    project.times_out(20, "late")
 
-    assert project.run().code == 1
+    with project.aish.start("run", "p.yaml", "--format", "jsonl") as running:
+        running.wait_for_line('"tool.started"', where="stdout")
+        project.write("late", "")
+        assert running.finish().code == 1
 
     found = end(project)
     assert found["kind"] == "unknown"

@@ -17,13 +17,15 @@ from typing import Any
 import pytest
 from cli_process import Running
 from e2e_project import ModelEndpoints, Project, driven, of_type
-from model_endpoint import ModelEndpoint, Reply, text_reply, tool_reply
+from model_endpoint import Gate, ModelEndpoint, Reply, hanging_reply, text_reply, tool_reply
 
 from aish.journal.reader import read_journal
 
 ITEMS = 200
 WIDTH = 8
 KILLS = 25
+# Of what one process asks, where it is killed at any time: so it lives on with work left to do.
+MOST_ANSWERS = 6
 SEED = 20261121
 PIPELINE = f"""
     mcp:
@@ -83,6 +85,8 @@ class Batch:
     endpoint: ModelEndpoint
     kills: int = 0
     done: dict[str, int] = field(default_factory=dict)
+    answered_up_to: int | None = None
+    """How many requests are answered, where not all of them: no process comes further."""
 
     @property
     def folder(self) -> Path | None:
@@ -159,9 +163,16 @@ def batch(project: Project, model_endpoint: ModelEndpoints) -> Batch:
     project.write("rows.jsonl", "".join(f'{{"id": "r{n}"}}\n' for n in range(ITEMS)))
     project.write("data/note.txt", "a note\n")
     project.pipeline(PIPELINE)
-    endpoint = model_endpoint(answer)
+    batch: Batch
+
+    def limited(body: Any) -> Reply:
+        most, number = batch.answered_up_to, len(batch.endpoint.requests)
+        return answer(body) if most is None or number <= most else hanging_reply(Gate())
+
+    endpoint = model_endpoint(limited)
     project.uses(endpoint)
-    return Batch(project, endpoint)
+    batch = Batch(project, endpoint)
+    return batch
 
 
 @pytest.mark.requirement("B2", "B3", "B14")
@@ -200,8 +211,9 @@ def test_a_batch_survives_a_kill_at_its_very_end(batch: Batch) -> None:
 def test_a_batch_survives_many_kills_at_any_time(batch: Batch) -> None:
     chance = random.Random(SEED)
     while batch.kills < KILLS and len(batch.done) < ITEMS - 2 * WIDTH:
-        process = batch.project.aish.start(*batch.arguments())
         before = len(batch.endpoint.requests)
+        batch.answered_up_to = before + MOST_ANSWERS
+        process = batch.project.aish.start(*batch.arguments())
         batch.endpoint.wait_requests(before + chance.randrange(1, 4))
         try:
             process.process.wait(chance.random() * 0.01)
@@ -210,4 +222,5 @@ def test_a_batch_survives_many_kills_at_any_time(batch: Batch) -> None:
         process.finish()
         batch.died(process)
     assert batch.kills > KILLS // 2
+    batch.answered_up_to = None
     batch.end()

@@ -1,5 +1,6 @@
 """Every exit code of a run, with the sentence, the place and what to do next."""
 
+import json
 import shlex
 import socket
 import subprocess
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio
 from model_endpoint import Gate, hanging_reply, json_reply, text_reply, tool_reply
+from samples import sampled
 
 ASK_S = f"""
 mcp:
@@ -264,19 +266,25 @@ def test_too_many_tool_rounds_are_4(project: Project, model_endpoint: ModelEndpo
 
 
 @pytest.mark.requirement("exit-4", "F13")
-@pytest.mark.parametrize("where", ["file", "command line"])
+@pytest.mark.parametrize(
+    "where", sampled(["file", "command line"], often={0}, reason="cases of the same kind")
+)
 def test_a_run_that_takes_too_long_is_4(
     project: Project, model_endpoint: ModelEndpoints, where: str
 ) -> None:
     endpoint = model_endpoint([hanging_reply(Gate())])
     project.uses(endpoint)
-    limit = "limits: {time: 1s}\n" if where == "file" else ""
+    limit = "limits: {time: 20s}\n" if where == "file" else ""
     project.pipeline(ASK_S + limit + "prompt: Say hello\n")
+    project.times_out(20, "late")
 
-    done = project.run(*(() if where == "file" else ("--timeout", "1s")))
+    running = project.aish.start("run", "p.yaml", *([] if limit else ["--timeout", "20s"]))
+    endpoint.wait_requests(1)
+    project.write("late", "")
+    done = running.finish()
 
     assert done.code == 4
-    assert "exit 4 (budget): the time limit of 1 s is exceeded" in done.stderr
+    assert "exit 4 (budget): the time limit of 20 s is exceeded" in done.stderr
     assert "--timeout" in done.stderr
     (finished,) = of_type(project.journal, "run.finished")
     assert finished["status"] == "budget"
@@ -357,11 +365,16 @@ def test_steps_that_the_time_limit_never_reached_are_skipped(
         steps:
           - {id: first, prompt: Say hello}
           - {id: second, prompt: Say more, needs: [first]}
-        limits: {time: 500ms}
+        limits: {time: 20s}
         """
     )
+    project.times_out(20, "late")
 
-    found = project.result()
+    running = project.aish.start("run", "p.yaml", "--format", "json")
+    endpoint.wait_requests(1)
+    project.write("late", "")
+    done = running.finish()
+    found = json.loads(done.stdout)
 
-    assert found["exit"]["code"] == 4
+    assert found["exit"]["code"] == done.code == 4
     assert [step["status"] for step in found["steps"].values()] == ["budget", "skipped"]

@@ -5,6 +5,7 @@ import sys
 import pytest
 from e2e_project import ModelEndpoints, Project
 from model_endpoint import text_reply
+from samples import sampled
 
 LONG = "word " * 20_000
 # A stdout whose reader has gone before the program starts.
@@ -86,19 +87,21 @@ def test_a_reader_that_has_gone_is_no_failure(talking: Project, form: str) -> No
 @pytest.mark.requirement("B12", "B14")
 @pytest.mark.parametrize(
     "command",
-    [
-        ("tools", "p.yaml", "--json"),
-        ("plan", "p.yaml"),
-        ("validate", "p.yaml", "--strict"),
-        ("schema", "pipeline"),
-        ("tools", "--help"),
-        ("--help",),
-    ],
+    sampled(
+        [
+            ["tools", "p.yaml", "--json"],
+            ["plan", "p.yaml"],
+            ["validate", "p.yaml", "--strict"],
+            ["schema", "pipeline"],
+            ["tools", "--help"],
+            ["--help"],
+        ],
+        often={0, 1},
+        reason="cases of the same kind",
+    ),
     ids=" ".join,
 )
-def test_no_command_fails_because_its_reader_has_gone(
-    talking: Project, command: tuple[str, ...]
-) -> None:
+def test_no_command_fails_because_its_reader_has_gone(talking: Project, command: list[str]) -> None:
     talking.pipeline("mcp: {servers: {repo: {pack: [fs, edit], root: .}}}\nprompt: Talk")
     talking.aish.python = (sys.executable, "-c", NO_READER, sys.executable)
 
@@ -119,7 +122,12 @@ def test_closed_descriptors_do_not_disturb_a_run(talking: Project, closed: str) 
     assert talking.journal[-1]["exit"]["code"] == 0
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">/dev/full", "2>/dev/full"])
+@pytest.mark.parametrize(
+    "closed",
+    sampled(
+        [">&-", "2>&-", ">/dev/full", "2>/dev/full"], often={0}, reason="cases of the same kind"
+    ),
+)
 def test_other_commands_bear_lost_streams_too(talking: Project, closed: str) -> None:
     talking.through_shell(f'exec "$@" {closed}')
 

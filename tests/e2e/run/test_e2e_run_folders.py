@@ -7,6 +7,7 @@ import pytest
 from cli_process import Done, Running, heeding_modes
 from e2e_project import REPO, ModelEndpoints, Project
 from model_endpoint import text_reply
+from samples import sampled
 
 KEY = "a-key-that-nobody-sees"
 
@@ -75,7 +76,9 @@ def meanwhile(project: Project, name: str, what: str, *arguments: str) -> Done:
 
 
 @pytest.mark.requirement("B1", "X9", "exit-2")
-@pytest.mark.parametrize("what", ["gone", "link"])
+@pytest.mark.parametrize(
+    "what", sampled(["gone", "link"], often={0}, reason="cases of the same kind")
+)
 @pytest.mark.parametrize("name", ["plan.json", "events.jsonl"])
 @pytest.mark.parametrize("command", ["run", "shell"])
 def test_a_folder_that_vanishes_while_the_run_begins_is_a_clear_error(

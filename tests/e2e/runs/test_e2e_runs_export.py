@@ -12,6 +12,7 @@ from cli_process import Done
 from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file
 from markdown_it import MarkdownIt
 from model_endpoint import Gate, text_reply, tool_reply
+from samples import sampled
 from syrupy.assertion import SnapshotAssertion
 
 from aish.core.text import for_ci_log, for_markdown, for_terminal
@@ -45,7 +46,7 @@ steps:
     needs: [line]
     on_error: continue
     call: box__shell_run
-    with: {command: "echo half; sleep 60", timeout_seconds: 1}
+    with: {command: "echo half; touch late; sleep 60", timeout_seconds: 20}
   - {id: start, needs: [slow], call: box__process_start, with: {command: cat, args: ["-"]}}
   - id: feed
     needs: [start]
@@ -54,7 +55,7 @@ steps:
   - id: out
     needs: [feed]
     call: box__process_output
-    with: {id: p1, wait_for: fed, wait_seconds: 20}
+    with: {id: p1, wait_for: what never comes, wait_seconds: 20}
   - {id: stop, needs: [out], call: box__process_stop, with: {id: p1}}
   - id: many
     needs: [stop]
@@ -165,7 +166,10 @@ def commanded(project: Project) -> Project:
     """A run with commands of steps and of packs."""
     project.write("prints.sh", "echo out\necho err >&2\n")
     project.pipeline(COMMANDS)
+    python = project.aish.python
+    project.times_out(20, "late")
     project.run()
+    project.aish.python = python
     return project
 
 
@@ -197,7 +201,7 @@ def test_each_command_that_was_made_is_a_script(commanded: Project) -> None:
     assert [script.read_text("utf-8") for script in scripts] == [
         "sh prints.sh\n",
         "echo a; exit 3\n",
-        "echo half; sleep 60\n",
+        "echo half; touch late; sleep 60\n",
         "cat -\n",
         "printf %s 'x y'\n",
         "printf %s z\n",
@@ -557,7 +561,9 @@ def modes(folder: Path) -> set[tuple[bool, int]]:
 
 
 @pytest.mark.requirement("X9")
-@pytest.mark.parametrize("folder", ["out", "new/below/out", "given"])
+@pytest.mark.parametrize(
+    "folder", sampled(["out", "new/below/out", "given"], often={0}, reason="cases of the same kind")
+)
 def test_files_are_private_whatever_the_umask(commanded: Project, folder: str) -> None:
     given = commanded.folder / "given"
     given.mkdir()

@@ -1,6 +1,7 @@
 """`serve.ask: [elicit]`: the client of a call is asked by a form whether it may be made (H10)."""
 
 import json
+import signal
 from typing import Any
 
 import anyio
@@ -173,6 +174,10 @@ def test_a_call_that_is_not_answered_in_time_stays_a_question_and_its_form_is_ta
         (taken_back,) = (one for one in hub.seen if one.get("method") == "notifications/cancelled")
         # Too late: that form is gone, whatever is answered to it.
         respond(hub, form, "accept", approve=True)
+        # The next answer need not be given in so short a time.
+        asking(project)
+        hub.signal(signal.SIGHUP)
+        hub.stderr_with("the file is reloaded")
         number, again = asked(hub)
         respond(hub, again, "accept", approve=True)
         made = hub.answer(number)["result"]

@@ -13,8 +13,11 @@ from pathlib import Path
 import anyio
 import pytest
 from e2e_project import Project, stdio
-from mcp_processes import is_alive, until_gone
+from mcp_emulators import Legacy, McpEndpoint
+from mcp_peers import free_port
+from mcp_processes import is_alive, until_gone, until_reaped
 from mcp_scenes import HTTP_SERVER
+from model_endpoint import Gate, hanging_reply
 from served_hub import META, ServedHub, SocketClient, text_of
 
 
@@ -44,8 +47,8 @@ def sleep(hub: ServedHub | SocketClient, ms: int) -> int:
 def test_a_server_that_is_killed_in_mid_call_fails_that_call_and_comes_back(
     project: Project, tmp_path: Path
 ) -> None:
-    note = tmp_path / "pid"
-    serving(project, "--note-pid", str(note))
+    note, again = tmp_path / "pid", tmp_path / "again"
+    serving(project, "--note-pid", str(note), "--again", str(again))
     with ServedHub(project, "p.yaml") as hub:
         hub.begin()
         hub.tools()
@@ -55,6 +58,7 @@ def test_a_server_that_is_killed_in_mid_call_fails_that_call_and_comes_back(
         ended = [one["result"] for one in hub.answers(*calls)]
         hub.notification("notifications/tools/list_changed")
         lost = hub.call("s__echo", {"text": "x"})
+        again.touch()
         hub.notification("notifications/tools/list_changed")
         said = hub.call("s__echo", {"text": "again"})
 
@@ -84,8 +88,10 @@ def test_a_server_over_http_that_loses_its_session_or_is_gone_is_reached_again(
     project: Project,
 ) -> None:
     flags = ("--sessions", "--era", "legacy")
+    # A port that the kernel gives to nobody while no server is there.
+    port = free_port()
     with ExitStack() as server:
-        port = server.enter_context(at_port(0, *flags))
+        server.enter_context(at_port(port, *flags))
         entry = f'{{url: "http://127.0.0.1:{port}/mcp", protocol: legacy}}'
         project.pipeline(f"mcp: {{servers: {{s: {entry}}}, auto_approve: ['s__*']}}")
         with ServedHub(project, "p.yaml") as hub:
@@ -118,7 +124,8 @@ def test_a_server_that_hangs_or_floods_fails_its_calls_and_no_others(project: Pr
         f"""
         mcp:
           servers:
-            s: {{command: {stdio()}, timeout: {{call: 300ms}}}}
+            s: {{command: {stdio()}}}
+            hung: {{command: {stdio()}, timeout: {{call: 300ms}}}}
             flood: {{command: {stdio("--huge-line")}}}
           auto_approve: ["*__*"]
         """
@@ -126,7 +133,7 @@ def test_a_server_that_hangs_or_floods_fails_its_calls_and_no_others(project: Pr
     with ServedHub(project, "p.yaml") as hub:
         hub.begin()
         hub.tools()
-        hung = sleep(hub, 60_000)
+        hung = hub.request("tools/call", {"name": "hung__sleep", "arguments": {"ms": 60_000}})
         flooded = hub.request("tools/call", {"name": "flood__echo", "arguments": {"text": "x"}})
         beside = hub.call("s__echo", {"text": "beside"})
         found = [one["result"] for one in hub.answers(hung, flooded)]
@@ -216,7 +223,7 @@ def test_no_more_child_processes_run_than_may(project: Project, tmp_path: Path) 
             refused = other.call("s__echo", {"text": "refused"})
         with SocketClient(address) as third:
             third.begin()
-            anyio.run(until_gone, pids(note)[1])
+            anyio.run(until_reaped, pids(note)[1])
             free = third.call("s__echo", {"text": "free"})
 
     assert text_of(fits) == "fits"
@@ -231,22 +238,24 @@ def test_commands_of_packs_are_child_processes_too(project: Project) -> None:
         """
         mcp:
           servers: {sh: {pack: shell, root: .}}
-          auto_approve: [{tool: sh__shell_run, command: ["sleep", "*"]}]
+          auto_approve:
+            - {tool: sh__shell_run, command: ["cat", "held"]}
+            - {tool: sh__shell_run, command: ["sleep", "*"]}
         serve: {limits: {children: 1}}
         """
     )
+    os.mkfifo(project.folder / "held")
     with ServedHub(project, "p.yaml") as hub:
         hub.begin()
         hub.tools()
-        first, second = (
-            hub.request("tools/call", {"name": "sh__shell_run", "arguments": {"command": command}})
-            for command in ("sleep 1", "sleep 2")
-        )
-        results = [one["result"] for one in hub.answers(first, second)]
+        # Whichever is first goes on until the other one was refused.
+        call = {"name": "sh__shell_run", "arguments": {"command": "cat held"}}
+        ids = [hub.request("tools/call", call) for _ in range(2)]
+        refused = hub.until(lambda one: one.get("id") in ids)["result"]
+        (project.folder / "held").write_text("")
+        done = hub.until(lambda one: one.get("id") in ids)["result"]
         after = hub.call("sh__shell_run", {"command": "sleep 0"})
 
-    # Which of both is first is nobody's to say.
-    done, refused = sorted(results, key=lambda one: one.get("isError", False))
     assert done["structuredContent"]["exit_code"] == 0
     assert refused["isError"] is True
     assert "1 child processes run already" in text_of(refused), refused
@@ -283,23 +292,32 @@ def test_a_broken_reload_and_a_signal_under_load_lose_no_answer(project: Project
 
 
 @pytest.mark.requirement("H25")
-def test_what_is_cut_off_is_told_so_and_cancelled_at_its_server(
-    project: Project, tmp_path: Path
-) -> None:
-    note = tmp_path / "cancelled"
-    serving(project, "--note-cancelled", str(note), serve="serve: {limits: {drain: 100ms}}")
-    with ServedHub(project, "p.yaml") as hub:
-        hub.begin()
-        hub.tools()
-        running = sleep(hub, 60_000)
-        hub.ask("ping")
-        hub.signal(signal.SIGTERM)
-        found = hub.answer(running)
-        code = hub.finish()
+def test_what_is_cut_off_is_told_so_and_cancelled_at_its_server(project: Project) -> None:
+    gate = Gate()
+    # Over HTTP what the server was told stays there for it, however late it looks.
+    server = Legacy(tools__call=lambda _: hanging_reply(gate))
+    with McpEndpoint(server) as endpoint:
+        entry = f"{{url: '{endpoint.url}', protocol: legacy}}"
+        project.pipeline(
+            f"""
+            mcp: {{servers: {{s: {entry}}}, auto_approve: ["s__*"]}}
+            serve: {{limits: {{drain: 100ms}}}}
+            """
+        )
+        with ServedHub(project, "p.yaml") as hub:
+            hub.begin()
+            hub.tools()
+            running = sleep(hub, 60_000)
+            gate.wait_arrived()
+            hub.signal(signal.SIGTERM)
+            found = hub.answer(running)
+            code = hub.finish()
+        endpoint.wait_until(lambda: "notifications/cancelled" in endpoint.methods)
+        methods = endpoint.methods
 
     assert found["error"]["message"] == "this request was cut off: the server is shutting down"
     assert code == 143
-    assert len(note.read_text(encoding="utf-8").splitlines()) == 1
+    assert methods.count("notifications/cancelled") == 1
 
 
 @pytest.mark.requirement("H25")
@@ -375,24 +393,27 @@ def test_after_kill_9_no_child_is_left_and_the_socket_is_replaced(
 
 
 @pytest.mark.requirement("H21")
-def test_on_a_full_disk_no_call_is_made_and_none_is_lost(project: Project) -> None:
+def test_on_a_full_disk_no_call_is_made_and_none_is_lost(project: Project, tmp_path: Path) -> None:
     serving(project)
     with ServedHub(project, "p.yaml") as hub:
         hub.begin()
         hub.tools()
-        running = sleep(hub, 300)
+        end = tmp_path / "end"
+        arguments = {"ms": 0, "until": str(end)}
+        running = hub.request("tools/call", {"name": "s__sleep", "arguments": arguments})
         hub.ask("ping")
         # No file may be longer than the log is now: its next record does not fit.
         (log,) = (project.folder / ".aish" / "serve" / "audit").glob("audit-*.jsonl")
         size = log.stat().st_size
         resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, size))
         refused = hub.call("s__echo", {"text": "not made"})
+        end.touch()
         done = hub.answer(running)
         code = hub.finish()
 
     assert "the call was not made: the audit log cannot be written" in text_of(refused)
     assert refused["isError"] is True
-    assert text_of(done["result"]) == "slept 300 ms"
+    assert text_of(done["result"]) == "slept 0 ms"
     assert code == 1
     assert all(json.loads(line) for line in log.read_text("ascii").splitlines())
 

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from e2e_project import Project, stdio
+from patience import rounds
 from served_http import (
     HttpHub,
     modern_headers,
@@ -37,6 +38,15 @@ def serving(project: Project, *flags: str, serve: str = "{}") -> None:
         serve: {serve}
         """
     )
+
+
+def until_decided(hub: HttpHub, tool: str, count: int) -> None:
+    """Wait for calls that came on connections of their own: they are under way."""
+    for _ in rounds(f"`{tool}` was not called"):
+        decided = [one.get("tool") for one in hub.audit if one["event"] == "decided"]
+        if decided.count(tool) >= count:
+            break
+        hub.until_ready(200)
 
 
 @pytest.mark.requirement("H12", "H14")
@@ -254,14 +264,17 @@ def test_a_client_that_leaves_in_the_middle_of_a_call_cancels_it(project: Projec
         slow = modern_request(1, "tools/call", {"name": "s__sleep", "arguments": {"ms": 60_000}})
         client = hub.client()
         with hub.leaving(slow, modern_headers(slow)):
+            until_decided(hub, "s__sleep", 1)
             client.call("s__echo", {"text": "beside"})
         hub.until_counted('aish_calls_total{tool="s__sleep",decision="auto",kind="cancelled"} 1')
         told = modern_request(2, "tools/call", SLOW)
         with hub.leaving(told, modern_headers(told)):
+            until_decided(hub, "s__count", 1)
             client.call("s__echo", {"text": "beside"})
         hub.until_counted('aish_calls_total{tool="s__count",decision="auto",kind="cancelled"} 1')
         client.begin()
         with hub.leaving({**slow, "params": {**slow["params"], "_meta": {}}}, client.session):
+            until_decided(hub, "s__sleep", 2)
             client.call("s__echo", {"text": "beside"})
         hub.until_counted('aish_calls_total{tool="s__sleep",decision="auto",kind="cancelled"} 2')
         client.call("s__echo", {"text": "after"})

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from e2e_project import Project, stdio
+from samples import sampled
 from served_hub import ServedHub
 
 SECRET = "s3cret-of-the-server"
@@ -41,7 +42,7 @@ def entry_of(client: str, text: str, variables: dict[str, str]) -> tuple[str, di
 
 
 @pytest.mark.requirement("H26")
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", sampled(CLIENTS, often={0}, reason="cases of the same kind"))
 def test_a_printed_command_starts_the_server_from_any_folder(
     project: Project, tmp_path_factory: pytest.TempPathFactory, client: str
 ) -> None:

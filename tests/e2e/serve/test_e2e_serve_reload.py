@@ -44,6 +44,12 @@ def pids(note: Path) -> list[int]:
     return [int(line) for line in note.read_text(encoding="utf-8").splitlines()]
 
 
+def sleep(hub: ServedHub, alias: str, end: Path) -> int:
+    """Begin a call that goes on until there is a file; its id."""
+    arguments = {"ms": 0, "until": str(end)}
+    return hub.request("tools/call", {"name": f"{alias}__sleep", "arguments": arguments})
+
+
 def names(hub: ServedHub) -> list[str]:
     return [tool["name"] for tool in hub.tools()]
 
@@ -55,11 +61,12 @@ def test_a_reload_exchanges_servers_and_rules_and_keeps_what_is_unchanged(
     kept, gone = tmp_path / "kept", tmp_path / "gone"
     of = {"kept": ["--note-pid", str(kept)], "gone": ["--note-pid", str(gone)]}
     serving(project, of)
+    end = tmp_path / "end"
     with ServedHub(project, "p.yaml") as hub:
         hub.begin()
         before = names(hub)
         was = pids(kept)[0], pids(gone)[0]
-        running = hub.request("tools/call", {"name": "gone__sleep", "arguments": {"ms": 2000}})
+        running = sleep(hub, "gone", end)
         hub.ask("ping")
         serving(project, {"new": [], "kept": of["kept"]}, mcp="deny: [kept__add]")
         record = reload(hub, 1)
@@ -68,6 +75,7 @@ def test_a_reload_exchanges_servers_and_rules_and_keeps_what_is_unchanged(
         said = hub.call("new__echo", {"text": "from the new one"})
         refused = hub.ask("tools/call", {"name": "gone__echo", "arguments": {"text": "x"}})
         still = is_alive(was[1])
+        end.touch()
         done = hub.answer(running)
         anyio.run(until_gone, was[1])
         hub.end_input()
@@ -86,7 +94,7 @@ def test_a_reload_exchanges_servers_and_rules_and_keeps_what_is_unchanged(
     assert text_of(said) == "from the new one"
     assert refused["error"]["code"] == -32602
     assert still
-    assert text_of(done["result"]) == "slept 2000 ms"
+    assert text_of(done["result"]) == "slept 0 ms"
     assert pids(kept) == [was[0]]
     assert "info: the file is reloaded: servers new: `new`, removed: `gone`" in hub.stderr
 
@@ -133,42 +141,44 @@ def test_a_file_with_problems_changes_nothing_and_is_reported(
 def test_a_server_that_is_changed_is_exchanged_and_calls_of_the_old_one_end(
     project: Project, tmp_path: Path
 ) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
+    old, new, end = tmp_path / "old", tmp_path / "new", tmp_path / "end"
     serving(project, {"s": ["--note-pid", str(old)]})
     with ServedHub(project, "p.yaml") as hub:
         hub.begin()
         hub.tools()
-        running = hub.request("tools/call", {"name": "s__sleep", "arguments": {"ms": 1500}})
+        running = sleep(hub, "s", end)
         hub.ask("ping")
         serving(project, {"s": ["--note-pid", str(new), "--change-tools"]})
         record = reload(hub, 1)
         assert text_of(hub.call("s__echo", {"text": "new"})) == "new"
         both = is_alive(pids(old)[0]), is_alive(pids(new)[0])
+        end.touch()
         done = hub.answer(running)
         anyio.run(until_gone, pids(old)[0])
 
     assert record["changed"] == ["s"]
     assert both == (True, True)
-    assert text_of(done["result"]) == "slept 1500 ms"
+    assert text_of(done["result"]) == "slept 0 ms"
 
 
 @pytest.mark.requirement("H23", "H9")
-def test_calls_that_are_not_sent_yet_are_decided_again(project: Project) -> None:
+def test_calls_that_are_not_sent_yet_are_decided_again(project: Project, tmp_path: Path) -> None:
     one = "serve: {limits: {session_calls: 1}}"
     serving(project, {"s": []}, serve=one)
     with ServedHub(project, "p.yaml") as hub:
         hub.begin()
         hub.tools()
-        running = hub.request("tools/call", {"name": "s__sleep", "arguments": {"ms": 1500}})
+        running = sleep(hub, "s", tmp_path / "end")
         waiting = hub.request("tools/call", {"name": "s__echo", "arguments": {"text": "later"}})
         other = hub.request("tools/call", {"name": "s__add", "arguments": {"a": 1, "b": 2}})
         hub.ask("ping")
         deny = "deny: [{tool: s__echo, when: {text: later}}, s__add]"
         serving(project, {"s": []}, mcp=deny, serve="serve: {limits: {session_calls: 2}}")
         reload(hub, 1)
+        (tmp_path / "end").touch()
         done, denied, removed = hub.answers(running, waiting, other)
 
-    assert text_of(done["result"]) == "slept 1500 ms"
+    assert text_of(done["result"]) == "slept 0 ms"
     assert denied["result"]["isError"] is True
     assert "denied by rule" in text_of(denied["result"])
     assert text_of(removed["result"]) == "[aish] s: the tool is not offered any more"
@@ -323,14 +333,15 @@ def test_a_call_of_a_server_that_is_lost_says_so_and_only_to_those_who_knew_its_
 def test_a_server_that_dies_between_calls_loses_its_tools_at_once_and_comes_back(
     project: Project, tmp_path: Path
 ) -> None:
-    note = tmp_path / "pid"
-    serving(project, {"s": ["--note-pid", str(note)]})
+    note, again = tmp_path / "pid", tmp_path / "again"
+    serving(project, {"s": ["--note-pid", str(note), "--again", str(again)]})
     with ServedHub(project, "p.yaml") as hub:
         hub.begin()
         before = names(hub)
         os.kill(pids(note)[0], signal.SIGKILL)
         hub.notification(CHANGED)
         lost = names(hub)
+        again.touch()
         hub.notification(CHANGED)
         back = names(hub)
         said = text_of(hub.call("s__echo", {"text": "again"}))

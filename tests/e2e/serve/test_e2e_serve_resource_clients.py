@@ -8,10 +8,10 @@ from e2e_project import Project, stdio
 from mcp_emulators import Legacy, McpEndpoint, Modern, error, event, events
 from mcp_offered_resources import LIVE_CAPABILITIES
 from model_endpoint import Gate, Recorded
+from patience import rounds
 from served_http import HttpClient, HttpHub
 from served_hub import ServedHub, SocketClient
 
-_TRIES = 5000
 ONE, OTHER = "one-token-" + "1" * 32, "other-token-" + "2" * 32
 
 
@@ -33,11 +33,10 @@ def with_two_clients(project: Project, servers: str, rest: str, other: str = "")
 
 def pinging_until(client: HttpClient | ServedHub, is_it: Callable[[], bool]) -> None:
     """Ask a hub for nothing until something has come to its server."""
-    for _ in range(_TRIES):
+    for _ in rounds("it did not come"):
         if is_it():
-            return
+            break
         client.ask("ping")
-    raise AssertionError("it did not come")
 
 
 def logs(found: Any) -> list[str]:
@@ -143,17 +142,17 @@ def test_a_log_message_that_may_be_about_another_client_reaches_nobody(project: 
 def test_a_cut_stream_of_changes_is_opened_again_and_what_was_missed_is_asked_for(
     project: Project,
 ) -> None:
-    opened: list[Gate] = []
+    gates = [Gate(), Gate()]
     names = ["one"]
+    listened = iter(gates)
 
     def listen(_: Recorded) -> Any:
         told = {"method": "notifications/subscriptions/acknowledged", "jsonrpc": "2.0"}
         first = event({**told, "params": {"notifications": {"promptsListChanged": True}}})
-        opened.append(gate := Gate())
-        if len(opened) == 1:
-            return events(first)  # and the stream ends
-        names.append("two")  # while nobody listened
-        return events(first, gate)
+        gate = next(listened)
+        if gate is gates[1]:
+            names.append("two")  # while nobody listened
+        return events(first, gate)  # and the stream ends
 
     server = Modern(capabilities={"tools": {}, "prompts": LIVE_CAPABILITIES["prompts"]})
     server.overrides["prompts/list"] = lambda _: {
@@ -168,10 +167,10 @@ def test_a_cut_stream_of_changes_is_opened_again_and_what_was_missed_is_asked_fo
         with ServedHub(project, "p.yaml") as hub:
             hub.begin()
             before = [one["name"] for one in hub.ask("prompts/list")["result"]["prompts"]]
+            gates[0].open()
             hub.notification("notifications/prompts/list_changed")
             after = [one["name"] for one in hub.ask("prompts/list")["result"]["prompts"]]
-        for gate in opened:
-            gate.open()
+        gates[1].open()
 
     assert (before, after) == (["s__one"], ["s__one", "s__two"])
 

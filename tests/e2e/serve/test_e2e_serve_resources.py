@@ -338,14 +338,16 @@ def test_log_messages_come_from_the_level_on_that_was_set(project: Project, era:
 
 @pytest.mark.requirement("H4", "H5")
 def test_a_server_that_comes_back_is_told_again_what_clients_want(project: Project) -> None:
-    notes = project.folder / "notes.jsonl"
-    serving(project, "--live", "--era", "legacy", "--notes", str(notes))
+    notes, again = project.folder / "notes.jsonl", project.folder / "again"
+    starts = ("--note-pid", str(project.folder / "pid"), "--again", str(again))
+    serving(project, "--live", "--era", "legacy", "--notes", str(notes), *starts)
     with started(project, modern=False) as hub:
         hub.ask("resources/subscribe", {"uri": "docs://guide"})
         hub.ask("logging/setLevel", {"level": "notice"})
         hub.call("s__crash")
         hub.notification("notifications/resources/list_changed")
         gone = hub.ask("resources/read", {"uri": "docs://guide"})
+        again.touch()
         hub.notification("notifications/resources/list_changed")
         back = hub.ask("resources/read", {"uri": "docs://guide"})
         told(hub, "update docs://guide", "updated", 1)
@@ -468,6 +470,24 @@ def test_a_reload_changes_what_is_offered_of_servers_that_stay(project: Project)
     assert (len(listed), len(prompts)) == (3, 2)
     assert [one["name"] for one in fewer] == ["s__plain"]
     assert [one["error"]["code"] for one in gone] == [-32601, -32602]
+
+
+@pytest.mark.requirement("H5", "H9", "H23")
+def test_updates_of_a_resource_that_a_reload_has_taken_away_are_not_told(project: Project) -> None:
+    serving(project, "--live")
+    with started(project, modern=False) as hub:
+        hub.ask("resources/list")
+        for uri in ("docs://guide", "docs://logo"):
+            hub.ask("resources/subscribe", {"uri": uri})
+        before = told(hub, "update docs://guide, update docs://logo", "updated", 2)
+        serving(project, "--live", rest="serve: {resources: ['s__docs://logo']}")
+        hub.signal(signal.SIGHUP)
+        hub.notification("notifications/resources/list_changed")
+        after = told(hub, "update docs://guide, update docs://logo", "updated", 1)
+        hub.ask("ping")
+
+    assert {one["params"]["uri"] for one in before} == {"docs://guide", "docs://logo"}
+    assert [one["params"]["uri"] for one in after] == ["docs://logo"]
 
 
 @pytest.mark.requirement("H13", "H1")

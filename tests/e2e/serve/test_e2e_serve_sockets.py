@@ -9,7 +9,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, suppress
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ import anyio
 import pytest
 from e2e_project import Project, stdio
 from mcp_processes import until_gone
-from served_hub import PATIENCE, ServedHub, SocketClient, text_of
+from served_hub import PATIENCE, ServedHub, SocketClient, flood, text_of
 from tls_files import make_tls_files
 
 
@@ -367,6 +368,18 @@ def test_other_machines_connect_only_if_asked_for_and_encrypted(
     assert last["error"]["message"].startswith("the token is not valid")
 
 
+@contextmanager
+def begun(hub: ServedHub, address: str, token: str | None) -> Generator[SocketClient]:
+    """A client whose first message is there when its connection is taken: it is never too late."""
+    hub.signal(signal.SIGSTOP)
+    with SocketClient(address, token) as client:
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        number = client.request("initialize", params)
+        hub.signal(signal.SIGCONT)
+        assert "result" in client.answer(number)
+        yield client
+
+
 @pytest.mark.requirement("H16")
 @pytest.mark.parametrize("transport", ["tcp", "unix"])
 def test_what_a_client_of_a_socket_sends_has_bounds(project: Project, transport: str) -> None:
@@ -383,27 +396,26 @@ def test_what_a_client_of_a_socket_sends_has_bounds(project: Project, transport:
     token = TOKENS["ALICE"] if transport == "tcp" else None
     with ServedHub(project, "p.yaml") as hub:
         (address,) = hub.addresses()
-        with SocketClient(address, token) as honest:
-            honest.begin()
+        with begun(hub, address, token) as honest:
             whole = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": ""}}
             whole["params"] = {"a": "b" * (4096 - len(json.dumps(whole)))}
             assert len(json.dumps(whole)) == 4096
             honest.send(whole)
             assert honest.answer(1)["result"] == {}
             said = []
-            for sent in (b"x" * 4097 + b"\n", b"x" * 300_000, b'{"jsonrpc": '):
-                with SocketClient(address, token) as client:
-                    client.begin()
+            for sent in (b"x" * 4097 + b"\n", b"x" * 150_000, b'{"jsonrpc": '):
+                with begun(hub, address, token) as client:
                     client.write(sent)
                     said.append(client.rest()[-1])
             if transport == "tcp":
                 with SocketClient(address) as silent:
                     said += silent.rest()
-            with SocketClient(address, token) as second, SocketClient(address, token) as third:
-                for client in (second, third):
-                    client.begin()
-                with SocketClient(address) as fourth:
-                    (busy,) = fourth.rest()
+            with (
+                begun(hub, address, token),
+                begun(hub, address, token),
+                SocketClient(address) as fourth,
+            ):
+                (busy,) = fourth.rest()
             honest.send(whole)
             assert honest.answer(1)["result"] == {}
 
@@ -466,9 +478,7 @@ def test_calls_of_a_client_that_leaves_are_cancelled_and_others_go_on(
                 leaves.ask("ping")
             cancelled = [lines.next()]
             with SocketClient(address, token, read=False) as deaf:
-                deaf.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
-                for _ in range(20):
-                    deaf.request("tools/call", {"name": "s__big", "arguments": {"n": 1_000_000}})
+                deaf.send(*flood(20, 1_000_000))
                 hub.stderr_with("a client does not read: it is disconnected")
             assert text_of(stays.call("s__echo", {"text": "here"})) == "here"
         cancelled += [lines.next()]
@@ -543,7 +553,8 @@ def test_a_signal_lets_calls_over_sockets_end_and_takes_nobody_new(project: Proj
             client.tools()
             listening = idle.request("subscriptions/listen", {"notifications": {}}, modern=True)
             idle.notification("notifications/subscriptions/acknowledged")
-            slow = {"name": "s__sleep", "arguments": {"ms": 300}}
+            end = project.folder / "end"
+            slow = {"name": "s__sleep", "arguments": {"ms": 0, "until": str(end)}}
             running = client.request("tools/call", slow)
             client.ask("ping")
             hub.signal(signal.SIGTERM)
@@ -551,13 +562,14 @@ def test_a_signal_lets_calls_over_sockets_end_and_takes_nobody_new(project: Proj
             late = [client.ask("ping"), idle.ask("ping")]
             with pytest.raises(ConnectionRefusedError):
                 SocketClient(address)
+            end.touch()
             done = client.answer(running)
             assert client.rest() == idle.rest() == []
         assert hub.finish() == 0
 
     assert "result" in ended
     assert {one["error"]["message"] for one in late} == {"the server is shutting down"}
-    assert text_of(done["result"]) == "slept 300 ms"
+    assert text_of(done["result"]) == "slept 0 ms"
     assert list((project.folder / "run").iterdir()) == []
 
 

@@ -264,16 +264,22 @@ def test_a_run_that_cannot_be_resumed_fails_its_task_and_says_why(
 @pytest.mark.requirement("H7")
 def test_a_call_that_takes_longer_than_it_is_held_becomes_a_task(project: Project) -> None:
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
-    tasks_file(project, hold="200ms")
+    tasks_file(project, hold="60s")
+    end = project.folder / "end"
     with ServedHub(project, "hub.yaml") as hub:
         quick = called(hub, "t__sleep", {"ms": 1})
-        slow = called(hub, "t__sleep", {"ms": 600})
+        tasks_file(project, hold="200ms")
+        hub.signal(signal.SIGHUP)
+        hub.stderr_with("the file is reloaded")
+        slow = called(hub, "t__sleep", {"ms": 0, "until": str(end)})
+        end.touch()
         done = until(hub, slow["taskId"], "completed")
         long = hub.call("t__sleep", {"ms": 600}, modern=True)
 
     assert text_of(quick) == "slept 1 ms"
     assert slow["resultType"] == "task"
-    assert text_of(done["result"]) == text_of(long) == "slept 600 ms"
+    assert text_of(done["result"]) == "slept 0 ms"
+    assert text_of(long) == "slept 600 ms"
 
 
 @pytest.mark.requirement("H7", "H8")

@@ -16,6 +16,7 @@ from terminal_window import Window
 
 pytestmark = pytest.mark.requirement("S5")
 
+PASTES_OFF = b"\x1b[?2004l"
 SERVER = REPO / "tests" / "support" / "mcp_stdio_server.py"
 SHOWN = (
     ":help",
@@ -51,8 +52,11 @@ def do(window: Window, line: str) -> list[str]:
     """Type a line at the prompt; what is said to it."""
     window.wait_for(at_prompt(window))
     before = window.text.count(f"m> {line}")
+    taken = window.raw.count(PASTES_OFF)
     window.type(f"{line}\r")
     window.wait_for(lambda: window.text.count(f"m> {line}") > before)
+    # Until the line is taken it is drawn again and again, each time from the prompt on.
+    window.wait_for_raw(PASTES_OFF, times=taken + 1)
     window.wait_for(at_prompt(window))
     lines = window.lines
     start = max(at for at, one in enumerate(lines) if one.startswith(f"m> {line}"))

@@ -170,6 +170,7 @@ def test_two_models_are_both_in_the_file(project: Project, endpoint: ModelEndpoi
     assert [body["model"] for body in endpoint.asked[-3:]] == ["s", "l", "s"]
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_a_server_that_came_and_went_is_in_the_file_for_who_was_shown_it(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -219,6 +220,7 @@ def test_retries_and_other_models_that_answer_in_their_stead_leave_no_trace(
     assert [step.get("model") for step in data["steps"]] == [None, "two"]
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 @pytest.mark.requirement("S2")
 def test_what_a_person_decides_at_the_terminal_is_exported(
     project: Project, endpoint: ModelEndpoint
@@ -269,6 +271,7 @@ def test_what_was_interrupted_is_left_out_and_said(
     assert ids(accepted(project, "x.yaml")) == ["line-1", "line-3"]
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_a_summary_is_told_of(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline("")
 
@@ -281,6 +284,7 @@ def test_a_summary_is_told_of(project: Project, endpoint: ModelEndpoint) -> None
     assert ids(accepted(project, "y.yaml")) == ["line-5"]
 
 
+@pytest.mark.slow(reason="runs sessions and their export")
 def test_a_resumed_session_is_exported_whole(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline(APPROVED)
     assert sit(project, READ, "!echo hi").code == 0
@@ -292,6 +296,7 @@ def test_a_resumed_session_is_exported_whole(project: Project, endpoint: ModelEn
     says_the_same(project, endpoint)
 
 
+@pytest.mark.slow(reason="runs sessions and their export")
 def test_a_resumed_session_knows_where_a_server_was_that_is_not_connected_any_more(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -309,6 +314,7 @@ def test_a_resumed_session_knows_where_a_server_was_that_is_not_connected_any_mo
         says_the_same(project, endpoint)
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_a_server_that_was_started_by_its_command_is_exported_where_it_stood(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -368,6 +374,7 @@ def test_a_killed_session_is_exported_from_what_it_had_recorded(
     assert ids(data) == ["line-1", "run-1", "line-2", "line-3"]
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_a_file_in_another_folder_means_the_same_folders(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -387,6 +394,7 @@ def test_a_file_in_another_folder_means_the_same_folders(
     assert endpoint.asked[-1]["messages"] == last
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_a_lock_of_the_session_is_no_obstacle(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline(APPROVED + "\n")
     assert project.aish("lock", "p.yaml").code == 0
@@ -555,6 +563,7 @@ def test_a_file_that_has_changed_since_is_told_of(
     accepted(project, "x.yaml")
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 @pytest.mark.requirement("S5")
 def test_calls_that_norris_let_through_have_rules(
     project: Project, endpoint: ModelEndpoint
@@ -585,6 +594,7 @@ def test_calls_that_norris_let_through_have_rules(
     says_the_same(project, endpoint)
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_calls_side_by_side_and_over_many_rounds(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline(FS)
     question = f"{READ}\n{OTHER}\n{LIST}"
@@ -630,7 +640,14 @@ def test_what_ctrl_c_stopped_is_left_out(project: Project, model_endpoint: Model
     assert ids(accepted(project, "x.yaml")) == ["line-1", "line-3"]
 
 
-@pytest.mark.parametrize("name", ["a b.yaml", "ünï ☃.yml", "-x.yaml", "x.y.yaml", "true.yaml"])
+@pytest.mark.parametrize(
+    "name",
+    sampled(
+        ["a b.yaml", "ünï ☃.yml", "-x.yaml", "x.y.yaml", "true.yaml"],
+        often={1},
+        reason="cases of the same kind",
+    ),
+)
 def test_any_name_will_do(project: Project, endpoint: ModelEndpoint, name: str) -> None:
     project.pipeline("")
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, processes_in, wait_file, wait_gone
 from model_endpoint import Reply, text_reply, tool_reply
+from samples import sampled
 from shell_states import STATES, half, reach, set_the_scene
 from shell_terminal import (
     CTRL_C,
@@ -56,7 +57,7 @@ BEFORE: dict[str, Talk] = {
 
 
 @pytest.mark.requirement("S1", "L15")
-@pytest.mark.parametrize("name", BEFORE)
+@pytest.mark.parametrize("name", sampled(BEFORE, often={0, 3}, reason="cases of the same kind"))
 def test_ctrl_c_stops_what_runs_and_the_next_question_is_answered(
     project: Project, model_endpoint: ModelEndpoints, name: str
 ) -> None:
@@ -134,9 +135,12 @@ def test_an_interrupted_call_is_cancelled_at_its_server(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
     state = STATES["a tool"]
-    endpoint = set_the_scene(project, model_endpoint, state)
+    called = project.folder / "called"
+    endpoint = set_the_scene(project, model_endpoint, state, "--note-called", called)
     with sitting(project) as window:
         reach(window, endpoint, state)
+        # It is shown before it is sent.
+        wait_file(called)
         window.type(CTRL_C)
         wait_file(project.folder / "cancelled")
         answered(window, "next", "next answer")
@@ -237,7 +241,8 @@ def test_two_ctrl_c_leave_no_process_behind(
         assert _ended(window) in {0, 130}
         assert left_alone(window)
         wait_gone(pid)
-    assert not processes_in(project.folder)
+    for pid in processes_in(project.folder):
+        wait_gone(pid)
 
 
 @pytest.mark.requirement("S1", "X8")
@@ -254,6 +259,8 @@ def test_two_ctrl_c_in_a_pipeline_leave_no_process_behind(
     with sitting(project) as window:
         ask(window, ":run other.yaml")
         wait_file(project.folder / "pid")
+        # What stands there afterwards is not the prompt before it.
+        window.wait_for("shell__run")
         pid = int((project.folder / "pid").read_text())
         window.type(CTRL_C)
         window.type(CTRL_C)

@@ -19,6 +19,7 @@ from model_endpoint import (
     text_reply,
     tool_reply,
 )
+from samples import sampled
 from shell_terminal import (
     CTRL_C,
     answered,
@@ -140,7 +141,10 @@ def test_a_required_server_is_waited_for_with_every_question(
 
 
 @pytest.mark.requirement("S4", "X6")
-@pytest.mark.parametrize("tool", ["says", "fails", "refuses", "huge"])
+@pytest.mark.parametrize(
+    "tool",
+    sampled(["says", "fails", "refuses", "huge"], often={0}, reason="cases of the same kind"),
+)
 def test_nothing_of_a_hostile_server_steers_the_terminal(
     project: Project, model_endpoint: ModelEndpoints, tool: str
 ) -> None:
@@ -188,6 +192,7 @@ def test_nothing_of_a_hostile_model_steers_the_terminal(
     assert not (project.folder / "fenced").exists()
 
 
+@pytest.mark.slow(reason="a line without end")
 @pytest.mark.requirement("S4", "X6")
 def test_an_answer_of_one_endless_line_is_shown_and_can_be_stopped(
     project: Project, model_endpoint: ModelEndpoints
@@ -211,9 +216,11 @@ def test_an_answer_of_one_endless_line_is_shown_and_can_be_stopped(
 
 
 @pytest.mark.requirement("S4")
-@pytest.mark.parametrize("arguments", [(), ("--plain",)])
+@pytest.mark.parametrize(
+    "arguments", sampled([[], ["--plain"]], often={0}, reason="cases of the same kind")
+)
 def test_a_line_of_five_megabytes_arrives_whole(
-    project: Project, model_endpoint: ModelEndpoints, arguments: tuple[str, ...]
+    project: Project, model_endpoint: ModelEndpoints, arguments: list[str]
 ) -> None:
     pieces = ["y" * 65536] * 80
     whole = text_reply("", pieces=[*pieces, " end"])
@@ -313,15 +320,19 @@ PRICED = (
 @pytest.mark.requirement("B8", "L15", "L16")
 @pytest.mark.parametrize(
     ("keys", "said"),
-    [
-        ("max_tool_depth: 1", "tool-call depth limit reached (`max_tool_depth: 1`)"),
-        ("max_calls_per_turn: 1", "the model asked for 2 tool calls in one turn"),
-        ("limits: {tool_calls: 1}", "the limit of 1 tool call is reached"),
-        ("limits: {turns: 1}", "the limit of 1 turn is reached"),
-        (f"{PRICED}limits: {{tokens: 1}}", "tokens"),
-        (f"{PRICED}limits: {{cost_usd: 0.000001}}", "cost"),
-        ("limits: {time: 1ms}", "the time limit of 0.001 s is exceeded"),
-    ],
+    sampled(
+        [
+            ("max_tool_depth: 1", "tool-call depth limit reached (`max_tool_depth: 1`)"),
+            ("max_calls_per_turn: 1", "the model asked for 2 tool calls in one turn"),
+            ("limits: {tool_calls: 1}", "the limit of 1 tool call is reached"),
+            ("limits: {turns: 1}", "the limit of 1 turn is reached"),
+            (f"{PRICED}limits: {{tokens: 1}}", "tokens"),
+            (f"{PRICED}limits: {{cost_usd: 0.000001}}", "cost"),
+            ("limits: {time: 1ms}", "the time limit of 0.001 s is exceeded"),
+        ],
+        often={0, 5},
+        reason="cases of the same kind",
+    ),
 )
 def test_a_limit_that_is_reached_is_told_and_the_prompt_comes_back(
     project: Project, model_endpoint: ModelEndpoints, keys: str, said: str
@@ -361,6 +372,7 @@ def test_a_no_is_told_to_the_model_who_goes_on_unless_the_file_says_otherwise(
     assert sent_messages(endpoint.asked[-1])[-1] == ("user", "and now?")
 
 
+@pytest.mark.slow(reason="waits for a server")
 @pytest.mark.requirement("M5", "S1")
 def test_keys_are_echoed_while_a_server_never_answers(
     project: Project, model_endpoint: ModelEndpoints

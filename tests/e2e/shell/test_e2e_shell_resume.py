@@ -26,6 +26,7 @@ from shell_sessions import (
     session_folders,
     sit,
 )
+from shell_terminal import ask, leave, sitting
 
 ONE = "{base_url: '${MODEL_URL}', model: a}"
 TWO_MODELS = f"models: {{a: {ONE}, b: {ONE.replace('model: a', 'model: b')}}}\nmodel: a\n"
@@ -153,15 +154,23 @@ def test_what_was_shown_before_the_time_was_over_is_in_the_conversation(
     cut = whole.but(parts=(*itertools.islice(whole.parts, 2), Gate()))
     endpoint = model_endpoint([cut, text_reply("fine")])
     project.uses(endpoint)
-    project.pipeline("limits: {time: 2s}\n")
-    assert "the time limit of 2 s is exceeded" in sit(project, "question").stderr
+    project.pipeline("limits: {time: 20s}\n")
+    python = project.aish.python
+    project.times_out(20, "late")
+    with sitting(project) as window:
+        ask(window, "question")
+        window.wait_for("said so far")
+        project.write("late", "")
+        window.wait_for("the time limit of 20 s is exceeded")
+        assert leave(window) == 0
+    project.aish.python = python
 
     done = sit(project, "and now?", args=(*LATEST, "--set", "limits.time=1h"))
 
     assert done.code == 0, done.stderr
     asked, said, _ = messages(endpoint.asked[-1])
     assert asked["content"] == "question"
-    assert said["content"] == "said so far\n\n[aish] stopped: the time limit of 2 s is exceeded"
+    assert said["content"] == "said so far\n\n[aish] stopped: the time limit of 20 s is exceeded"
 
 
 @pytest.mark.requirement("B12")
@@ -212,6 +221,7 @@ def test_always_does_not_come_back(project: Project, endpoint: ModelEndpoint) ->
     assert "denied" in sit(project, READ, args=LATEST).stdout
 
 
+@pytest.mark.slow(reason="runs two sessions")
 def test_a_server_that_was_connected_is_connected_again_by_hand(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -257,11 +267,15 @@ VISION = "models: {m: {base_url: '${MODEL_URL}', model: a, vision: true}}\n"
 @pytest.mark.requirement("M12")
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        ([":attach docs://logo", ":attach data/note.txt"], ["what is it?"]),
-        (["one", ":attach docs://logo", "two", ":undo"], ["what is it?"]),
-        ([":attach data/note.txt", ":attach docs://logo", "one"], [":undo", "what is it?"]),
-    ],
+    sampled(
+        [
+            ([":attach docs://logo", ":attach data/note.txt"], ["what is it?"]),
+            (["one", ":attach docs://logo", "two", ":undo"], ["what is it?"]),
+            ([":attach data/note.txt", ":attach docs://logo", "one"], [":undo", "what is it?"]),
+        ],
+        often={0},
+        reason="runs two sessions",
+    ),
 )
 def test_an_attached_picture_waits_until_it_goes_out(
     project: Project, endpoint: ModelEndpoint, before: list[str], after: list[str]
@@ -298,6 +312,7 @@ def test_an_attached_picture_that_is_gone_is_told_and_the_rest_goes_out(
     assert asked["content"].endswith("what is it?")
 
 
+@pytest.mark.slow(reason="runs two sessions and their export")
 def test_what_was_attached_before_is_exported_as_if_it_were_attached_now(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -365,6 +380,7 @@ def test_a_question_that_was_killed_without_an_answer_is_taken_back(
     assert [one["step"] for one in records(folder) if one["type"] == "step.started"][-1] == "line-3"
 
 
+@pytest.mark.slow(reason="runs two sessions")
 def test_a_killed_question_can_be_asked_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -71,7 +71,14 @@ def test_a_session_that_is_ended_closes_its_journal_and_leaves_no_process(
 
 
 @pytest.mark.requirement("S1", "B12", "X8")
-@pytest.mark.parametrize("name", ["editing", "streaming", "a tool", "a local command"])
+@pytest.mark.parametrize(
+    "name",
+    sampled(
+        ["editing", "streaming", "a tool", "a local command"],
+        often={2},
+        reason="each starts a shell",
+    ),
+)
 def test_closing_a_terminal_that_has_a_shell_in_it_ends_the_session_in_order(
     project: Project, model_endpoint: ModelEndpoints, name: str
 ) -> None:
@@ -99,7 +106,14 @@ def test_closing_a_terminal_that_has_a_shell_in_it_ends_the_session_in_order(
 
 @pytest.mark.real_process
 @pytest.mark.requirement("M10", "X8")
-@pytest.mark.parametrize("name", ["editing", "connecting", "a tool", "an approval", "a pipeline"])
+@pytest.mark.parametrize(
+    "name",
+    sampled(
+        ["editing", "connecting", "a tool", "an approval", "a pipeline"],
+        often={2},
+        reason="each starts the real program",
+    ),
+)
 def test_kill_9_leaves_no_process(
     project: Project, model_endpoint: ModelEndpoints, name: str
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from cli_process import Running
 from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file, wait_gone
 from model_endpoint import Gate, delta, hanging_reply, sse, stream_reply, tool_reply
+from samples import sampled
 
 pytestmark = pytest.mark.real_process
 
@@ -54,7 +55,9 @@ def streaming(project: Project, model_endpoint: ModelEndpoints) -> Running:
 
 
 @pytest.mark.requirement("B14", "L10", "M10", "X8")
-@pytest.mark.parametrize(("kind", "code"), ENDS)
+@pytest.mark.parametrize(
+    ("kind", "code"), sampled(ENDS, often={0, 1}, reason="each starts servers")
+)
 def test_a_signal_stops_a_stream_at_once_and_ends_the_children(
     project: Project, model_endpoint: ModelEndpoints, kind: signal.Signals, code: int
 ) -> None:
@@ -78,7 +81,7 @@ def test_a_signal_stops_a_stream_at_once_and_ends_the_children(
 
 
 @pytest.mark.requirement("B14", "M9", "M10", "exit-130")
-@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("signals", sampled([1, 2], often={1}, reason="each waits for a server"))
 def test_an_interrupted_call_is_cancelled_and_a_second_signal_leaves_at_once(
     project: Project, model_endpoint: ModelEndpoints, signals: int
 ) -> None:

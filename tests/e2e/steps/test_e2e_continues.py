@@ -18,6 +18,7 @@ from model_endpoint import (
     tool_reply,
     usage,
 )
+from samples import sampled
 
 TWO = dedent("""
     steps:
@@ -292,7 +293,14 @@ RESUMED = {
 
 
 @pytest.mark.requirement("B3", "S6")
-@pytest.mark.parametrize("failpoint", ["after:step.finished:1", "after:step.finished:2"])
+@pytest.mark.parametrize(
+    "failpoint",
+    sampled(
+        ["after:step.finished:1", "after:step.finished:2"],
+        often={0},
+        reason="cases of the same kind",
+    ),
+)
 @pytest.mark.parametrize("way", RESUMED)
 def test_a_run_that_was_killed_goes_on_with_the_same_conversation(
     project: Project, model_endpoint: ModelEndpoints, way: str, failpoint: str

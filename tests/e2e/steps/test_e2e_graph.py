@@ -290,6 +290,7 @@ def test_a_plan_takes_a_limit_on_turns_for_the_most_requests(project: Project) -
     assert "model requests  0 at least, 7 at most" in done.stdout
 
 
+@pytest.mark.slow(reason="runs thousands of steps")
 @pytest.mark.requirement("F3")
 def test_many_steps_do_not_look_at_each_other_again_and_again(project: Project) -> None:
     counted = project.folder / "counted"

@@ -74,6 +74,7 @@ def test_cases_are_tests_beside_those_in_python(tested: Project) -> None:
     }
 
 
+@pytest.mark.slow(reason="starts pytest")
 @pytest.mark.requirement("C12")
 def test_a_case_that_fails_says_what_did_not_hold_and_where(tested: Project) -> None:
     done = pytest_in(tested, "--aish", "pipelines", "-k", "cy")
@@ -112,6 +113,7 @@ def test_words_marks_and_workers_select_and_spread_cases(tested: Project) -> Non
     assert "2 passed" in spread.stdout
 
 
+@pytest.mark.slow(reason="starts pytest")
 @pytest.mark.requirement("C12", "F10")
 def test_a_broken_pipeline_with_tests_is_an_error_of_collection(tested: Project) -> None:
     tested.pipeline("prompt: '{{ gone }}'\ntests: [{name: t}]\n", "pipelines/broken.yaml")
@@ -125,6 +127,7 @@ def test_a_broken_pipeline_with_tests_is_an_error_of_collection(tested: Project)
     assert "base.yaml" not in done.stdout
 
 
+@pytest.mark.slow(reason="starts pytest")
 @pytest.mark.requirement("C12", "C5")
 def test_a_changed_prompt_is_a_failure_that_shows_the_line(tested: Project) -> None:
     tested.pipeline(PIPELINE.replace("Greet", "Welcome"), "pipelines/notes.yaml")

@@ -173,6 +173,7 @@ def test_too_many_calls_in_one_turn_end_it_as_an_error() -> None:
     assert len(model.requests) == 1
 
 
+@pytest.mark.slow(reason="a flood of calls")
 @pytest.mark.requirement("L16")
 def test_a_flood_of_calls_is_answered_in_no_time() -> None:
     kit = Kit(Box(tuple(tool(f"tool_number_{n}") for n in range(200))))

@@ -6,7 +6,7 @@ from agent_fakes import Box, Kit, Talker, Ticks, asked, asks, says, tool, wants
 
 from aish.agent.converse import Ask, Outcome, converse
 from aish.agent.sampling import MAX_REQUESTS, Sampling
-from aish.core.errors import StepFailedError
+from aish.core.errors import BudgetError, StepFailedError, UnavailableError
 from aish.core.events import Event, Notice, Place, TextDelta, TurnFinished, TurnStarted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import AssistantTurn, SystemTurn, Usage, UserTurn
@@ -43,6 +43,7 @@ def test_the_steps_model_answers_a_server() -> None:
         "content": {"type": "text", "text": "Paris."},
         "model": "twin",
         "stopReason": "endTurn",
+        "_meta": {"aish/usage": {"input": 1, "output": 1}},
     }
     assert model.seen == [
         (SystemTurn("Be brief"), UserTurn("What is the capital of France?")),
@@ -144,7 +145,7 @@ def test_a_server_cannot_ask_without_end() -> None:
     async def many() -> None:
         for _ in range(MAX_REQUESTS):
             await sampling.sample(params(user()))
-        with pytest.raises(StepFailedError, match="more than"):
+        with pytest.raises(BudgetError, match="32 times"):
             await sampling.sample(params(user()))
 
     anyio.run(many)
@@ -169,3 +170,14 @@ def test_a_tool_may_ask_the_steps_model_and_the_step_pays() -> None:
         ("sampling", 1),
         ("answer", 2),
     ]
+
+
+@pytest.mark.requirement("K13")
+@pytest.mark.parametrize("named", ["", "other"])
+def test_a_model_that_is_not_there_is_named(named: str) -> None:
+    events: list[Event] = []
+    sampling = Sampling(None, events.append, Ticks(), PLACE, models={"twin": Talker([])})
+    hints: JsonObject = {"modelPreferences": {"hints": [{"name": named}]}}
+
+    with pytest.raises(UnavailableError, match=f"`{named or 'twin'}`"):
+        anyio.run(sampling.sample, params(user(), **hints))

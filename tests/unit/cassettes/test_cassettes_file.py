@@ -427,6 +427,7 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
         Recording(tmp_path / "c.yaml", HEAD)
 
 
+@pytest.mark.slow(reason="writes a big cassette")
 @pytest.mark.requirement("C11")
 def test_a_big_cassette_loads_within_its_time() -> None:
     prompt = "A line of a prompt as long as they are\n" * 8

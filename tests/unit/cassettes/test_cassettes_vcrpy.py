@@ -111,6 +111,7 @@ def test_plain_vcrpy_replays_what_our_transport_recorded(tmp_path: Path) -> None
     assert not cassette.dirty
 
 
+@pytest.mark.slow(reason="parses each module")
 @pytest.mark.requirement("C2")
 def test_vcrpy_is_imported_for_checks_alone() -> None:
     package = Path(aish.cassettes.__file__ or "").parents[1]

@@ -1,11 +1,19 @@
 """What a prompt opens with, and files that are for a session only."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from aish.config.loader import load_pipeline
-from aish.config.model import PLATFORM_SHELL, Attachment, Pipeline, PromptStep, ServerPrompt
+from aish.config.model import (
+    PLATFORM_SHELL,
+    Attachment,
+    Pipeline,
+    PromptStep,
+    Retrieval,
+    ServerPrompt,
+)
 from aish.core.errors import PipelineError
 from aish.core.rules import RuleEntry
 from aish.engine.plan.options import RunOptions
@@ -13,6 +21,7 @@ from aish.engine.plan.order import in_order
 from aish.engine.plan.plan import make_plan
 from aish.engine.plan.validation.validate import check_file, require_steps
 
+CATALOGUE = Path(__file__).parents[2] / "data" / "contract" / "packs.json"
 HEAD = """aish: 1
 models: {a: {embedded: smollm2}}
 mcp:
@@ -21,6 +30,7 @@ mcp:
     more: {command: [more-server], required: false}
     sure: {command: [sure-server], required: true}
 """
+KNOW = "    know: {pack: [fs, rag], root: .}\n"
 
 
 def loaded(folder: Path, text: str) -> Pipeline:
@@ -106,6 +116,37 @@ steps:
     assert first.attach == (Attachment("notes.md"),)
     assert second.prompt == ServerPrompt("more", "ask")
     assert second.attach[1:] == (Attachment("docs://{{ stdin }}"), Attachment("docs://x", "sure"))
+
+
+@pytest.mark.requirement("K64", "F3")
+def test_a_search_for_an_attachment_has_the_numbers_of_its_tool(tmp_path: Path) -> None:
+    pipeline = loaded(
+        tmp_path,
+        f"""{KNOW}steps:
+  - {{id: a, prompt: Go., attach: [{{server: know, query: "{{{{ steps.b.text }}}}"}}]}}
+  - {{id: b, prompt: Go., attach: [{{server: know, query: x, top_k: 3, threshold: 0.5}}]}}
+""",
+    )
+    first, second = prompts(pipeline)
+    assert first.attach == (Retrieval("know", "{{ steps.b.text }}", 5, 0.0),)
+    assert second.attach == (Retrieval("know", "x", 3, 0.5),)
+    assert [step.id for step in in_order(pipeline)] == ["b", "a"]
+    asked = json.loads(CATALOGUE.read_text())["tools"]["rag_query"]
+    parameters = asked["input_schema"]["properties"]
+    assert [parameters[name]["default"] for name in ("top_k", "threshold")] == [5, 0.0]
+
+
+@pytest.mark.requirement("K64", "F11")
+def test_a_search_that_cannot_be_made_is_an_error_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    server = KNOW.replace("root: .", "root: ., exclude: [rag_*]")
+    rest = "  deny: [know__*]\nprompt: Go.\nattach: [{server: know, query: x}]\n"
+    file.write_text(HEAD + server + rest)
+    _, problems = check_file(file)
+    assert [problem.message for problem in problems] == [
+        "the server `know` leaves out the tool `rag_query`",
+        "the rule `know__*` under `deny` forbids this search",
+    ]
 
 
 @pytest.mark.requirement("F3")

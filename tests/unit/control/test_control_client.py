@@ -3,7 +3,8 @@
 import gc
 import inspect
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,12 @@ def question_of(peer: Peer) -> Question:
         return client.approval(QUESTION["id"])
 
 
-def free_address() -> str:
-    """An address at which nobody listens."""
+@contextmanager
+def free_address() -> Generator[str]:
+    """An address at which nobody listens: the port is held, so that nobody else gets it."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{held.getsockname()[1]}"
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 class Failing:
@@ -185,30 +187,32 @@ def test_what_is_no_address_is_refused_and_not_repeated(address: str) -> None:
 
 
 def test_nobody_at_the_address_is_said_for_ports_sockets_and_folders(tmp_path: Path) -> None:
-    places = [Client(free_address(), "t" * 40, 1, 0), Client(f"unix:{tmp_path}/s", None, 1, 0)]
-    for client in (*places, Client.of_run(tmp_path, None, 1, 0)):
-        with client:
-            for call in (client.status, client.wait_for_end, client.stop):
-                with pytest.raises(NotListeningError):
-                    call()
-            with pytest.raises(WaitTimeoutError, match=r"nobody listened within 0\.01 s"):
-                client.wait_for_server(timeout=0.01)
+    with free_address() as address:
+        places = [Client(address, "t" * 40, 1, 0), Client(f"unix:{tmp_path}/s", None, 1, 0)]
+        for client in (*places, Client.of_run(tmp_path, None, 1, 0)):
+            with client:
+                for call in (client.status, client.wait_for_end, client.stop):
+                    with pytest.raises(NotListeningError):
+                        call()
+                with pytest.raises(WaitTimeoutError, match=r"nobody listened within 0\.01 s"):
+                    client.wait_for_server(timeout=0.01)
 
 
 @pytest.mark.anyio
 async def test_nobody_at_the_address_is_said_to_async_programs_too(tmp_path: Path) -> None:
-    places = [
-        AsyncClient(free_address(), "t" * 40, 1, 0),
-        AsyncClient(f"unix:{tmp_path}/s", None, 1, 0),
-    ]
-    for client in (*places, AsyncClient.of_run(tmp_path, None, 1, 0)):
-        async with client:
-            with pytest.raises(NotListeningError):
-                await client.status()
-            with pytest.raises(WaitTimeoutError):
-                await client.wait_for_server(timeout=0.01)
-        # A connection that failed leaves no open socket behind, of which Python would warn.
-        gc.collect()
+    with free_address() as address:
+        places = [
+            AsyncClient(address, "t" * 40, 1, 0),
+            AsyncClient(f"unix:{tmp_path}/s", None, 1, 0),
+        ]
+        for client in (*places, AsyncClient.of_run(tmp_path, None, 1, 0)):
+            async with client:
+                with pytest.raises(NotListeningError):
+                    await client.status()
+                with pytest.raises(WaitTimeoutError):
+                    await client.wait_for_server(timeout=0.01)
+            # A connection that failed leaves no open socket behind, of which Python would warn.
+            gc.collect()
 
 
 class Stream:
@@ -228,7 +232,7 @@ class Stream:
 
 
 def test_a_type_that_no_event_has_is_not_waited_for() -> None:
-    client = Client(free_address())
+    client = Client("127.0.0.1:9")
     with pytest.raises(UsageError, match=r"no event has the type `ask\.received`") as caught:
         client.wait_for_event("ask.received")
     assert caught.value.hint == "did you mean `ask_received`"

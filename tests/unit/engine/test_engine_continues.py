@@ -172,6 +172,7 @@ def test_to_go_on_with_something_else_is_another_run(tmp_path: Path) -> None:
     assert {path for path in before if before[path] != now[path]} == {"steps.three.continues"}
 
 
+@pytest.mark.slow(reason="reads long conversations")
 @pytest.mark.requirement("B3")
 def test_long_conversations_come_back_in_time_that_does_not_grow_with_their_square(
     tmp_path: Path,

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 
 from aish.config.loader import load_pipeline
 from aish.engine.plan.validation.names import circles
-from aish.engine.plan.validation.validate import check_file, cross_check, wildcard_check
+from aish.engine.plan.validation.validate import (
+    argument_check,
+    check_file,
+    cross_check,
+    wildcard_check,
+)
 
 HEAD = "aish: 1\nmodels: {local: {embedded: smollm2}}\n"
 SERVERS = "mcp: {servers: {fs: {pack: fs, root: .}, web: {url: 'http://127.0.0.1/mcp'}}}\n"
@@ -78,7 +83,8 @@ def test_a_model_that_summarises_is_known_and_has_a_reason(
             "steps: [{id: a, run: ls}, {id: a, run: ls}]",
             ["steps[1].id: the id `a` is also"],
         ),
-        ("call: fs__x", []),
+        ("call: fs__file_read", []),
+        ("call: fs__file_raed", ["call: the pack `fs` has no tool `file_raed`"]),
         ("call: sf__x", ["call: unknown server `sf`"]),
         ("call: x", ["call: `x` has no `__` between server and tool"]),
         ("prompt: x y\ntools: ['f?__*', '*__x']", []),
@@ -86,10 +92,10 @@ def test_a_model_that_summarises_is_known_and_has_a_reason(
             "prompt: x y\ntools: ['shell__*']",
             ["tools[0]: `shell__*` can match no"],
         ),
-        ("prompt: x y\ntool_choice: fs__x", []),
+        ("prompt: x y\ntool_choice: fs__file_read", []),
         (
-            "prompt: x y\ntools: [fs__x]\ntool_choice: fs__y",
-            ["tool_choice: `fs__y` is not am"],
+            "prompt: x y\ntools: [fs__x]\ntool_choice: fs__file_read",
+            ["tool_choice: `fs__file_read` is not am"],
         ),
         (
             "prompt: x y\ntools: []\ntool_choice: required",
@@ -289,6 +295,75 @@ def test_a_wildcard_that_does_not_approve_what_is_destructive_is_odd(
             "wildcards do not approve destructive tools: add a rule such as "
             f"`repo__file_{missed[0]}`"
         )
+
+
+@pytest.mark.requirement("F11", "K65")
+def test_arguments_that_a_tool_of_a_pack_does_not_take_are_found(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        f"{HEAD}mcp: {{servers: {{repo: {{pack: fs, root: .}}, ai: {{pack: ml}}}}}}\n"
+        "steps:\n"
+        "  - {id: a, call: repo__file_read, with: {pth: x}}\n"
+        "  - {id: b, call: repo__file_read, with: {path: '{{ steps.a.text }}', start_line: one}}\n"
+        "  - {id: c, call: repo__file_read, with: {path: x, start_line: '{{ steps.a.text }}'}}\n"
+        "  - {id: d, call: repo__file_read}\n"
+        "  - {id: e, call: ai__ml_generate, with: {prompt: hi, model: nope}}\n"
+        "  - {id: f, call: ai__ml_generate, with: {prompt: hi, model: '{{ steps.a.text }}'}}\n"
+        "  - {id: g, call: other__any, with: {x: 1}}\n"
+    )
+    found = [(one.path, one.message) for one in argument_check(load_pipeline(file))]
+    misfit = "does not fit the schema of `repo__file_read`: "
+    assert found == [
+        ("steps[0].with.path", f"{misfit}is required"),
+        (
+            "steps[0].with.pth",
+            f"{misfit}is not a known key; known here: path, start_line, end_line",
+        ),
+        ("steps[1].with.start_line", f"{misfit}'one' is not of type 'integer'"),
+        ("steps[3].with.path", f"{misfit}is required"),
+        ("steps[4].with.model", "unknown model `nope`"),
+    ]
+
+
+@pytest.mark.requirement("F11")
+@pytest.mark.parametrize("named", ["call: {}", "prompt: Say something.\ntool_choice: {}"])
+@pytest.mark.parametrize("tool", ["repo__file_*", "repo__file_rea?", "repo__file_raed"])
+def test_a_step_names_one_tool_of_a_pack_exactly(tool: str, named: str, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    step = named.format(f'"{tool}"')
+    file.write_text(f"{HEAD}mcp: {{servers: {{repo: {{pack: [fs, edit], root: .}}}}}}\n{step}\n")
+    (problem,) = cross_check(load_pipeline(file))
+    assert not problem.warning
+    name = tool.removeprefix("repo__")
+    assert problem.message == f"the packs `fs`, `edit` have no tool `{name}`"
+
+
+@pytest.mark.requirement("P1")
+def test_a_glob_that_matches_no_tool_of_a_pack_is_odd(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        f"{HEAD}mcp:\n"
+        "  servers:\n"
+        "    repo: {pack: [fs, edit], root: ., tools: ['file_*', dir_lits]}\n"
+        "    other: {command: [x]}\n"
+        "  auto_approve: [repo__file_raed, repo__file_read, repo__read_file, other__x, '*__x']\n"
+        "  deny: ['repo__delete*', {tool: repo__file_delte, when: {path: x}}]\n"
+        "policy_tests: [{tool: repo__file_writ, expect: ask}]\n"
+        "steps: [{id: a, prompt: Say something., tools: [repo__file_reed, 'repo__*', other__x]}]\n"
+    )
+    found = {one.path: one for one in wildcard_check(load_pipeline(file))}
+    assert {path: one.hint for path, one in found.items()} == {
+        "mcp.servers.repo.tools[1]": "did you mean `dir_list`",
+        "mcp.auto_approve[0]": "did you mean `file_read`",
+        "mcp.deny[0]": found["mcp.deny[0]"].hint,
+        "mcp.deny[1]": "did you mean `file_delete`",
+        "policy_tests[0].tool": "did you mean `file_write`",
+        "steps[0].tools[0]": "did you mean `file_read`",
+    }
+    assert all(one.warning for one in found.values())
+    assert found["mcp.deny[0]"].message == (
+        "`repo__delete*` matches no tool: the packs `fs`, `edit` have no tool `delete*`"
+    )
 
 
 @pytest.mark.requirement("P4")

@@ -26,7 +26,7 @@ from aish.features.control.conversation import (
     Conversation,
     UnderWay,
 )
-from aish.features.control.statistics import Statistics
+from aish.journal.statistics import Statistics
 
 HERE = Place("ask", None, 1)
 USER = {"role": "user", "text": "hello"}

@@ -102,6 +102,7 @@ def test_the_state_follows_answers_and_the_end() -> None:
     assert {"id": "write", "status": "ok", "done": 1, "total": 1} in ended["steps"]  # type: ignore[operator]  # a list
 
 
+@pytest.mark.slow(reason="measures memory over many events")
 @pytest.mark.requirement("A3")
 def test_a_long_run_does_not_grow() -> None:
     state = RunState(RUN, "release", STEPS, Still(0.0))

@@ -292,6 +292,7 @@ def batch_events(items: int) -> Iterable[Event]:
     yield run_finished()
 
 
+@pytest.mark.slow(reason="measures memory over many items")
 def test_memory_does_not_grow_with_the_items(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

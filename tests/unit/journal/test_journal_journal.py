@@ -387,6 +387,7 @@ def test_a_line_that_goes_on_without_end_takes_no_memory_without_end() -> None:
         list(reading)
 
 
+@pytest.mark.slow(reason="writes a long journal")
 @pytest.mark.requirement("B2")
 def test_a_long_journal_is_read_in_memory_that_does_not_grow(tmp_path: Path) -> None:
     import tracemalloc

@@ -148,6 +148,7 @@ def test_a_large_listing_is_read_as_a_small_one(raw: str) -> None:
     assert outcome(raw + LARGE) == outcome(raw)
 
 
+@pytest.mark.slow(reason="lists for three seconds")
 @pytest.mark.requirement("M6", "X6")
 def test_a_listing_without_end_keeps_no_memory() -> None:
     row = '{"name":"t","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}'

@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from mcp_emulators import Legacy, LuaServer, McpEndpoint, Modern, error, result
 from mcp_recorded_scenes import RecordedScene
 from mcp_scenes import Scene, command, http, play, registry, stdio
 from model_endpoint import Gate, Recorded, Reply, json_reply
+from waits import forward_after, waits_of
 
 pytestmark = pytest.mark.requirement("M1")
 
@@ -201,6 +202,7 @@ import json, sys
 for line in sys.stdin:
     message = json.loads(line)
     if message["method"] == "server/discover":
+        open("probed", "w").write("x")
         {what}
     if message["method"] == "initialize":
         result = {{"protocolVersion": "2025-06-18", "capabilities": {{}}}}
@@ -217,16 +219,33 @@ def test_a_child_that_ignores_the_probe_or_dies_of_it_still_gets_its_handshake(
 ) -> None:
     script = tmp_path / "silent.py"
     script.write_text(SILENT.format(what=what))
+    kid = command(sys.executable, str(script), connect=LONG, cwd=tmp_path)
 
     async def scene() -> None:
-        async with registry(command(sys.executable, str(script), connect=2)) as s:
+        async with registry(kid) as s:
             assert s.registry.failure("kid") is None
             assert s.names == ["kid__t"]
 
-    play(scene)
+    play_probed(scene, tmp_path)
 
 
-# A server that is slow to start finds both questions waiting, and answers them in this order.
+LONG = 60.0
+"""Half of it is for the probe: that is reached only where the clock is put forward."""
+
+
+def play_probed(scene: Callable[[], Awaitable[None]], folder: Path) -> None:
+    """Play a scene in which the time of the probe is over once the child has got it."""
+    probed = forward_after(folder / "probed", LONG / 2)
+
+    async def both() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(probed)
+            await scene()
+
+    play(both, seconds=2 * LONG, run=waits_of)
+
+
+# A server that is slow to answer has both questions before it answers them, in this order.
 SLOW = """
 import json, sys
 asked = {{}}
@@ -239,6 +258,8 @@ UNKNOWN = {{"code": -32601, "message": "Method not found"}}
 for line in sys.stdin:
     message = json.loads(line)
     asked[message["method"]] = message.get("id")
+    if message["method"] == "server/discover":
+        open("probed", "w").write("x")
     if message["method"] == "initialize":
         first, second = asked["server/discover"], message["id"]
         {answers}
@@ -268,7 +289,9 @@ def test_a_child_that_is_slow_to_start_is_taken_by_whichever_answer_agrees(
         await anyio.lowlevel.checkpoint()
         return scene.names
 
-    recorded = recorded_scene.record(names, command(sys.executable, str(script), connect=6))
+    kid = command(sys.executable, str(script), connect=LONG, cwd=tmp_path)
+    probed = forward_after(tmp_path / "probed", LONG / 2)
+    recorded = recorded_scene.record(names, kid, meanwhile=probed)
     played = recorded_scene.replay(names, command("/nonexistent/program"))
 
     assert recorded.value == played.value == ["kid__t"]
@@ -283,10 +306,11 @@ def test_the_first_question_is_cancelled_after_the_handshake_is_over(tmp_path: P
     script.write_text(script.read_text("utf-8").replace("asked[", note, 1))
 
     async def scene() -> None:
-        async with registry(command(sys.executable, str(script), connect=6)) as s:
+        kid = command(sys.executable, str(script), connect=LONG, cwd=tmp_path)
+        async with registry(kid) as s:
             assert s.names == ["kid__t"]
 
-    play(scene)
+    play_probed(scene, tmp_path)
     assert heard.read_text("utf-8").split() == [
         "server/discover",
         "initialize",
@@ -303,9 +327,10 @@ def test_a_child_that_refuses_both_questions_is_told_of_with_its_reason(tmp_path
     script.write_text(SLOW.format(answers=answers))
 
     async def scene() -> None:
-        async with registry(command(sys.executable, str(script), connect=6)) as s:
+        kid = command(sys.executable, str(script), connect=LONG, cwd=tmp_path)
+        async with registry(kid) as s:
             assert s.registry.failure("kid") == "the initialize handshake is not accepted"
             (said,) = s.notices.said
             assert said[:2] == ("kid", "handshake_refused")
 
-    play(scene)
+    play_probed(scene, tmp_path)

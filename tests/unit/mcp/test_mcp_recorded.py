@@ -9,6 +9,7 @@ import anyio
 import pytest
 from mcp_recorded_scenes import RecordedScene
 from mcp_scenes import Scene, TwinPack, command, stdio
+from waits import forward_after, put_forward
 
 from aish.cassettes.format.interaction import CassetteMissError
 from aish.cassettes.record.recorder import LEFT
@@ -18,6 +19,8 @@ from aish.mcp.transports.settings import ServerConnection
 
 ERAS = pytest.mark.parametrize("era", ["both", "legacy", "modern"])
 GONE = command("/nonexistent/program")
+LONG = 60.0
+"""A time-out that is reached only where the clock is put forward."""
 
 
 @pytest.fixture
@@ -212,6 +215,7 @@ def test_a_call_whose_time_was_over_while_its_server_waited_for_us(
     class Endless(Poet):
         async def sample(self, params: JsonObject) -> JsonObject:
             begun.append("sampled")
+            put_forward(LONG)
             await anyio.sleep_forever()
             raise AssertionError("never")
 
@@ -220,9 +224,9 @@ def test_a_call_whose_time_was_over_while_its_server_waited_for_us(
         first = await scene.call("kid__ask_client", Endless(), method=method, params=params)
         return [first, await scene.text("kid__add", a=1, b=2)]
 
-    options: dict[str, Any] = {"sampling": "allow", "seconds_by_tool": {"ask_client": 0.5}}
+    options: dict[str, Any] = {"sampling": "allow", "seconds_by_tool": {"ask_client": LONG}}
     recorded = recorded_scene.record(ask, stdio("--asks", "--era", era, **options))
-    options["seconds_by_tool"] = {"ask_client": 0.5}
+    options["seconds_by_tool"] = {"ask_client": LONG}
     played = recorded_scene.replay(ask, command("/nonexistent/program", **options))
 
     assert recorded.value[0].kind == "transport_error"
@@ -284,17 +288,22 @@ def test_calls_under_way_end_together_again_when_their_server_dies(
 
 @pytest.mark.requirement("C6")
 @pytest.mark.parametrize(
-    "flags", [["--die-at-start"], ["--hang-at-start"], ["--hang-at-start", "--stderr", "5"]]
+    "flags",
+    [["--die-at-start"], ["--hang-at-start"], ["--hang-at-start", "--stderr", "5"]],
 )
 def test_a_child_that_does_not_come_up_fails_with_its_last_words(
-    flags: list[str], recorded_scene: RecordedScene
+    flags: list[str], tmp_path: Path, recorded_scene: RecordedScene
 ) -> None:
-    recorded = recorded_scene.record(nothing, stdio(*flags, connect=1))
+    kid = stdio(*flags, "--notes", str(tmp_path / "hangs"), connect=LONG)
+    # It is given up once it hangs, and has said what it says: half of the time is for the probe.
+    given_up = forward_after(tmp_path / "hangs", LONG / 2, LONG / 2)
+    meanwhile = given_up if "--hang-at-start" in flags else None
+    recorded = recorded_scene.record(nothing, kid, meanwhile=meanwhile)
 
     (info,) = recorded.servers
     assert info.error is not None
     assert ("its stderr ends with" in info.error) is (flags != ["--hang-at-start"])
-    assert recorded_scene.replay(nothing, command("/nonexistent/program", connect=1)) == recorded
+    assert recorded_scene.replay(nothing, command("/nonexistent/program", connect=LONG)) == recorded
 
 
 async def nothing(scene: Scene) -> None:
@@ -324,7 +333,8 @@ def test_a_call_that_took_too_long_fails_at_once_in_replay(recorded_scene: Recor
     assert played.value == ["[aish] tool transport error: no answer within 10 s", "3"]
     assert at_once < 0.5
     assert paced.value == ["[aish] tool transport error: no answer within 0.5 s", "3"]
-    assert recorded_scene.waited == pytest.approx(0.5)
+    # Beside it, the pace of the server's answers, which took what they took.
+    assert pytest.approx(0.5) in recorded_scene.waits
     assert "notifications/cancelled" not in said(recorded_scene)
 
 
@@ -353,16 +363,19 @@ def test_a_probe_that_was_never_answered_costs_no_time_in_replay(
 ) -> None:
     script = tmp_path / "silent.py"
     refusal = '    if message["method"] == "server/discover":'
-    script.write_text(COUNTING.replace(refusal, f"{refusal}\n        continue"))
+    told = tmp_path / "probed"
+    note = f"open({str(told)!r}, 'w').write('x')"
+    script.write_text(COUNTING.replace(refusal, f"{refusal}\n        {note}\n        continue"))
 
     async def connect(scene: Scene) -> list[str]:
         return [await scene.text("kid__t")]
 
-    recorded = recorded_scene.record(connect, command(sys.executable, str(script), connect=1))
+    # Half of its time is for the probe.
+    kid = command(sys.executable, str(script), connect=LONG)
+    recorded = recorded_scene.record(connect, kid, meanwhile=forward_after(told, LONG / 2))
     assert recorded.value == ["1"]
     assert recorded_scene.interactions[0].response.broken == LEFT
 
-    # Half of this time is for the probe.
     played = recorded_scene.replay(connect, command("/nonexistent/program", connect=10_000))
     assert played.value == ["1"]
 

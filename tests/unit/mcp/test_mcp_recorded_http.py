@@ -420,21 +420,20 @@ def test_a_call_that_took_too_long_fails_at_once_in_replay(
     handler: Any, recorded_scene: RecordedScene
 ) -> None:
     gate = Gate()
-    calls: list[int] = []
 
     def slow(request: Recorded) -> Reply:
-        calls.append(1)
         reply = Legacy().usual(request) if handler is Legacy else Modern().usual(request)
-        return reply.but(before_head=gate) if len(calls) == 1 else reply
+        is_slow = request.json["params"]["name"] == "echo"
+        return reply.but(before_head=gate) if is_slow else reply
 
     async def wait(scene: Scene) -> list[str]:
-        late = await scene.call("web__add", a=1, b=2)
+        late = await scene.call("web__echo", text="late")
         return [late.content, await scene.text("web__add", a=1, b=2)]
 
     with McpEndpoint(handler(tools__call=slow)) as end:
-        recorded = recorded_scene.record(wait, http(end.url, call=0.3))
+        recorded = recorded_scene.record(wait, http(end.url, seconds_by_tool={"echo": 0.3}))
         gate.open()
-    again = recorded_scene.replay(wait, http(end.url, call=10))
+    again = recorded_scene.replay(wait, http(end.url, seconds_by_tool={"echo": 10}))
 
     assert recorded.value == ["[aish] tool transport error: no answer within 0.3 s", "3"]
     assert again.value == ["[aish] tool transport error: no answer within 10 s", "3"]

@@ -6,6 +6,7 @@ import pytest
 from mcp_emulators import Legacy, McpEndpoint, Modern, event, events, result
 from mcp_scenes import Scene, TwinPack, command, http, play, registry, stdio
 from model_endpoint import Gate, Recorded, Reply
+from waits import put_forward, waits_of
 
 from aish.config.model import ServerEntry
 from aish.core.errors import UsageError
@@ -380,6 +381,22 @@ def test_a_call_that_takes_too_long_is_cancelled_on_the_wire(tmp_path: Any) -> N
     assert len(note.read_text(encoding="utf-8").split()) == 1
 
 
+@pytest.mark.requirement("M9", "K64")
+def test_a_call_may_have_less_time_than_its_server_allows(tmp_path: Any) -> None:
+    note = tmp_path / "cancelled"
+
+    async def scene() -> None:
+        async with registry(stdio("--note-cancelled", str(note))) as s:
+            tool = s.registry.by_name(ToolName("kid", "sleep"))
+            assert tool is not None
+            found = await s.registry.call(tool, {"ms": 20_000}, lambda _: None, limit=0.1)
+            assert found.content == "[aish] tool transport error: no answer within 0.1 s"
+            assert await s.text("kid__add", a=1, b=2) == "3"
+
+    play(scene)
+    assert len(note.read_text(encoding="utf-8").split()) == 1
+
+
 @pytest.mark.requirement("M9")
 def test_a_call_that_is_interrupted_is_cancelled_on_the_wire(tmp_path: Any) -> None:
     note = tmp_path / "cancelled"
@@ -403,10 +420,17 @@ def test_over_http_the_handshake_era_is_told_and_the_stateless_one_hung_up_on(
 ) -> None:
     gate = Gate()
 
+    async def time_out() -> None:
+        await gate.arrival()
+        put_forward(60)
+
     async def scene() -> None:
-        async with registry(http(end.url, call=0.2)) as s:
+        async with registry(http(end.url, call=60)) as s, anyio.create_task_group() as tasks:
+            tasks.start_soon(time_out)
             found = await s.call("web__add", a=1, b=2)
-            assert found.content == "[aish] tool transport error: no answer within 0.2 s"
+            assert found.content == "[aish] tool transport error: no answer within 60 s"
+        if era is Legacy:
+            await anyio.to_thread.run_sync(end.wait_requests, 6)  # with what cancels the call
         (call,) = [r for r in end.requests if r.json["method"] == "tools/call"]
         await call.abort_seen()
         cancelled = [
@@ -417,7 +441,7 @@ def test_over_http_the_handshake_era_is_told_and_the_stateless_one_hung_up_on(
         assert cancelled == ([call.json["id"]] if era is Legacy else [])
 
     with McpEndpoint(era(tools__call=lambda r: result(r, {}).but(before_head=gate))) as end:
-        play(scene)
+        play(scene, seconds=120, run=waits_of)
 
 
 @pytest.mark.requirement("M9")

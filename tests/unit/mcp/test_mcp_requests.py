@@ -9,6 +9,7 @@ import pytest
 from mcp_emulators import Legacy, McpEndpoint, Modern, accepted, event, events
 from mcp_scenes import command, http, play, registry, stdio
 from model_endpoint import Gate, Part, Recorded, Reply
+from waits import put_forward, waits_of
 
 from aish.core.errors import UnavailableError
 from aish.core.json import JsonObject
@@ -178,16 +179,22 @@ ENDLESS = pytest.mark.parametrize("method", ["sampling/createMessage", "elicitat
 def test_what_a_server_asks_ends_with_the_time_of_its_call(era: str, method: str) -> None:
     async def scene() -> None:
         endless = Endless()
-        kid = stdio("--asks", "--era", era, sampling="allow", seconds_by_tool={"ask_client": 0.5})
-        async with registry(kid, elicit=endless.elicit) as s:
+
+        async def time_out() -> None:
+            await endless.asked.wait()
+            put_forward(60)
+
+        kid = stdio("--asks", "--era", era, sampling="allow", seconds_by_tool={"ask_client": 60})
+        async with registry(kid, elicit=endless.elicit) as s, anyio.create_task_group() as tasks:
+            tasks.start_soon(time_out)
             found = await s.call("kid__ask_client", endless, method=method, params=QUESTION)
             assert found.kind == "transport_error"
-            assert "no answer within 0.5 s" in found.content
+            assert "no answer within 60 s" in found.content
             await endless.left.wait()
             # The server lives on, and what it is asked next is answered.
             assert await s.text("kid__add", a=1, b=2) == "3"
 
-    play(scene)
+    play(scene, seconds=120, run=waits_of)
 
 
 @ENDLESS

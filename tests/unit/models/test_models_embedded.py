@@ -176,6 +176,7 @@ async def test_the_server_answers_on_loopback_and_to_its_key_only(running: Embed
     assert answer.status_code == 401
 
 
+@pytest.mark.slow(reason="loads the model")
 @pytest.mark.embedded
 @pytest.mark.requirement("L11")
 async def test_its_noise_goes_to_a_log(tmp_path: Path) -> None:
@@ -240,6 +241,7 @@ async def test_a_model_file_that_is_cut_short_names_the_log(tmp_path: Path) -> N
     assert "short.gguf" in log_of(tmp_path)
 
 
+@pytest.mark.slow(reason="loads the model")
 @pytest.mark.embedded
 @pytest.mark.requirement("L11")
 async def test_a_gguf_file_is_served_by_its_path(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,7 @@ from model_endpoint import (
     text_reply,
 )
 from model_turns import a_model, a_request, an_entry, text_of, turn
+from waits import put_forward, waits_of
 
 from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
@@ -261,6 +263,7 @@ def dribble(part: bytes) -> Iterator[Part]:
 async def test_a_silent_endpoint_is_given_up_after_first_token() -> None:
     with ModelEndpoint([text_reply("late").but(before_head=Gate())]) as endpoint:
         error = await failing(once(endpoint.base_url, timeout=hurried(first_token=0.15)))
+        await anyio.to_thread.run_sync(endpoint.wait_requests, 1)
         await endpoint.requests[0].abort_seen()
     assert isinstance(error, UnavailableError)
     assert error.message == "no answer within 0.15 s"
@@ -285,13 +288,26 @@ async def test_pings_do_not_keep_a_dead_stream_alive() -> None:
 
 
 @pytest.mark.requirement("L10")
-async def test_a_slow_but_steady_answer_is_not_idle() -> None:
+def test_a_slow_but_steady_answer_is_not_idle() -> None:
     words = [sse([delta(content=f"{n} ")], done=False) for n in range(12)]
-    parts = [part for word in words for part in (word, Pause(0.04))]
-    reply = stream_reply(*parts, sse([delta("stop")]))
-    with ModelEndpoint([reply]) as endpoint:
-        async with a_model(once(endpoint.base_url, timeout=hurried(idle=0.3))) as model:
-            assert text_of(await turn(model)).split() == [str(n) for n in range(12)]
+    gates = [Gate() for _ in words]
+    parts = [part for both in zip(words, gates, strict=True) for part in both]
+    patience = hurried(idle=90, turn=9000)
+
+    async def read(base_url: str) -> list[Delta]:
+        said: list[Delta] = []
+        async with a_model(once(base_url, timeout=patience)) as model:
+            waiting = iter(gates)
+            async for batch in model.stream(a_request()):
+                said.extend(batch)
+                put_forward(60)  # each word comes so much later
+                for gate in itertools.islice(waiting, 1):
+                    gate.open()
+        return said
+
+    with ModelEndpoint([stream_reply(*parts, sse([delta("stop")]))]) as endpoint:
+        said, _ = waits_of(lambda: read(endpoint.base_url))
+    assert text_of(said).split() == [str(n) for n in range(12)]
 
 
 @pytest.mark.requirement("L10")
@@ -323,15 +339,29 @@ async def test_a_connection_that_does_not_come_about_is_given_up() -> None:
 
 
 @pytest.mark.requirement("L10")
-async def test_a_consumer_that_takes_its_time_is_not_interrupted() -> None:
+def test_a_consumer_that_takes_its_time_is_not_interrupted() -> None:
     first = sse([delta(content="one")], done=False)
     rest = sse([delta(content=" two"), delta("stop")])
-    with ModelEndpoint([stream_reply(first, rest)]) as endpoint:
+    sent = threading.Event()
+
+    def parts() -> Iterator[Part]:
+        yield first
+        yield rest
+        sent.set()
+
+    async def read(base_url: str) -> list[Delta]:
         said: list[Delta] = []
-        async with a_model(once(endpoint.base_url, timeout=hurried(idle=0.4))) as model:
+        async with a_model(once(base_url, timeout=hurried(idle=60))) as model:
             async for batch in model.stream(a_request()):
                 said.extend(batch)
-                await anyio.sleep(0.5)
+                # The endpoint has said all, and it has arrived: only the consumer takes its time.
+                await anyio.to_thread.run_sync(sent.wait, 20)
+                await anyio.wait_all_tasks_blocked()
+                put_forward(90)
+        return said
+
+    with ModelEndpoint([stream_reply().but(parts=parts())]) as endpoint:
+        said, _ = waits_of(lambda: read(endpoint.base_url))
     assert text_of(said) == "one two"
 
 

@@ -1,6 +1,5 @@
 """The client for addresses that others name (K43, K44): nothing is sent to what is not public."""
 
-import _socket
 import gzip
 import ipaddress
 import socket
@@ -17,19 +16,16 @@ import anyio.to_thread
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from web_server import Page, Visit, WebServer, answer, redirect
+from web_server import Page, Visit, WebServer, answer, numbers, redirect
 
+from aish.net.address_guard import Destination, Resolve, is_public
 from aish.net.guarded_client import (
     MAX_DECODED,
     MAX_SENT,
-    Destination,
     Fetched,
     GuardedClient,
     GuardedRequestError,
-    Resolve,
     destination_of,
-    is_public,
-    system_addresses,
 )
 
 pytestmark = pytest.mark.anyio
@@ -60,15 +56,6 @@ async def refused(client: GuardedClient, url: str, **more: Any) -> tuple[str, st
     with pytest.raises(GuardedRequestError) as caught:
         await get(client, url, **more)
     return caught.value.code, caught.value.message
-
-
-async def numbers(host: str, port: int) -> Sequence[str]:
-    """The system's look-up; of numbers also where they are not loopback's: that asks nobody."""
-    try:
-        found = _socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
-    except (socket.gaierror, UnicodeError):
-        return await system_addresses(host, port)
-    return [str(place[0]) for *_, place in found]
 
 
 def answers(**names: Sequence[str] | Callable[[], Sequence[str]]) -> Resolve:

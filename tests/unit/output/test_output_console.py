@@ -222,10 +222,10 @@ class Terminal(io.StringIO):
 
 
 def spinning(*said: Event, waited: float = 0.0) -> tuple[Presenter, Screen, io.StringIO]:
-    """A console whose spinner is drawn by `tick` long before its thread would."""
+    """A console whose spinner is drawn by `tick`: its thread would do that in an hour."""
     out = io.StringIO()
     times = iter([0.0] + [waited] * 100)
-    screen = Screen(out, Look(animate=True, width=40), lambda: next(times))
+    screen = Screen(out, Look(animate=True, width=40), lambda: next(times), period=3600.0)
     console = Presenter(screen, RUN)
     for event in stamped(*said):
         console(event)

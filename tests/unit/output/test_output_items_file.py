@@ -211,6 +211,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
     assert [line["index"] for line in lines(tmp_path)] == [0]
 
 
+@pytest.mark.slow(reason="writes many items")
 def test_memory_is_flat_over_many_items(tmp_path: Path) -> None:
     file = open_items_file(tmp_path)
     tracemalloc.start()

@@ -412,6 +412,7 @@ def test_every_source_of_the_tests_is_written_back_unchanged(c: ModuleType) -> N
         assert check_file(c, path.read_bytes(), language_of(path), 100) > 0
 
 
+@pytest.mark.slow(reason="reads many headers")
 @pytest.mark.requirement("K42")
 def test_definitions_of_a_sample_of_real_headers_are_written_back_unchanged(c: ModuleType) -> None:
     rows = list(headers())

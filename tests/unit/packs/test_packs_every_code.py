@@ -12,7 +12,16 @@ import pytest
 from pack_scenes import PackScene, opened_packs
 from web_server import WebServer, answer
 
-from aish.core.pack_options import PackOptions, ProcOptions, SearchBackend, WebOptions
+from aish.core.pack_options import (
+    BrowserOptions,
+    Embeddings,
+    MetricsOptions,
+    PackOptions,
+    ProcOptions,
+    RagOptions,
+    SearchBackend,
+    WebOptions,
+)
 from aish.packs.catalogue import PACKS, tool_marks
 from aish.packs.framework.pack import PackTool
 
@@ -105,6 +114,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "git_diff": {},
     "git_log": {},
     "git_show": {},
+    "rag_ingest": {},
 }
 """A good call of each tool that has a `path`, without it."""
 
@@ -172,9 +182,32 @@ def of_paths() -> Iterator[Call]:
                 yield name, {"path": f"a{end}", **changed, "name": symbol}
 
 
+BEADS: list[Call] = [
+    ("bd_list", {}),
+    ("bd_ready", {}),
+    ("bd_create", {"title": "x"}),
+    ("bd_update", {"bead_id": "app-1", "status": "open"}),
+]
+IDE = [name for name, marks in tool_marks().items() if marks.pack == "ide"]
+IDE_FINDS = (
+    *(("chat_history", "session_id"), ("plan_status", "session_id")),
+    *(("build_status", "build_id"), ("build_logs", "build_id")),
+)
+
 FOLDERS = ("a\nb", "../x", "missing.py", "a.py", "out.py")
 EURO = "x = '\u20ac'\n"
+BROWSER: list[Call] = [
+    ("browser_click", {"selector": "a"}),
+    ("browser_type", {"selector": "a", "text": "x"}),
+    ("browser_wait", {"selector": "a"}),
+    ("browser_eval", {"script": "1"}),
+    *((name, {}) for name in ("browser_query", "browser_console", "browser_screenshot")),
+    *(("browser_connect", given) for given in ({}, {"debug_url": "http://127.0.0.1:1"})),
+    *(("browser_navigate", {"url": url}) for url in ("about:blank", "file:///etc/passwd")),
+    *((name, {"path": "x"}) for name, marks in tool_marks().items() if marks.pack == "browser"),
+]
 SPECIAL: list[Call] = [
+    *BROWSER,
     ("file_read", {"path": "a.py", "start_line": 9, "end_line": 3}),
     ("file_write", {"path": "latin.py", "content": EURO}),
     ("file_write", {"path": "a.py", "content": "x" * (9 << 20)}),
@@ -262,6 +295,47 @@ SPECIAL: list[Call] = [
     ("web_search", {"query": ""}),
     ("web_search", {"query": "x"}),
     ("web_search", {"query": "x", "backend": "brave"}),
+    ("metrics_record", {"type": ""}),
+    ("metrics_record", {"type": "a"}),
+    ("metrics_record", {"type": "a", "data": {"x": "y" * 9_000}}),
+    ("metrics_query", {"since": "soon"}),
+    ("metrics_query", {}),
+    *((name, {"odd": 1}) for name in IDE),
+    *((f"ide_{name}", {key: "missing"}) for name, key in IDE_FINDS),
+    ("ide_session_create", {"name": ""}),
+    ("ide_chat_send", {"session_id": "missing", "message": "x"}),
+    *[("ide_session_create", {"name": "x"})] * 33,
+    ("ide_chat_send", {"session_id": "chat-1", "message": "x"}),
+    ("ws_start", {"address": "nowhere"}),
+    ("ws_start", {"address": "0.0.0.0:0"}),
+    ("ws_start", {}),
+    ("ws_start", {"address": "127.0.0.2:0"}),
+    ("ws_info", {"odd": 1}),
+    ("ml_generate", {"prompt": ""}),
+    ("ml_generate", {"prompt": "x"}),
+    ("ml_score", {"prompt": "x"}),
+    ("ml_score", {"prompt": "x", "response": "y", "suite": "semantic"}),
+    ("ml_probe", {"categories": ["odd"]}),
+    ("ml_probe", {"categories": ["logic"]}),
+    ("ml_status", {"since": "soon"}),
+    ("ml_status", {}),
+    ("ml_backends", {"odd": 1}),
+    ("rag_query", {"question": ""}),
+    ("rag_query", {"question": "x", "collection": "missing"}),
+    ("rag_query", {"question": "x", "collection": "damaged"}),
+    ("rag_ingest", {"path": "a.py", "collection": "damaged"}),
+    ("rag_ingest", {"path": "a.py", "collection": "lexical"}),
+    ("rag_ingest", {"path": "a.py", "collection": "linked"}),
+    ("rag_collections", {"odd": 1}),
+    ("perf_stats", {"odd": 1}),
+    *((f"bd_{name}", {"odd": 1}) for name in ("list", "ready", "create", "update")),
+    *BEADS,
+    ("dir_create", {"path": ".beads"}),
+    BEADS[-1],
+    ("dir_create", {"path": ".beads/issues.jsonl"}),
+    *BEADS,
+    ("dir_create", {"path": ".beads/dolt"}),
+    *BEADS,
 ]
 
 
@@ -286,6 +360,10 @@ READ_C = {"c_get_skeleton", "c_get_code_outline", "c_get_definition", "c_get_sig
 READ_FILE = {"file_read", "file_exists", "file_search", "file_summary"}
 GIT = {"git_status", "git_diff", "git_log", "git_show"}
 
+ASK = {"ml_generate", "ml_score", "ml_probe"}
+
+IN_PAGE = {"browser_click", "browser_type", "browser_screenshot"}
+"""What these do in a page: test_packs_browser."""
 NOT_HERE: Mapping[str, tuple[str, set[str]]] = {
     "ambiguous": (
         "readers return all of several definitions (K30); the catalogue gives the group of codes",
@@ -296,7 +374,8 @@ NOT_HERE: Mapping[str, tuple[str, set[str]]] = {
         {
             *("c_get_skeleton", "c_get_code_outline", "py_find_usages"),
             *("py_get_skeleton", "py_get_code_outline", "py_get_imports"),
-        },
+        }
+        | IN_PAGE,
     ),
     "not_a_file": (
         "these take folders",
@@ -307,33 +386,56 @@ NOT_HERE: Mapping[str, tuple[str, set[str]]] = {
     ),
     "not_a_folder": (
         "what is below a file is not there, for one that reads",
-        READ_FILE | READ_C | READ_PY | {"py_check_syntax"},
+        READ_FILE | READ_C | READ_PY | {"py_check_syntax", "rag_ingest"},
     ),
     "not_found": ("what is missing is their answer, or made", {"dir_create", "file_exists"}),
-    "not_installed": ("only without jedi: test_e2e_every_tool", {"py_find_usages"}),
+    "not_installed": (
+        "only without the libraries of an extra: test_e2e_every_tool, test_packs_rag",
+        {"py_find_usages", "rag_query", "rag_ingest", "perf_stats"},
+    ),
     "syntax": (
         "broken code is read; `file_write` writes it; only `ast`, without tree-sitter, fails",
         READ_C | READ_PY | {"file_write"},
     ),
-    "timeout": (
-        "takes its whole time: test_packs_proc, test_packs_web",
-        {"web_fetch", "web_search", "process_input"},
+    "limit": (
+        "needs a model that answers: test_packs_ml, test_e2e_ml, test_packs_ide",
+        {"ide_chat_send", *ASK},
     ),
+    "timeout": (
+        "takes its whole time: test_packs_(proc, web, rag, ml, browser)",
+        {
+            "ide_chat_send",
+            "web_fetch",
+            "web_search",
+            "process_input",
+            "rag_query",
+            "rag_ingest",
+            *ASK,
+        }
+        | {"browser_connect", "browser_navigate", "browser_query", "browser_eval", "browser_wait"}
+        | IN_PAGE,
+    ),
+    "too_large": ("in a page: test_packs_browser", {"browser_eval", "browser_screenshot"}),
     "too_slow": (
-        "takes its whole time, or a killed process: test_packs_parse_worker, test_packs_find",
+        "takes its whole time, or a killed process: test_packs_(parse_worker, find, issues)",
         READ_C
         | READ_PY
         | EDIT_PY
         | GIT
-        | {"c_update_definition", "file_search", "file_summary", "py_check_syntax", "web_fetch"},
+        | {"c_update_definition", "file_search", "file_summary", "py_check_syntax", "web_fetch"}
+        | {name for name, _ in BEADS},
     ),
-    "unavailable": ("a shell that cannot be started", {"shell_run"}),
+    "unavailable": (
+        "a shell that cannot be started; what is down or taken: test_packs_rag, _ws, _ide",
+        {"shell_run", "rag_ingest", "ws_start", "browser_connect", "browser_navigate", *IDE}
+        - {"ide_chat_send", "ide_dashboard_overview"},
+    ),
     "unreadable": (
         "a folder without rights, which root has; writers say `not_a_file` of a socket",
         EDIT_PY
         | {"py_region_wrap", "c_update_definition", "file_write", "file_edit", "file_set_lines"}
         | {"file_delete", "file_rename", "file_exists", "file_find"}
-        | {"dir_create", "dir_list", "dir_tree"},
+        | {"dir_create", "dir_list", "dir_tree", "rag_collections"},
     ),
     "unsupported": (
         "writers say `binary` or `encoding`; a check of the syntax tells it as an error of it",
@@ -345,6 +447,9 @@ NOT_HERE: Mapping[str, tuple[str, set[str]]] = {
     ),
 }
 """Codes that no call here ends with: why, and of which tools."""
+
+
+LEXICAL = RagOptions(embeddings=Embeddings("none"))
 
 
 @pytest.fixture
@@ -361,7 +466,19 @@ def box(tmp_path: Path) -> Iterator[tuple[PackScene, str]]:
         web = WebOptions(
             search=(SearchBackend("searxng", server.url),), allow=(server.destination,)
         )
-        options = PackOptions(proc=ProcOptions(sandbox="off", most=1), web=web)
+        # A file is where the folder of events would be.
+        (tmp_path / "metrics").touch()
+        metrics = MetricsOptions(folder=tmp_path)
+        # No browser is started here: test_packs_browser does that.
+        browser = BrowserOptions(program="/nowhere/chromium")
+        options = PackOptions(
+            proc=ProcOptions(sandbox="off", most=1), web=web, browser=browser, metrics=metrics
+        )
+        with opened_packs(["rag"], root, PackOptions(rag=LEXICAL)) as scene:
+            scene.data("rag_ingest", path="a.py", collection="lexical")
+        store = root / ".aish" / "rag"
+        (store / "damaged.sqlite").write_bytes(b"x" * 5000)
+        (store / "linked.lock").symlink_to("/dev/null")
         with opened_packs(list(PACKS), root, options, environ=dict(os.environ)) as scene:
             yield scene, server.url
 
@@ -400,7 +517,15 @@ ODD_TEXTS = ("\ud800", "\udcff\0", "", "\u2028\n", "x" * 5_000)
 
 def of_odd_texts() -> Iterator[Call]:
     """Every tool with texts in each of its parameters that are none, or no names."""
-    others: dict[str, dict[str, Any]] = {"git_status": {}, "lang_list": {}, "process_list": {}}
+    others: dict[str, dict[str, Any]] = {
+        **{name: {} for name in ("git_status", "lang_list", "process_list", "metrics_query")},
+        "perf_stats": {},
+        "metrics_record": {"type": "a"},
+        **dict(BEADS),
+    }
+    others["rag_query"] = {"question": "x"}
+    others["ml_score"] = {"prompt": "x", "response": "y"}
+    others["ml_generate"] = {"prompt": "x"}
     for name, tool in declared().items():
         good = {**GOOD.get(name, others.get(name, {"command": "true", "id": "p1"}))}
         properties: Any = tool.input_schema["properties"]
@@ -413,6 +538,7 @@ def of_odd_texts() -> Iterator[Call]:
                 yield name, {**good, key: odd}
 
 
+@pytest.mark.slow(reason="calls each tool with odd texts")
 @pytest.mark.requirement("K3", "K89")
 def test_odd_texts_are_failures_that_can_be_sent(box: tuple[PackScene, str]) -> None:
     scene, _ = box

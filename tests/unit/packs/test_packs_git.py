@@ -149,6 +149,7 @@ def test_a_repository_that_leads_out_of_the_root_is_refused(
         assert pack_scene.code(tool) == "refused"
 
 
+@pytest.mark.slow(reason="makes huge files")
 @pytest.mark.requirement("K7", "K8", "X6")
 def test_huge_files_and_odd_names_are_bounded(pack_scene: PackScene) -> None:
     pack_scene.put("huge.txt", "x" * 5_000_000)
@@ -166,6 +167,7 @@ def test_huge_files_and_odd_names_are_bounded(pack_scene: PackScene) -> None:
     assert pack_scene.data("git_show", path="long.txt")["truncated"] is True
 
 
+@pytest.mark.slow(reason="makes many repositories")
 @pytest.mark.requirement("K8")
 def test_submodules_empty_and_damaged_repositories_are_answered(pack_scene: PackScene) -> None:
     pack_scene.put(".gitmodules", '[submodule "s"]\n\tpath = s\n\turl = ext::sh -c touch% x\n')

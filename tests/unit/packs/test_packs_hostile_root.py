@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,18 @@ import anyio
 import pytest
 from pack_scenes import PackScene, opened_packs
 
-from aish.core.pack_options import PackOptions, ProcOptions
+from aish.core.pack_options import Embeddings, PackOptions, ProcOptions, RagOptions
 from aish.packs.catalogue import PACKS, tool_marks
 
 SECRET = "hunter2"
 PATIENCE = 120.0
 """Against hanging only: what a call may do is bounded otherwise."""
-PACK_NAMES = [name for name in PACKS if name != "web"]
+PACK_NAMES = [
+    name for name, pack in PACKS.items() if import_module(pack.module).PACK.root != "none"
+]
+"""The packs that are given a root."""
+NO_VECTORS = RagOptions(embeddings=Embeddings("none"))
+"""Those of 20,000 passages take the model a minute or more."""
 CODE = f"{SECRET} = 1\n\n\ndef f(x):\n    return {SECRET}\n\n\nclass f:\n    x = {SECRET}\n"
 DEEP = 200_000
 
@@ -232,6 +238,11 @@ def calls_of(path: str) -> list[tuple[str, dict[str, Any]]]:
         ("git_status", {}),
         ("process_list", {}),
         *((f"process_{name}", {"id": path}) for name in ("stop", "kill", "output", "input")),
+        ("rag_ingest", here),
+        ("rag_query", {"question": "f x y"}),
+        ("rag_collections", {}),
+        *(("bd_list", {}), ("bd_ready", {}), ("bd_create", {"title": path})),
+        ("bd_update", {"bead_id": path, "status": "closed"}),
     ]
     signature, declaration = {"signature": "def f()"}, {"declaration": "x = 2"}
     writing = [
@@ -267,7 +278,7 @@ def hostile(tmp_path: Path) -> HostileRoot:
 
 @pytest.fixture
 def scene(hostile: HostileRoot) -> Iterator[PackScene]:
-    options = PackOptions(proc=ProcOptions(most=1000))
+    options = PackOptions(rag=NO_VECTORS, proc=ProcOptions(most=1000))
     with opened_packs(PACK_NAMES, hostile.root, options, environ=dict(os.environ)) as scene:
         yield scene
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 import stray_processes
 from pack_scenes import PackScene, opened_packs, started_packs
+from samples import sampled
 from stray_processes import STRAYS, Strays, gone, is_alive
 
 from aish.core.pack_options import PackOptions, ProcOptions
@@ -126,7 +127,7 @@ def test_a_process_is_stopped_orderly_and_then_by_force(box: PackScene, strays: 
         box, "trap 'echo bye; exit 7' TERM; echo $$ > told; while :; do sleep 0.01; done"
     )
     anyio.run(strays.next)
-    assert box.data("process_stop", id=orderly) == {
+    assert box.data("process_stop", id=orderly, grace_seconds=60) == {
         "id": orderly,
         "status": "exited",
         "exit_code": 7,
@@ -144,7 +145,9 @@ def test_a_process_is_stopped_orderly_and_then_by_force(box: PackScene, strays: 
 
 @pytest.mark.requirement("K52", "K56")
 @pytest.mark.parametrize("sandbox", SANDBOXES)
-@pytest.mark.parametrize("name", STRAYS)
+@pytest.mark.parametrize(
+    "name", sampled(STRAYS, often={0, 2}, reason="each leaves a process behind in another way")
+)
 def test_the_tree_of_a_process_ends_with_it(
     name: str, sandbox: str, strays: Strays, tmp_path: Path
 ) -> None:
@@ -232,6 +235,7 @@ def test_a_process_that_floods_its_ring_loses_the_beginning(box: PackScene) -> N
     assert box.data("process_output", id=id, tail=1)["output"] == "end\n"
 
 
+@pytest.mark.slow(reason="waits for the limit of time")
 @pytest.mark.requirement("K56")
 def test_input_has_a_limit_of_size_and_of_time(box: PackScene) -> None:
     reading = shell(box, "wc -c")

@@ -386,6 +386,7 @@ def test_older_names_of_parameters_are_declared(scene: PackScene) -> None:
     }
 
 
+@pytest.mark.slow(reason="makes long results with each tool")
 @pytest.mark.requirement("K7")
 def test_long_results_are_cut_and_say_how_to_go_on(scene: PackScene) -> None:
     code = "".join(f"def function_{number}(a): return {number}\n" for number in range(5_000))

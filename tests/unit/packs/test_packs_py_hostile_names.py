@@ -253,7 +253,7 @@ def test_after_ten_seconds_there_is_what_was_found_till_then(scene: PackScene) -
     with stopped(worker) as given:
         call = scene.portal.start_task_soon(scene.pack.call, *CALLS[0])
         wait_asked(given)
-    data = call.result(20)["structuredContent"]
+    data = call.result(60)["structuredContent"]
     assert data["truncated"] is True
     # The one that stood still was replaced.
     assert len(scene.data(CALLS[0][0], **CALLS[0][1])["hits"]) == 4

@@ -43,6 +43,7 @@ def parsed(source: bytes) -> ast.Module | None:
             return None
 
 
+@pytest.mark.slow(reason="reads much of the standard library")
 @pytest.mark.requirement("K36")
 def test_names_are_those_of_the_tokenizer() -> None:
     checked = 0
@@ -72,6 +73,7 @@ def test_names_are_those_of_the_tokenizer() -> None:
     assert checked
 
 
+@pytest.mark.slow(reason="reads much of the standard library")
 @pytest.mark.requirement("K37")
 def test_definitions_imports_and_calls_are_those_of_the_parser() -> None:
     checked = 0

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pack_scenes
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from pack_scenes import PackScene, opened_packs, sha256
+from pack_scenes import PackScene, descriptors, opened_packs, sha256
+from swap_programs import SWAP_FOLDER, swapped_rounds
 
 from aish.core.json import JsonObject
 from aish.packs.workspace.deny_list import is_protected
@@ -315,6 +316,7 @@ def test_a_file_marked_as_read_only_is_not_replaced(pack_scene: PackScene) -> No
     assert pack_scene.get("a") == b"old"
 
 
+@pytest.mark.slow(reason="writes large files")
 @pytest.mark.requirement("K6", "X6")
 def test_content_and_files_that_are_too_large_are_refused(pack_scene: PackScene) -> None:
     assert (
@@ -384,15 +386,6 @@ def test_a_write_that_fails_leaves_everything_as_it_was(
 # By six: three tools, and two kinds of races.
 ROUNDS = 2_000 if os.environ.get("AISH_TEST_ALL") == "1" else 700
 
-SWAP_FOLDER = """
-import os
-print("swapping", flush=True)
-while True:
-    os.rename("docs", "spare")
-    os.rename("link", "docs")
-    os.rename("docs", "link")
-    os.rename("spare", "docs")
-"""
 SWAP_FILE = """
 import os
 print("swapping", flush=True)
@@ -431,7 +424,7 @@ def test_what_is_swapped_while_it_is_written_never_lets_a_write_out(
 
     async def attempts() -> set[str]:
         seen: set[str] = set()
-        for _ in range(ROUNDS):
+        for _ in swapped_rounds(ROUNDS, lambda: seen & {"ok", "changed"}):
             for tool, more in ways:
                 result = await pack_scene.pack.call(tool, {"path": "docs/a", **more})
                 data = result["structuredContent"]
@@ -505,12 +498,12 @@ def test_folders_are_made_with_those_above_them(pack_scene: PackScene) -> None:
 def test_no_descriptor_is_left_open_by_writes(pack_scene: PackScene) -> None:
     pack_scene.put("a", "x")
     pack_scene.text("file_write", path="a", content="y")
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     for path in ("a", "none/a", "a/b", ".git/x", "folder/b"):
         pack_scene.call("file_write", path=path, content="x")
         pack_scene.call("file_rename", path=path, new_path="a/c")
         pack_scene.call("dir_create", path=path)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() <= before
 
 
 @pytest.mark.requirement("K6")
@@ -522,14 +515,18 @@ def test_what_was_not_changed_becomes_the_same_bytes_again(data: bytes) -> None:
 
 @pytest.mark.requirement("K6", "K7")
 @given(st.text("ab\n", max_size=40), st.text("ab\n", max_size=40))
+# Changes that are far from each other are two parts of the difference.
+@example("a" + "\n" * 12 + "a", "b" + "\n" * 12 + "b")
 def test_a_difference_leads_from_one_text_to_the_other(before: str, after: str) -> None:
     if before == after:
         return
-    rows = diff_of(before, after, "a").text.splitlines(keepends=True)[2:]
-    for text, sign in ((before, "-"), (after, "+")):
-        kept = [row for row in rows if row[0] in {" ", sign, "\\"}]
-        shown = [row[1:] for row in kept if not row.startswith("\\")]
-        assert "".join(shown).rstrip("\n") in text + "\n"
+    diff = diff_of(before, after, "a").text
+    for part in re.split(r"^(?=@@)", diff, flags=re.MULTILINE)[1:]:
+        rows = part.splitlines(keepends=True)[1:]
+        for text, sign in ((before, "-"), (after, "+")):
+            kept = [row for row in rows if row[0] in {" ", sign, "\\"}]
+            shown = [row[1:] for row in kept if not row.startswith("\\")]
+            assert "".join(shown).rstrip("\n") in text + "\n"
 
 
 @pytest.mark.requirement("K6")

@@ -286,6 +286,7 @@ def test_what_there_is_no_room_for_is_left_out_of_what_went_well() -> None:
     assert "60 items, 2 failed" in page.shown
 
 
+@pytest.mark.slow(reason="writes five thousand items")
 @pytest.mark.requirement("B11")
 def test_five_thousand_items_make_a_page_of_bounded_size() -> None:
     page = page_of(batch_run(5000, failing=range(0, 5000, 50)))

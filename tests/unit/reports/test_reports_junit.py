@@ -305,6 +305,7 @@ def test_any_run_makes_a_report(events: list[Stamped]) -> None:
     report_of(events)
 
 
+@pytest.mark.slow(reason="writes many large texts")
 @pytest.mark.requirement("B11", "X6")
 def test_the_texts_of_many_items_are_not_held_in_memory() -> None:
     def events() -> Iterator[Stamped]:

@@ -1,6 +1,7 @@
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from aish.system.files import (
     cache_folder,
     config_folder,
     open_append,
+    open_own,
     private_folder,
     read_capped,
     schema_text,
@@ -124,6 +126,30 @@ def test_nothing_is_written_through_a_planted_link(tmp_path: Path, there: str) -
     assert not planted.is_symlink()
     assert victim.read_text() == "precious"
     assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.requirement("X9")
+def test_a_file_that_is_replaced_while_it_is_opened_is_read_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    atomic_write(path, b"before")
+    opened = os.open
+
+    def replaced(name: Path, flags: int, *rest: Any, **more: Any) -> int:
+        descriptor = opened(name, flags, *rest, **more)
+        if name == path:
+            atomic_write(path, b"after")
+        return descriptor
+
+    monkeypatch.setattr(os, "open", replaced)
+    with os.fdopen(open_own(path), "rb") as file:
+        assert file.read() == b"before"
+    monkeypatch.undo()
+    assert path.read_bytes() == b"after"
+    (tmp_path / "hard").hardlink_to(path)
+    with pytest.raises(UsageError, match="not a regular file of this user"):
+        open_own(path)
 
 
 @pytest.mark.requirement("X9")

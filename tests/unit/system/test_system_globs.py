@@ -67,6 +67,7 @@ def test_a_name_is_compared_without_case_form_and_invisible_characters() -> None
     assert comparable_name(".\ufeffenv") == ".env"
 
 
+@pytest.mark.slow(reason="counts the work of long paths")
 def test_a_long_path_takes_work_in_proportion_to_its_length() -> None:
     short = work_of(lambda: is_autorun("a/" * 100 + ".envrc2")).steps
     long = work_of(lambda: is_autorun("a/" * 1000 + ".envrc2")).steps

@@ -13,7 +13,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from aish.config.model import CallStep, Pipeline, PromptStep, ServerEntry, ServerPrompt, Step
+from aish.config.model import (
+    CallStep,
+    Pipeline,
+    PromptStep,
+    Retrieval,
+    ServerEntry,
+    ServerPrompt,
+    Step,
+)
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.tools import Tool, ToolName
@@ -26,8 +34,10 @@ from aish.policy.rules import Policy, Rule, is_command_tool, may_approve, split_
 from aish.system.globs import matches_word
 from aish.templates.render import references, references_of_expression
 
-_READERS = frozenset({"fs", "git", "py", "c"})
+_READERS = frozenset({"fs", "git", "py", "c", "rag", "issues"})
 """Packs whose read-only tools return what is in files."""
+_COLLECTED = frozenset({"rag", "issues"})
+"""Those of them whose texts anybody may have written: they are enclosed in marks (K14)."""
 _COMMANDS = frozenset({"shell_run", "process_start"})
 _FETCHING = "web_fetch"
 """Only reads, but the address can carry anything to anybody."""
@@ -172,8 +182,11 @@ class _Flows:
     def _given(self, step: PromptStep) -> Iterator[_Ability]:
         """What the file itself puts into the prompt of a step."""
         yield from _of_context(step.context.files)
-        if any(one.server is None for one in step.attach):
+        if any(one.server is None or isinstance(one, Retrieval) for one in step.attach):
             yield _Ability(None, files=True, key="attach")
+        if any(isinstance(one, Retrieval) for one in step.attach):
+            # Anybody may have written one of many documents: their passages are marked (K14).
+            yield _Ability(None, untrusted=True, key="attach")
         if any(map(_READS_FILE.search, prompt_sources(step))):
             yield _Ability(None, files=True, key="readfile")
         prompt = step.prompt
@@ -275,7 +288,8 @@ def _of_packs(
                     _Ability(
                         rule,
                         files=marks.pack in _READERS and marks.read_only,
-                        untrusted=marks.open_world and marks.read_only,
+                        untrusted=(marks.open_world or marks.pack in _COLLECTED)
+                        and marks.read_only,
                         sends=marks.open_world and (not marks.read_only or name == _FETCHING),
                     ),
                 )

@@ -4,13 +4,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aish.config.inputs import fits
-from aish.config.model import Pipeline, PipelineStep, Prompt, PromptStep, ServerPrompt
-from aish.core.errors import did_you_mean
+from aish.config.model import (
+    RETRIEVAL_PACK,
+    RETRIEVAL_TOOL,
+    Pipeline,
+    PipelineStep,
+    Prompt,
+    PromptStep,
+    Retrieval,
+    ServerPrompt,
+)
+from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import backticked
+from aish.core.tools import ToolName
+from aish.engine.plan.lock import is_wanted
 from aish.engine.plan.order import reads, texts
 from aish.engine.plan.uris import is_uri
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
+from aish.policy.rules import compile_policy
 from aish.system.schema.check import TYPES, SchemaProblem, check_schema, spell_path
 from aish.templates.values import is_template
 
@@ -129,6 +141,12 @@ def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue
     for index, one in enumerate(step.attach):
         own = f"{path}[{index}]"
         place = own if own in pipeline.positions else path
+        if isinstance(one, Retrieval):
+            yield from _searched(one, place, pipeline)
+            continue
+        if not one.ref:
+            # Reported as a missing key.
+            continue
         if one.server is not None:
             yield from _server(one.server, f"{place}.server", "resources", pipeline)
             place = f"{place}.uri"
@@ -140,6 +158,34 @@ def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue
             message = f"no server is declared to read `{one.ref}` from"
             hint = "declare it under `mcp.servers`"
             yield Issue(place, message, hint, by=("mcp.servers",))
+
+
+def _searched(one: Retrieval, place: str, pipeline: Pipeline) -> Iterator[Issue]:
+    """Problems in the server that passages are to come from."""
+    entry = pipeline.servers.get(one.server)
+    path = f"{place}.server"
+    if entry is None:
+        yield from _server(one.server, path, "passages", pipeline)
+        return
+    if RETRIEVAL_PACK not in entry.pack:
+        message = f"the server `{one.server}` does not have the pack `{RETRIEVAL_PACK}`"
+        hint = "what another server finds comes from a `call` step: `{{ steps.ID.text }}`"
+        yield Issue(path, message, hint, by=("mcp.servers",))
+        return
+    if not is_wanted(entry, RETRIEVAL_TOOL):
+        message = f"the server `{one.server}` leaves out the tool `{RETRIEVAL_TOOL}`"
+        yield Issue(path, message, "see its `tools` and `exclude`", by=("mcp.servers",))
+    name = ToolName(one.server, RETRIEVAL_TOOL)
+    try:
+        denying = compile_policy(pipeline.rules).deny
+    except UsageError:
+        # Reported as an error of the rule itself.
+        return
+    for rule in denying:
+        if rule.unconditional and rule.covers(name):
+            message = f"the rule `{rule.text}` under `deny` forbids this search"
+            yield Issue(path, message, by=("mcp.deny",))
+            return
 
 
 def _server(alias: str, path: str, what: str, pipeline: Pipeline) -> Iterator[Issue]:

@@ -12,6 +12,7 @@ from aish.config.model import (
     PipelineStep,
     Prompt,
     PromptStep,
+    Retrieval,
     RunStep,
     ServerPrompt,
     Step,
@@ -333,9 +334,10 @@ def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[tuple
     place = within(path, "attach")
     for index, one in enumerate(step.attach):
         own = at(place, index)
-        uri = join(own, "uri")
-        found = (known for known in (uri, own) if known in pipeline.positions)
-        yield next(found, place), one.ref
+        searches = isinstance(one, Retrieval)
+        inner = join(own, "query" if searches else "uri")
+        found = (known for known in (inner, own) if known in pipeline.positions)
+        yield next(found, place), one.query if isinstance(one, Retrieval) else one.ref
 
 
 def _of_prompt(

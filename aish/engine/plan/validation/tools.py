@@ -6,12 +6,14 @@
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 
 from aish.config.fields import variables
 from aish.config.model import CallStep, Limits, ModelEntry, Pipeline, PromptStep, ServerEntry, Step
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.pack_options import PackOptions
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked
 from aish.core.rules import RuleEntry
@@ -28,7 +30,7 @@ from aish.engine.plan.order import is_free, judges_of
 from aish.engine.plan.validation.issue import Issue, step_path, within
 from aish.engine.plan.validation.names import RESERVED, SERVED, alias_issues
 from aish.models.pricing import has_list, is_priced
-from aish.packs.catalogue import PACKS, pack_needs_root
+from aish.packs.catalogue import PACKS, own_name, pack_needs_root, tools_of
 from aish.policy.lock import Lock, address_differences, stale_differences
 from aish.policy.rules import (
     LOCAL_COMMAND,
@@ -158,6 +160,28 @@ def wildcard_issues(pipeline: Pipeline) -> Iterator[Issue]:
             yield Issue(rule.path, message, hint, warning=True, by=by)
 
 
+def unmatched_issues(pipeline: Pipeline) -> Iterator[Issue]:
+    """Globs that match no tool of the packs of their server (P1)."""
+    for glob, place in _globs(pipeline):
+        server, _, name = glob.partition("__")
+        entry = pipeline.servers.get(server)
+        if name and entry is not None:
+            yield from _of_packs(name, place, entry.pack, glob)
+    for alias, entry in pipeline.servers.items():
+        for n, name in enumerate(entry.tools):
+            yield from _of_packs(name, f"mcp.servers.{alias}.tools[{n}]", entry.pack, name)
+
+
+def _globs(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    """What rules, tests of rules and steps write about tools, and where."""
+    yield from ((rule.tool, rule.path) for rule in pipeline.rules.all)
+    yield from ((test.tool, f"{test.path}.tool") for test in pipeline.policy_tests)
+    for index, step in enumerate(pipeline.steps):
+        path = step_path(index, listed="steps" in pipeline.data)
+        for n, glob in enumerate((step.tools or ()) if isinstance(step, PromptStep) else ()):
+            yield glob, within(path, f"tools[{n}]")
+
+
 _RUNS, _WRITES = "runs a program", "writes a file"
 _OPTIONS: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("git", "log"): ("--output", _WRITES),
@@ -240,9 +264,9 @@ def glob_issues(glob: str, path: str, pipeline: Pipeline, *, local: bool) -> Ite
 
 
 def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Issue]:
-    """A tool with its full name; its server has to be declared."""
+    """A tool with its full name; its server has to be declared, and to have it if that is known."""
     try:
-        server, _ = split_glob(tool)
+        server, name = split_glob(tool)
     except UsageError as error:
         yield Issue(path, error.message, "a tool is named `alias__tool`")
         return
@@ -254,6 +278,27 @@ def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator
             return
         hint = did_you_mean(server, pipeline.servers) or _servers(pipeline)
         yield Issue(path, f"unknown server `{server}`", hint, by=("mcp.servers",))
+    elif not local:
+        yield from _of_packs(name, path, pipeline.servers[server].pack)
+
+
+def _of_packs(name: str, path: str, packs: Sequence[str], glob: str = "") -> Iterator[Issue]:
+    """A tool that none of the packs of its server has; only a warning for one of a `glob`."""
+    if not packs or any(pack not in PACKS for pack in packs):
+        return
+    known = [tool for tool, _ in tools_of(packs)]
+    wanted = own_name(packs, name)
+    if not (any(matches_word(wanted, tool) for tool in known) if glob else wanted in known):
+        which = (
+            f"the pack `{packs[0]}` has"
+            if len(packs) == 1
+            else f"the packs {backticked(packs)} have"
+        )
+        message = f"{which} no tool `{name}`"
+        if glob:
+            message = f"`{glob}` matches no tool: {message}"
+        hint = did_you_mean(name, known) or f"tools: {backticked(known)}"
+        yield Issue(path, message, hint, warning=bool(glob), by=("mcp.servers",))
 
 
 def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
@@ -320,6 +365,9 @@ def locked_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
         if named is None or "__" not in named[1].strip("_"):
             continue
         name = ToolName(*split_glob(named[1]))
+        entry = pipeline.servers.get(name.server)
+        if entry is not None and any(_of_packs(name.name, path, entry.pack)):
+            continue  # that is an error without a lock too
         if pinned.lacks(name):
             hint = pinned.near(str(name)) or f"`aish lock {pipeline.file} --update`, if it is new"
             message = f"`{name}` is not in the lock file"
@@ -332,14 +380,11 @@ def stale_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
     """Warnings: rules and globs that match no locked tool, outdated pins."""
     pinned = _pinned(pipeline, lock)
     everything = pinned.servers >= set(pipeline.servers)
-    globs = [(rule.tool, rule.path) for rule in pipeline.rules.all]
-    globs += [(test.tool, f"{test.path}.tool") for test in pipeline.policy_tests]
-    for index, step in enumerate(pipeline.steps):
-        path = step_path(index, listed="steps" in pipeline.data)
-        shown = step.tools or () if isinstance(step, PromptStep) else ()
-        globs += [(glob, within(path, f"tools[{n}]")) for n, glob in enumerate(shown)]
-    yield from _let_in(pipeline, lock, pinned)
-    for glob, place in globs if everything else ():
+    told = {issue.path for issue in unmatched_issues(pipeline)}
+    yield from (issue for issue in _let_in(pipeline, lock, pinned) if issue.path not in told)
+    for glob, place in _globs(pipeline) if everything else ():
+        if place in told:
+            continue
         is_served = bool(pipeline.serve.pipelines) and glob.partition("__")[0] == SERVED
         if not is_served and pinned.matches_none(glob):
             message = f"`{glob}` matches none of the locked tools"
@@ -408,19 +453,55 @@ def _pinned(pipeline: Pipeline, lock: Lock) -> _PinnedTools:
 def _arguments(
     step: CallStep, name: ToolName, path: str, pipeline: Pipeline, lock: Lock
 ) -> Iterator[Issue]:
-    """Problems of literal arguments; templates may become anything."""
+    """Problems of literal arguments."""
+    tool = locked_tool_named(name, pipeline, lock)
+    if tool is not None:
+        what = f"does not fit the locked schema of `{name}`"
+        yield from _misfits(step.arguments, tool.input_schema, what, path)
+
+
+def argument_issues(pipeline: Pipeline) -> Iterator[Issue]:
+    """Literal arguments that a tool of a pack does not take."""
+    for index, step in enumerate(pipeline.steps):
+        if not isinstance(step, CallStep) or "__" not in step.call.strip("_"):
+            continue
+        name = ToolName(*split_glob(step.call))
+        entry = pipeline.servers.get(name.server)
+        if entry is None or name.name not in dict(tools_of(entry.pack)):
+            continue
+        from aish.packs.framework.server import input_schema_of
+
+        path = within(step_path(index, listed="steps" in pipeline.data), "with")
+        schema = input_schema_of(name.name)
+        if schema is not None:
+            what = f"does not fit the schema of `{name}`"
+            yield from _misfits(step.arguments, schema, what, path)
+        model = step.arguments.get("model")
+        if "ml" in entry.pack and isinstance(model, str) and not is_template(model):
+            yield from _unknown_model(model, f"{path}.model", pipeline)
+
+
+def _unknown_model(model: str, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+    if model not in pipeline.models:
+        hint = did_you_mean(model, pipeline.models)
+        hint = hint or f"models: {backticked(pipeline.models) or 'none'}"
+        yield Issue(path, f"unknown model `{model}`", hint, by=("models",))
+
+
+def _misfits(
+    given: Mapping[str, JsonValue], schema: JsonObject, what: str, path: str
+) -> Iterator[Issue]:
+    """How literal arguments violate a schema; templates may become anything."""
     from aish.system.schema.check import check, is_simple
 
-    tool = locked_tool_named(name, pipeline, lock)
-    if tool is None or not is_simple(tool.input_schema):
+    if not is_simple(schema):
         return
-    arguments: JsonValue = dict(step.arguments)
+    arguments: JsonValue = dict(given)
     open_ = tuple(_templates(arguments, ()))
-    for problem in check(tool.input_schema, arguments):
+    for problem in check(schema, arguments):
         if _is_certain(problem, open_):
             place = f"{path}.{spell_path(problem.path)}" if problem.path else path
-            message = f"does not fit the locked schema of `{name}`: {problem.message}"
-            yield Issue(place, message)
+            yield Issue(place, f"{what}: {problem.message}")
 
 
 def _is_certain(problem: SchemaProblem, open_: Iterable[Path]) -> bool:
@@ -465,12 +546,22 @@ class _Use:
 
 def _pack_options(alias: str, entry: ServerEntry, pipeline: Pipeline) -> Iterator[Issue]:
     """Problems of options that no schema can say (K48, K51)."""
-    shell, path = entry.options.shell, f"mcp.servers.{alias}.options"
-    if shell.explain is not None and shell.explain not in pipeline.models:
-        known = backticked(pipeline.models)
-        hint = did_you_mean(shell.explain, pipeline.models) or f"models: {known or 'none'}"
-        message = f"unknown model `{shell.explain}`"
-        yield Issue(f"{path}.shell.explain", message, hint, by=("models",))
+    path = f"mcp.servers.{alias}.options"
+    usual = PackOptions()
+    for name in (field.name for field in fields(PackOptions)):
+        unchanged = getattr(entry.options, name) == getattr(usual, name)
+        if not unchanged and name not in entry.pack:
+            hint = f"packs of this server: {backticked(entry.pack) or 'none'}"
+            yield Issue(f"{path}.{name}", f"this server has no pack `{name}`", hint)
+    for option, model in entry.options.models.items():
+        yield from _unknown_model(model, f"{path}.{option}", pipeline)
+    rubric = entry.options.ml.rubric
+    if rubric is not None and not rubric.is_file():
+        yield Issue(f"{path}.ml.rubric", f"there is no file `{rubric.name}`")
+    if "rag" in entry.pack and entry.root is None and entry.options.rag.store is None:
+        hint = "give the server a `root`, or name a folder with `options.rag.store`"
+        message = "the pack `rag` has no place for its collections"
+        yield Issue(f"mcp.servers.{alias}.pack", message, hint)
     for pack, file in entry.options.environment_files.items():
         if file.exists():
             # Most files name no environment file, and avoid these imports.

@@ -16,7 +16,13 @@ from aish.engine.plan.validation.names import name_issues
 from aish.engine.plan.validation.older_names import own_pipeline
 from aish.engine.plan.validation.schemas import schema_issues
 from aish.engine.plan.validation.templates import template_issues
-from aish.engine.plan.validation.tools import command_issues, tool_issues, wildcard_issues
+from aish.engine.plan.validation.tools import (
+    argument_issues,
+    command_issues,
+    tool_issues,
+    unmatched_issues,
+    wildcard_issues,
+)
 from aish.policy.rules import Policy, compile_policy
 
 
@@ -186,8 +192,14 @@ def is_wrong(pipeline: Pipeline, parts: Iterable[str], problems: Iterable[Proble
 
 
 def wildcard_check(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """Rules that do not approve what they appear to (P5), or more than that (P4)."""
-    return _placed(pipeline, (*wildcard_issues(pipeline), *command_issues(pipeline)))
+    """Globs that match nothing (P1); rules that approve less (P5) or more (P4) than it seems."""
+    issues = (*unmatched_issues(pipeline), *wildcard_issues(pipeline), *command_issues(pipeline))
+    return _placed(pipeline, issues)
+
+
+def argument_check(pipeline: Pipeline) -> tuple[Problem, ...]:
+    """Arguments that tools of packs do not take; their modules are imported for it."""
+    return _placed(pipeline, argument_issues(pipeline))
 
 
 def exfiltration_check(pipeline: Pipeline, policy: Policy | None = None) -> tuple[Problem, ...]:

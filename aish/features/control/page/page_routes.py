@@ -19,7 +19,8 @@ from aish.features.approvals.questions import ApprovalQuestion, as_asked, masked
 from aish.features.control.routes import name_of
 from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Peer
-from aish.net.listen.routes import HttpError, Route, json_body, json_response
+from aish.net.listen.http_error import HttpError
+from aish.net.listen.routes import Route, json_body, json_response
 from aish.net.listen.tokens import CODE_SECONDS, Tokens
 from aish.terminal.approver import MOST_ROWS, UNSHOWN, visible_call
 from aish.terminal.visible_text import folded

@@ -1,6 +1,6 @@
-"""Figures of a live run: how long its tools and models take, and what its process uses (A3).
+"""Figures of a live run: how long its tools and models take, and what its process uses (A3, K59).
 
-The figures of the tool `perf_stats`, as far as a run has them.
+For the control API, without libraries; the tool `perf_stats` has more of the process.
 """
 
 import math

@@ -1,0 +1,130 @@
+"""Passages that the pack `rag` finds, before a prompt's own text (K64).
+
+The file asks for them, not a model, so no rule has to approve the search; one under `deny` still
+forbids it. A search that fails attaches nothing and is told once a run.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from aish.config.model import RETRIEVAL_TOOL, PromptStep, Retrieval
+from aish.core.errors import StepFailedError
+from aish.core.events import Notice
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import shorten
+from aish.core.text import safe_utf8
+from aish.core.tools import ToolName
+from aish.engine.steps.attachments import Attached
+from aish.engine.steps.context import RAG_DEGRADED, RAG_REDUCED, StepContext
+from aish.packs.tool_results import enclosed
+from aish.policy.decide import forbidden
+
+_QUERY_LIMIT = 500
+_SECONDS = 10.0
+_LONGEST_REASON = 300
+
+
+@frozen
+class _Passage:
+    """A row of the result: a text, where it is from, and how well it fits."""
+
+    source: str
+    text: str
+
+
+class _NothingFoundError(Exception):
+    """The search failed: the message says why."""
+
+
+async def retrieved(
+    wanted: Retrieval, query: str, step: PromptStep, context: StepContext
+) -> Attached:
+    """The passages found for `query`, each between marks; nothing where the search fails.
+
+    The passages that no longer fit into `result_limit` are counted on a line of their own.
+
+    Raises:
+        LockDiffersError: the lock excludes the tool.
+        StepFailedError: a rule forbids the search, or the tool is not what it was.
+        CassetteMissError: a replay met a search that the cassette does not hold.
+    """
+    try:
+        return Attached(_shown(await _found(wanted, query, step, context), step))
+    except _NothingFoundError as error:
+        why = f"nothing is attached from the server `{wanted.server}`: {error}"
+        _tell(RAG_DEGRADED, why, step, context)
+        return Attached("")
+
+
+async def _found(
+    wanted: Retrieval, query: str, step: PromptStep, context: StepContext
+) -> tuple[_Passage, ...]:
+    tools, runtime = context.resources.tools, context.runtime(step)
+    name = ToolName(wanted.server, RETRIEVAL_TOOL)
+    tool = tools.by_name(name)
+    if tool is None:
+        tools.require(name)
+        failure = None if tools.servers is None else tools.servers.failure(wanted.server)
+        raise _NothingFoundError(failure or f"it does not offer the tool `{RETRIEVAL_TOOL}`")
+    question = safe_utf8(query).strip()[:_QUERY_LIMIT]
+    if not question:
+        raise _NothingFoundError("the query is empty")
+    arguments: JsonObject = {
+        "question": question,
+        "top_k": wanted.top_k,
+        "threshold": wanted.threshold,
+    }
+    ruling = forbidden(runtime.gate.policy, tool, arguments)
+    if ruling is not None:
+        said = f"the passages of the server `{wanted.server}` are forbidden: {ruling.reason}"
+        raise StepFailedError(said, hint="take the entry out of `attach`, or narrow the rule")
+    result = await tools.call(tool, arguments, lambda _progress: None, limit=_SECONDS)
+    data = result.structured if isinstance(result.structured, Mapping) else {}
+    if result.kind == "denied":
+        raise StepFailedError(result.content.removeprefix("[aish] "))
+    if result.kind != "ok":
+        # Masked before it is cut: a cut secret would not be recognized.
+        said = runtime.mask(result.content).removeprefix("[aish] ").removeprefix("ERROR: ")
+        raise _NothingFoundError(shorten(said, _LONGEST_REASON))
+    rows = data.get("results")
+    if isinstance(rows, str) or not isinstance(rows, Sequence):
+        raise _NothingFoundError(f"the answer of `{RETRIEVAL_TOOL}` has no `results`")
+    degraded = data.get("degraded")
+    if isinstance(degraded, str) and degraded:
+        why = shorten(runtime.mask(degraded), _LONGEST_REASON)
+        said = f"the search of the server `{wanted.server}` is reduced: {why}"
+        _tell(RAG_REDUCED, said, step, context)
+    return tuple(_passages(rows))
+
+
+def _passages(rows: Sequence[JsonValue]) -> Iterator[_Passage]:
+    for row in rows:
+        if not isinstance(row, Mapping):
+            continue
+        text, source, section = (
+            str(row.get(key) or "") for key in ("content", "source", "section")
+        )
+        if text.strip():
+            yield _Passage(f"{source}, {section}" if section else source, text)
+
+
+def _shown(passages: Sequence[_Passage], step: PromptStep) -> str:
+    """The best passages that fit, in their order, and how many there are beside."""
+    blocks: list[str] = []
+    left = step.limits.result_limit
+    for passage in passages:
+        block = enclosed(passage.source, passage.text.rstrip("\n"))
+        left -= len(safe_utf8(block).encode()) + 2
+        if left < 0:
+            more = len(passages) - len(blocks)
+            blocks.append(f"[aish] passages that exceed `result_limit`: {more}")
+            break
+        blocks.append(block)
+    return "\n\n".join(blocks)
+
+
+def _tell(code: str, text: str, step: PromptStep, context: StepContext) -> None:
+    """Say it, unless the run has said that of another search."""
+    if context.tells_first(code):
+        notice = Notice(context.place(step), "warning", code, text)
+        context.resources.runtime.emit(notice)

@@ -1,0 +1,555 @@
+"""A proxy on loopback for a browser of ours: it connects where the address guard permits (K71).
+
+The browser looks up no name and dials nothing itself. It sends requests for `http:` in absolute
+form and asks for tunnels (`CONNECT`) for all else, WebSockets among it; each of them is looked up,
+checked and dialled anew, at the checked address. The proxy reads no page, follows no redirect and
+keeps no connection for another request.
+
+Only processes of the admitted session are served: who opened a connection is found in `/proc`. A
+password would not do. Chromium sends none by itself, and what answers for it over its debugging
+protocol is not asked for WebSockets, for workers, or for what the browser itself requests.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, Literal
+
+import anyio
+from anyio import to_thread
+
+from aish.core.frozen import frozen
+from aish.core.patterns import lazy_pattern
+from aish.net.address_guard import (
+    PORTS,
+    AddressGuard,
+    BlockedAddressError,
+    Destination,
+    Resolve,
+    is_host,
+    shown_host,
+    system_addresses,
+)
+from aish.net.listen.addresses import Address
+from aish.net.listen.sockets import Listener, accepted, listening
+from aish.system.task_group import task_group
+
+MAX_CONNECTIONS: Final = 512
+"""More than Chromium opens: 32 to a proxy, and 255 for WebSockets."""
+MAX_HEAD: Final = 256 * 1024
+MAX_BYTES: Final = 1024**3
+"""What a connection carries, both ways together."""
+MAX_REFUSALS: Final = 1_000
+HEAD_SECONDS: Final = 30.0
+CONNECT_SECONDS: Final = 20.0
+IDLE_SECONDS: Final = 300.0
+_ONE_ADDRESS_SECONDS: Final = 5.0
+_LINGER_SECONDS: Final = 2.0
+_STEP: Final = 64 * 1024
+_LAST_PORT: Final = 65_535
+_DIGITS: Final = 15
+_SESSION: Final = 3
+"""Index of the session in `/proc/PID/stat`, after the name of the program."""
+_INODE: Final = 9
+"""Index of the inode in a line of `/proc/net/tcp`."""
+_NOWHERE: Final = ".invalid"
+_SWITCHES: Final = 101
+_FIRST_FINAL: Final = 200
+_WANTS_PROXY_PASSWORD: Final = 407
+
+_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_REQUEST: Final = lazy_pattern(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.[01]")
+_STATUS: Final = lazy_pattern(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\x00\r\n]*)?")
+_FIELD: Final = lazy_pattern(rb"(" + _TOKEN + rb"):[^\x00\r\n]*")
+_TARGET: Final = lazy_pattern(rb"http://([^/?#@\\]+)(/[^#]*)")
+_AUTHORITY: Final = lazy_pattern(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::([0-9]{1,5}))?")
+_HOP: Final = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization"),
+        *(b"proxy-authenticate", b"proxy-authentication-info", b"te", b"trailer", b"upgrade"),
+    }
+)
+"""Headers that mean one connection and are not sent on."""
+
+RefusalCode = Literal["blocked", "unavailable", "timeout", "limit", "not_valid"]
+_STATUSES: Final = {
+    "blocked": "403 Forbidden",
+    "unavailable": "502 Bad Gateway",
+    "timeout": "504 Gateway Timeout",
+    "limit": "503 Service Unavailable",
+    "not_valid": "400 Bad Request",
+}
+
+
+@frozen
+class Refusal:
+    """What the browser asked for and did not get; `number` counts from 1.
+
+    `destination` is `None` where the request did not name one.
+    """
+
+    number: int
+    code: RefusalCode
+    destination: Destination | None
+    message: str
+
+
+class _RefusedError(Exception):
+    def __init__(
+        self, code: RefusalCode, message: str, destination: Destination | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code: RefusalCode = code
+        self.message = message
+        self.destination = destination
+
+
+class _EndedError(Exception):
+    """The browser has gone, or there is nothing more to be said to it."""
+
+
+@frozen
+class _Request:
+    """A request in absolute form: what is sent to its host, and how much of a body follows."""
+
+    wanted: Destination
+    head: bytes
+    body: int
+
+
+class GuardedProxy:
+    """A proxy that listens; nobody may use it before `admit`."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        guard: AddressGuard,
+        report: Callable[[Refusal], None] | None,
+        report_fault: Callable[[Exception], None] | None,
+        idle_seconds: float,
+    ) -> None:
+        self.address = listener.address.netloc
+        self._listener = listener
+        self._guard = guard
+        self._report = report
+        self._report_fault = report_fault or (lambda _: None)
+        self._idle_seconds = idle_seconds
+        self._peers = _Peers(listener.address.port)
+        self._refusals: deque[Refusal] = deque(maxlen=MAX_REFUSALS)
+        self._open = 0
+        self.refused = 0
+        """How many requests were refused."""
+
+    def admit(self, session: int) -> None:
+        """Serve the processes of this session, and no others any more."""
+        self._peers.session = session
+
+    def refusals(self, after: int = 0) -> tuple[Refusal, ...]:
+        """The last refusals whose number is greater than `after`."""
+        return tuple(one for one in self._refusals if one.number > after)
+
+    async def serve(self) -> None:
+        """Serve connections, until it is cancelled."""
+        async with task_group() as tasks:
+            async for connection in accepted(self._listener, self._report_fault):
+                connection.setblocking(False)
+                tasks.start_soon(self._talk, connection)
+
+    async def _talk(self, connection: socket.socket) -> None:
+        """Serve one connection to its end."""
+        self._open += 1
+        try:
+            with connection:
+                await self._told(connection)
+        except (OSError, _EndedError):
+            # Either side has hung up, in the middle perhaps: there is nobody to be told.
+            return
+        finally:
+            self._open -= 1
+
+    async def _told(self, connection: socket.socket) -> None:
+        """Serve a connection, and say why where something is refused."""
+        # First: nothing is read of what another program sends.
+        if not await to_thread.run_sync(self._peers.has, connection):
+            await _answer(connection, "blocked", "this proxy serves one browser only")
+            return
+        try:
+            await self._serve(connection)
+        except _RefusedError as refused:
+            self._note(refused)
+            await _answer(connection, refused.code, refused.message)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        if self._open > MAX_CONNECTIONS:
+            raise _RefusedError("limit", f"more than {MAX_CONNECTIONS} connections")
+        with anyio.move_on_after(HEAD_SECONDS) as waiting:
+            head, rest = await _head(connection)
+        if waiting.cancelled_caught:
+            return
+        method, target, lines = _parsed(head)
+        if method == b"CONNECT":
+            wanted = _destination(target, None)
+            if rest:
+                raise _RefusedError("not_valid", "data before the tunnel is open", wanted)
+            with await self._connected(wanted) as server:
+                await _send(connection, b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await self._relay(connection, server, wanted)
+            return
+        request = _request(method, target, lines)
+        with await self._connected(request.wanted) as server:
+            await self._exchange(connection, server, request, rest)
+
+    async def _connected(self, wanted: Destination) -> socket.socket:
+        """A connection to the first of the checked addresses that answers."""
+        if wanted.host.endswith(_NOWHERE):
+            # No such name exists (RFC 6761): there a browser is sent with what it asks by itself.
+            raise _EndedError
+        try:
+            self._guard.check_port(wanted)
+            with anyio.fail_after(CONNECT_SECONDS):
+                *others, last = await self._guard.addresses(wanted.host, wanted.port)
+                for address in others:
+                    with suppress(OSError), anyio.move_on_after(_ONE_ADDRESS_SECONDS):
+                        return await _dialled(address, wanted.port)
+                return await _dialled(last, wanted.port)
+        except BlockedAddressError as error:
+            raise _RefusedError("blocked", str(error), wanted) from error
+        except TimeoutError as error:
+            message = f"`{shown_host(str(wanted))}` gave no answer"
+            raise _RefusedError("timeout", message, wanted) from error
+        except socket.gaierror as error:
+            message = f"DNS has no address for `{shown_host(wanted.host)}`"
+            raise _RefusedError("unavailable", message, wanted) from error
+        except (OSError, UnicodeError) as error:
+            message = f"cannot connect to `{shown_host(str(wanted))}`"
+            raise _RefusedError("unavailable", message, wanted) from error
+
+    async def _exchange(
+        self, connection: socket.socket, server: socket.socket, request: _Request, body: bytes
+    ) -> None:
+        """One request and its answer, after which the connection ends."""
+        if len(body) > request.body:
+            raise _RefusedError("not_valid", "data behind the request", request.wanted)
+        with anyio.move_on_after(self._idle_seconds) as idle:
+            meter = _Meter(idle, self._idle_seconds)
+            async with task_group() as tasks:
+
+                async def to_server() -> None:
+                    with suppress(OSError):  # it may answer, and read no more
+                        await _send_body(connection, server, request, body, meter)
+                    # Nothing more is sent on: this is where the browser hangs up.
+                    with suppress(OSError):
+                        await _receive(connection, 1)
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(to_server)
+                await _pass_answer(connection, server, request.wanted, meter)
+                tasks.cancel_scope.cancel()
+        self._note_excess(meter, request.wanted)
+
+    async def _relay(
+        self, connection: socket.socket, server: socket.socket, wanted: Destination
+    ) -> None:
+        """A tunnel: bytes in both directions, until both have ended."""
+        with anyio.move_on_after(self._idle_seconds) as idle:
+            meter = _Meter(idle, self._idle_seconds)
+            async with task_group() as tasks:
+
+                async def one_way(source: socket.socket, target: socket.socket) -> None:
+                    with suppress(OSError):  # reset by either side: the other is to see it too
+                        if await _copied(source, target, meter):
+                            return
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(one_way, connection, server)
+                tasks.start_soon(one_way, server, connection)
+        self._note_excess(meter, wanted)
+
+    def _note_excess(self, meter: "_Meter", wanted: Destination) -> None:
+        if meter.is_full:
+            message = f"`{shown_host(str(wanted))}`: more than {MAX_BYTES // 2**30} GiB"
+            self._note(_RefusedError("limit", message, wanted))
+
+    def _note(self, error: _RefusedError) -> None:
+        self.refused += 1
+        refusal = Refusal(self.refused, error.code, error.destination, error.message)
+        self._refusals.append(refusal)
+        if self._report is not None:
+            self._report(refusal)
+
+
+@asynccontextmanager
+async def guarded_proxy(
+    *,
+    allow: Collection[Destination] = (),
+    resolve: Resolve = system_addresses,
+    report: Callable[[Refusal], None] | None = None,
+    report_fault: Callable[[Exception], None] | None = None,
+    idle_seconds: float = IDLE_SECONDS,
+) -> AsyncGenerator[GuardedProxy]:
+    """A proxy on a free port of 127.0.0.1, until the end of the block.
+
+    `allow` are destinations that may be connected to whatever their address is. `report` is told of
+    each refusal at once, `report_fault` where no connection can be accepted for a while.
+
+    Raises:
+        UsageError: no port can be opened.
+    """
+    with listening([Address(host="127.0.0.1")]) as (listener,):
+        guard = AddressGuard(allow, resolve)
+        proxy = GuardedProxy(listener, guard, report, report_fault, idle_seconds)
+        async with task_group() as tasks:
+            tasks.start_soon(proxy.serve)
+            try:
+                yield proxy
+            finally:
+                tasks.cancel_scope.cancel()
+
+
+class _Meter:
+    """Counts what a connection carries, and puts its end off while it carries something."""
+
+    def __init__(self, idle: anyio.CancelScope, seconds: float) -> None:
+        self._idle = idle
+        self._seconds = seconds
+        self._left = MAX_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has carried all that it may."""
+        return self._left < 0
+
+    def count(self, size: int) -> None:
+        """So many bytes more."""
+        self._left -= size
+        self._idle.deadline = anyio.current_time() + self._seconds
+
+
+class _Peers:
+    """Tells by `/proc` whether a connection was opened by a process of a session.
+
+    What cannot be found out counts as another's: a process that is closed to us, one that has ended
+    meanwhile, a system without `/proc`.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.session: int | None = None
+        self._end = _hexadecimal("127.0.0.1", port)
+        self._last: int | None = None
+        """The process that opened the connection before: mostly it opens the next one too."""
+
+    def has(self, connection: socket.socket) -> bool:
+        """Whether the other end of a connection belongs to the session; reads files."""
+        session = self.session
+        if session is None:
+            return False
+        try:
+            inode = self._inode(_hexadecimal(*connection.getpeername()[:2]))
+        except OSError:
+            return False
+        if inode is None:
+            return False
+        last = self._last
+        if last is not None and _session_of(last) == session and _holds(last, inode):
+            return True
+        with os.scandir("/proc") as entries:
+            pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
+        for pid in pids:
+            if _session_of(pid) == session and _holds(pid, inode):
+                self._last = pid
+                return True
+        return False
+
+    def _inode(self, begin: str) -> str | None:
+        with Path("/proc/self/net/tcp").open(encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                words = line.split()
+                if words[1:3] == [begin, self._end]:
+                    return words[_INODE]
+        return None
+
+
+def _hexadecimal(host: str, port: int) -> str:
+    """An end of a connection as `/proc/net/tcp` spells it."""
+    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name of the program, in parentheses, may contain any character.
+    return int(text.rpartition(")")[2].split()[_SESSION])
+
+
+def _holds(pid: int, inode: str) -> bool:
+    """Whether a process has a socket open."""
+    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with suppress(OSError):  # closed meanwhile
+                if os.readlink(entry.path) == f"socket:[{inode}]":  # ruff: ignore[os-readlink] - a path would be made for each of hundreds
+                    return True
+    return False
+
+
+async def _receive(connection: socket.socket, most: int) -> bytes:
+    return await asyncio.get_running_loop().sock_recv(connection, most)
+
+
+async def _send(connection: socket.socket, data: bytes) -> None:
+    await asyncio.get_running_loop().sock_sendall(connection, data)
+
+
+async def _send_body(
+    connection: socket.socket, server: socket.socket, request: _Request, body: bytes, meter: _Meter
+) -> None:
+    """Send a request and its body, of which the beginning has come with the head."""
+    await _send(server, request.head + body)
+    left = request.body - len(body)
+    while left and (piece := await _receive(connection, min(left, _STEP))):
+        meter.count(len(piece))
+        left -= len(piece)
+        await _send(server, piece)
+
+
+async def _pass_answer(
+    connection: socket.socket, server: socket.socket, wanted: Destination, meter: _Meter
+) -> None:
+    """Pass an answer on; it says to the browser that its connection ends with it."""
+    rest, status = b"", 0
+    while status < _FIRST_FINAL:
+        try:
+            head, rest = await _head(server, rest)
+            status, sent = _answer_head(head)
+        except (_EndedError, _RefusedError, OSError) as error:
+            message = f"`{shown_host(str(wanted))}` gave no valid HTTP answer"
+            raise _RefusedError("unavailable", message, wanted) from error
+        meter.count(len(head))
+        await _send(connection, sent)
+    await _send(connection, rest)
+    await _copied(server, connection, meter)
+
+
+async def _copied(source: socket.socket, target: socket.socket, meter: _Meter) -> bool:
+    """Copy until the source ends, and end the target; false where there is too much."""
+    while piece := await _receive(source, _STEP):
+        meter.count(len(piece))
+        if meter.is_full:
+            return False
+        await _send(target, piece)
+    target.shutdown(socket.SHUT_WR)
+    return True
+
+
+async def _dialled(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(made, (address, port))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+async def _head(connection: socket.socket, data: bytes = b"") -> tuple[bytes, bytes]:
+    """A head with its empty line, and what has come behind it.
+
+    Raises:
+        _EndedError: there is none.
+        _RefusedError: it is too long.
+    """
+    seen = 0
+    while (end := data.find(b"\r\n\r\n", max(0, seen - 3))) < 0:
+        if len(data) > MAX_HEAD:
+            raise _RefusedError("not_valid", "the head of the request is too long")
+        seen = len(data)
+        piece = await _receive(connection, _STEP)
+        if not piece:
+            raise _EndedError
+        data += piece
+    return data[: end + 4], data[end + 4 :]
+
+
+def _parsed(head: bytes) -> tuple[bytes, bytes, Sequence[bytes]]:
+    """Method, target and header lines of a request."""
+    first, *lines = head[:-4].split(b"\r\n")
+    found = _REQUEST.fullmatch(first)
+    if found is None or not all(map(_FIELD.fullmatch, lines)):
+        raise _RefusedError("not_valid", "the request is not valid HTTP")
+    return found[1], found[2], lines
+
+
+def _destination(authority: bytes, port: int | None) -> Destination:
+    """The host and port of a request; `port` is what counts where it names none."""
+    found = _AUTHORITY.fullmatch(authority.decode("ascii").lower())
+    if found is not None:
+        host = found[1] or found[2].rstrip(".")
+        port = int(found[3]) if found[3] else port
+        if port is not None and 0 < port <= _LAST_PORT and is_host(host):
+            return Destination(host, port)
+    raise _RefusedError("not_valid", "the request names no valid host and port")
+
+
+def _request(method: bytes, target: bytes, lines: Sequence[bytes]) -> _Request:
+    """What is sent on of a request in absolute form: for its host alone, and nothing after it."""
+    found = _TARGET.fullmatch(target)
+    if found is None:
+        # Also a request of somebody who takes the proxy for a server.
+        raise _RefusedError("not_valid", "only `http:` in absolute form and `CONNECT` are served")
+    wanted = _destination(found[1], PORTS["http"])
+    pairs = [(line.partition(b":")[0].lower(), line) for line in lines]
+    if any(name == b"transfer-encoding" for name, _ in pairs):
+        raise _RefusedError("not_valid", "a body without a length is not sent on", wanted)
+    sizes = {
+        line.partition(b":")[2].strip(b" \t") for name, line in pairs if name == b"content-length"
+    }
+    size = sizes.pop() if len(sizes) == 1 else b"0"
+    if sizes or not size.isdigit() or len(size) > _DIGITS:
+        raise _RefusedError("not_valid", "the length of the body is not valid", wanted)
+    if int(size) > MAX_BYTES:
+        message = f"`{shown_host(str(wanted))}`: a body of more than {MAX_BYTES // 2**30} GiB"
+        raise _RefusedError("limit", message, wanted)
+    kept = [line for name, line in pairs if name not in _HOP and name != b"host"]
+    host = b"Host: " + found[1]
+    head = [b"%s %s HTTP/1.1" % (method, found[2]), host, b"Connection: close", *kept]
+    return _Request(wanted, b"\r\n".join(head) + b"\r\n\r\n", int(size))
+
+
+def _answer_head(head: bytes) -> tuple[int, bytes]:
+    """The status of an answer, and its head for the browser: the last one of this connection."""
+    first, *lines = head[:-4].split(b"\r\n")
+    found = _STATUS.fullmatch(first)
+    if found is None or not all(map(_FIELD.fullmatch, lines)):
+        raise _EndedError
+    status = int(found[1])
+    if status in {_SWITCHES, _WANTS_PROXY_PASSWORD}:
+        # Neither was asked for: a page must not be able to ask for the password of a proxy.
+        raise _EndedError
+    kept = [line for line in lines if line.partition(b":")[0].lower() not in _HOP]
+    last = [b"Connection: close"] if status >= _FIRST_FINAL else []
+    return status, b"\r\n".join([first, *last, *kept]) + b"\r\n\r\n"
+
+
+async def _answer(connection: socket.socket, code: RefusalCode, message: str) -> None:
+    """Say why, and let the other side read it before the connection ends."""
+    body = f"aish: {message}\n".encode()
+    head = (
+        f"HTTP/1.1 {_STATUSES[code]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n"
+        "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+    )
+    with anyio.move_on_after(_LINGER_SECONDS):
+        await _send(connection, head.encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        left = MAX_HEAD
+        while left > 0 and (piece := await _receive(connection, _STEP)):
+            left -= len(piece)

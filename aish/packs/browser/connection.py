@@ -1,0 +1,432 @@
+"""The connection to one browser: starting it or attaching to it, and the one page in it (K69-K72).
+
+What happens in the browser outside of the page is decided here: windows that pages open are closed,
+downloads and permissions refused. A page that cannot be used any more is replaced.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.core.pack_options import BrowserOptions
+from aish.core.phrases import shorten
+from aish.core.text import for_line
+from aish.packs.browser import page_functions
+from aish.packs.browser.cdp import (
+    NO_MESSAGE,
+    CdpClient,
+    CdpError,
+    ConnectionLostError,
+    NoReplyError,
+    ReplyTooLargeError,
+    Wire,
+    connect_websocket,
+)
+from aish.packs.browser.chromium import Chromium, own_chromium
+from aish.packs.browser.page import REPLY_SECONDS, Console, Navigated, Notes, Page
+from aish.packs.browser.page_functions import PERMISSIONS
+from aish.packs.framework.pack import PackServices
+from aish.packs.pack_error import PackError
+from aish.system.task_group import task_group
+
+if TYPE_CHECKING:
+    from aish.net.guarded_proxy import GuardedProxy, Refusal
+
+_FIRST_ERROR: Final = 400
+_DEBUG_SECONDS: Final = 5.0
+_SHOWN: Final = 200
+_LAST_WORDS_SECONDS: Final = 0.5
+_NO_PAGE: Final = "the page was closed; browser_navigate opens a new one"
+
+
+def checked_url(text: str, most: int) -> str:
+    """An address that a page may be opened at: `http:`, `https:` or `about:blank` (K71).
+
+    Raises:
+        PackError: it is none.
+    """
+    url = text.strip()
+    if url == "about:blank":
+        return url
+    if not url or len(url) > most:
+        raise PackError("bad_arguments", f"`url` needs 1 to {most:,} characters")
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError as error:
+        raise PackError("bad_arguments", "the URL is not valid") from error
+    if parts.scheme and parts.scheme not in {"http", "https"}:
+        shown = shorten(for_line(parts.scheme), _SHOWN)
+        message = f"`{shown}:` is blocked: only `http:`, `https:` and `about:blank` are permitted"
+        raise PackError("blocked", message)
+    if not parts.scheme or not host or any(ord(one) < ord("!") for one in url):
+        message = "the URL does not begin with `https://` or `http://` and a host"
+        raise PackError("bad_arguments", message)
+    if parts.username is not None or parts.password is not None:
+        raise PackError("blocked", "a URL with a user or a password is blocked")
+    return url
+
+
+def checked_debug_url(text: str, options: BrowserOptions) -> str:
+    """The address of a browser on this machine, with its host as a number (K70).
+
+    Raises:
+        PackError: it is none, or attaching is not permitted.
+    """
+    if not options.attach:
+        message = "attaching is blocked: the browser has its user's cookies"
+        raise PackError("blocked", f"{message} (the option `attach: true` permits it)")
+    try:
+        parts = urlsplit(text.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise PackError("bad_arguments", "the debugging address is not valid") from error
+    if parts.scheme not in {"http", "ws"} or not host or not port:
+        message = "a debugging address is `http://127.0.0.1:PORT` or `ws://127.0.0.1:PORT/devtools/browser/ID`"
+        raise PackError("bad_arguments", message)
+    number = "127.0.0.1" if host == "localhost" else host
+    try:
+        is_local = ip_address(number).is_loopback
+    except ValueError:
+        is_local = False
+    if not is_local or parts.username is not None:
+        raise PackError("blocked", "a browser is attached to on this machine only: `127.0.0.1`")
+    if parts.scheme == "ws" and not parts.path.startswith(_BROWSER_PATH):
+        raise PackError("bad_arguments", f"the path of the address begins with `{_BROWSER_PATH}`")
+    netloc = f"[{number}]:{port}" if ":" in number else f"{number}:{port}"
+    return urlunsplit((parts.scheme, netloc, parts.path if parts.scheme == "ws" else "", "", ""))
+
+
+_BROWSER_PATH: Final = "/devtools/browser/"
+
+
+class BrowserConnection:
+    """One browser and the page in it that the tools use."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        tasks: TaskGroup,
+        services: PackServices,
+        place: str | None,
+        proxy: "GuardedProxy | None",
+    ) -> None:
+        self._client = CdpClient(wire, tasks, self._take)
+        self._mask = services.mask
+        self._over = anyio.Event()
+        self._closed = anyio.Event()
+        self._page: Page | None = None
+        self._proxy = proxy
+        self._noted = 0
+        self._is_creating = False
+        self.place = place
+        self.sandboxed: bool | None = None
+        self.version = ""
+        self.console = Console(services.mask)
+        self.notes = Notes(services.mask)
+
+    @property
+    def attached(self) -> bool:
+        """Whether the browser was started by somebody else."""
+        return self.place is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the browser can still be spoken to."""
+        return self._client.lost is None
+
+    def current(self) -> Page:
+        """The page that the tools use.
+
+        Raises:
+            PackError: there is none.
+        """
+        if self._page is None:
+            raise PackError("unavailable", _NO_PAGE)
+        return self._page
+
+    async def usable(self) -> Page:
+        """A page that answers: the current one, or a new one in its place."""
+        page = self._page
+        if page is not None and await page.responds():
+            return page
+        if page is not None:
+            await page.close()
+        return await self._new_page()
+
+    async def navigate(self, url: str, *, waits: bool, seconds: float) -> Navigated:
+        """Open an address in a page that answers.
+
+        Raises:
+            PackError: there is no page there, no answer in time, or the guard refuses it.
+        """
+        page = await self.usable()
+        seen = self._count_refusals()
+        try:
+            went = await page.navigate(url, waits=waits, seconds=seconds)
+        except PackError as error:
+            refused = self._refusals_after(seen)
+            if error.code == "unavailable" and refused:
+                raise _refusal(refused[-1]) from error
+            raise
+        # To a request over plain HTTP the guard answers itself.
+        shown = await self._shown()
+        for refused_one in self._refusals_after(seen):
+            if str(refused_one.destination) == shown and (went.status or 0) >= _FIRST_ERROR:
+                raise _refusal(refused_one)
+        return went
+
+    def take_notes(self) -> list[str]:
+        """What was refused or closed since the last time, by the guard too."""
+        refused = self._refusals_after(self._noted)
+        self._noted = self._count_refusals()
+        for message in dict.fromkeys(one.message for one in refused if one.code == "blocked"):
+            self.notes.add("refused by the guard", message)
+        return self.notes.take()
+
+    def _count_refusals(self) -> int:
+        return 0 if self._proxy is None else self._proxy.refused
+
+    def _refusals_after(self, number: int) -> "tuple[Refusal, ...]":
+        return () if self._proxy is None else self._proxy.refusals(number)
+
+    async def _shown(self) -> str:
+        """The host and port of the page that is shown."""
+        from aish.net.guarded_client import destination_of_url
+
+        found = await self.current().look(page_functions.PAGE)
+        try:
+            return str(destination_of_url(str(found.get("url", ""))))
+        except ValueError:
+            return ""
+
+    async def run(self) -> None:
+        """Read what the browser says until the connection ends."""
+        await self._client.run()
+        if self._page is not None:
+            self._page.lose()
+        self._over.set()
+
+    async def open(self, chromium: Chromium | None) -> None:
+        """Begin: what is refused, and the first page.
+
+        Raises:
+            PackError: the browser does not answer as it should.
+        """
+        try:
+            await self._open()
+        except PackError as error:
+            if chromium is None or (self.is_alive and self.version):
+                raise
+            with anyio.move_on_after(_LAST_WORDS_SECONDS):
+                await chromium.child.wait_until_gone()
+            parts = [self._failed_start(chromium), chromium.words(self._mask)]
+            raise PackError("unavailable", ": ".join(filter(None, parts))) from error
+
+    def _failed_start(self, chromium: Chromium) -> str:
+        """Why a browser of our own cannot be used, in words."""
+        if self.version:
+            return "Chromium ended while it was started"
+        path = shorten(for_line(chromium.path), _SHOWN)
+        if self.is_alive:
+            return f"`{path}` is no Chromium, or hangs: it did not speak the DevTools protocol"
+        if str(self._client.lost) == NO_MESSAGE:
+            return f"`{path}` is no Chromium: it did not speak the DevTools protocol"
+        what = "it ended without speaking the DevTools protocol"
+        return f"`{path}` is no Chromium, or cannot run here: {what}"
+
+    async def _open(self) -> None:
+        version = await self._call("Browser.getVersion")
+        self.version = shorten(for_line(str(version.get("product", ""))), _SHOWN)
+        if not self.attached:
+            await self._refuse_everything()
+        await self._call("Target.setDiscoverTargets", {"discover": True})
+        await self._new_page()
+
+    async def until_over(self) -> None:
+        """Wait until the connection is closed or lost."""
+        await self._over.wait()
+
+    async def close(self) -> None:
+        """End the connection, and wait until nothing of it is left."""
+        if self.attached and self._page is not None:
+            with anyio.move_on_after(1), suppress(PackError):
+                await self._call("Target.closeTarget", {"targetId": self._page.target})
+        self._over.set()
+        await self._closed.wait()
+
+    def finish(self) -> None:
+        """Nothing is left of it."""
+        self._closed.set()
+
+    async def _refuse_everything(self) -> None:
+        """Refuse downloads and permissions in a browser of our own (K72)."""
+        await self._call("Browser.setDownloadBehavior", {"behavior": "deny", "eventsEnabled": True})
+        for name in PERMISSIONS:
+            # Browsers know different ones, and say so of those that they do not know.
+            given = {"permission": {"name": name}, "setting": "denied"}
+            self._client.post("Browser.setPermission", given)
+
+    async def _new_page(self) -> Page:
+        self._is_creating = True
+        try:
+            made = await self._call("Target.createTarget", {"url": "about:blank"})
+        finally:
+            self._is_creating = False
+        target = str(made.get("targetId", ""))
+        joined = await self._call("Target.attachToTarget", {"targetId": target, "flatten": True})
+        page = Page(
+            self._client, target, str(joined.get("sessionId", "")), self.console, self.notes
+        )
+        self._page = page
+        await page.prepare()
+        return page
+
+    async def _call(
+        self, method: str, parameters: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        try:
+            return await self._client.call(method, parameters, seconds=REPLY_SECONDS)
+        except ConnectionLostError as error:
+            raise PackError("unavailable", str(error)) from error
+        except (NoReplyError, ReplyTooLargeError) as error:
+            message = f"the browser did not answer `{method}`"
+            raise PackError("unavailable", message) from error
+        except CdpError as error:
+            message = f"the browser refuses `{method}`: {for_line(str(error))}"
+            raise PackError("unavailable", shorten(message, _SHOWN)) from error
+
+    def _take(self, session: str, method: str, given: Mapping[str, Any]) -> None:
+        """Take note of an event; must not wait."""
+        page = self._page
+        match method:
+            case "Target.targetCreated":
+                self._take_target(given.get("targetInfo", {}))
+            case "Target.targetDestroyed" | "Target.targetCrashed":
+                if page is not None and given.get("targetId") == page.target:
+                    crashed = method.endswith("Crashed")
+                    page.die("the page has crashed" if crashed else "the page was closed")
+            case "Target.detachedFromTarget":
+                if page is not None and given.get("sessionId") == page.session:
+                    page.die("the page was closed")
+            case "Browser.downloadWillBegin":
+                self.notes.add("refused a download", str(given.get("url", "")))
+            case _:
+                if page is not None and session == page.session:
+                    page.take(method, given)
+
+    def _take_target(self, found: Mapping[str, Any]) -> None:
+        """Close windows that a page opens; in an attached browser those of our page only."""
+        opener = found.get("openerId")
+        is_window = found.get("type") == "page"
+        if is_window and (self._is_ours(opener) if self.attached else self._is_foreign(opener)):
+            self._client.post("Target.closeTarget", {"targetId": found.get("targetId")})
+
+    def _is_foreign(self, opener: object) -> bool:
+        """Whether a window was not opened by us; our own has no opener."""
+        return opener is not None or not self._is_creating
+
+    def _is_ours(self, target: object) -> bool:
+        return self._page is not None and target == self._page.target
+
+
+@asynccontextmanager
+async def open_connection(
+    place: str | None, options: BrowserOptions, services: PackServices
+) -> AsyncGenerator[BrowserConnection]:
+    """A browser that is ready, of our own or at an address; at the end it is closed or left.
+
+    Raises:
+        PackError: there is none.
+    """
+    if place is not None:
+        seconds = _DEBUG_SECONDS
+        try:
+            wire = await connect_websocket(await _websocket_of(place), seconds)
+        except ConnectionLostError as error:
+            message = f"no browser can be attached to at `{place}`: {error}"
+            raise PackError("unavailable", message) from error
+        try:
+            async with _opened(wire, services, place) as connection:
+                yield connection
+        finally:
+            with anyio.CancelScope(shield=True):
+                await wire.aclose()
+        return
+    from aish.net.guarded_client import destination_of
+    from aish.net.guarded_proxy import guarded_proxy
+    from aish.packs.browser.confinement import PREFERENCES, confinement_flags
+
+    allow = [destination_of(text) for text in options.allow]
+    async with (
+        guarded_proxy(allow=allow) as proxy,
+        own_chromium(
+            options.program,
+            services.environ,
+            services.reaper,
+            confinement_flags(proxy.address),
+            PREFERENCES,
+        ) as chromium,
+    ):
+        # Its processes are of the session that it was started in.
+        proxy.admit(chromium.child.pid)
+        async with _opened(chromium.wire, services, None, chromium, proxy) as connection:
+            yield connection
+
+
+@asynccontextmanager
+async def _opened(
+    wire: Wire,
+    services: PackServices,
+    place: str | None,
+    chromium: Chromium | None = None,
+    proxy: "GuardedProxy | None" = None,
+) -> AsyncGenerator[BrowserConnection]:
+    async with task_group() as tasks:
+        connection = BrowserConnection(wire, tasks, services, place, proxy)
+        connection.sandboxed = None if chromium is None else chromium.sandboxed
+        tasks.start_soon(connection.run)
+        try:
+            await connection.open(chromium)
+            yield connection
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def _refusal(one: "Refusal") -> PackError:
+    code = one.code if one.code in {"blocked", "timeout"} else "unavailable"
+    return PackError(code, one.message)
+
+
+async def _websocket_of(place: str) -> str:
+    """The WebSocket of the browser at a debugging address.
+
+    Raises:
+        PackError: nothing there says so.
+    """
+    if place.startswith("ws:"):
+        return place
+    from aish.net.guarded_client import GuardedClient, GuardedRequestError, destination_of
+
+    netloc = urlsplit(place).netloc
+    client = GuardedClient(allow=[destination_of(netloc)])
+    try:
+        found = await client.get(
+            f"{place}/json/version", headers={}, seconds=_DEBUG_SECONDS, same_origin=True
+        )
+        told = json.loads(found.body)["webSocketDebuggerUrl"]
+        path = urlsplit(told).path
+    except (GuardedRequestError, ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"no browser can be attached to at `{place}`"
+        raise PackError("unavailable", message) from error
+    finally:
+        await client.aclose()
+    if not path.startswith(_BROWSER_PATH):
+        raise PackError("unavailable", f"no browser can be attached to at `{place}`")
+    return f"ws://{netloc}{path}"

@@ -1,0 +1,259 @@
+"""Runs of a project, from their journals: what the pack `ide` tells of builds (K77)."""
+
+import json
+import os
+import stat
+import time
+from calendar import timegm
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from aish.core.errors import AishError
+from aish.core.events import RunFinished, RunStarted, StepFinished, StepStarted
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.patterns import lazy_pattern
+from aish.core.phrases import shorten
+from aish.core.text import for_line
+from aish.journal.reader import JournalReading
+from aish.system.file_lock import is_written
+from aish.system.files import open_own
+
+JOURNAL = "events.jsonl"
+LATEST = "latest"
+MOST_RUNS = 2_000
+MOST_LINES = 1_000
+_ID = lazy_pattern(r"(\d{8}T\d{6}Z)-[a-z0-9-]{1,40}-[a-z0-9]{4}")
+_ENDS = (RunStarted, RunFinished)
+_STEPS = (*_ENDS, StepStarted, StepFinished)
+_SAID = ("step", "item", "tool", "verdict", "status", "state", "code", "alias", "text", "reason")
+_LONGEST = 200
+_PLAN_SIZE = 4 << 20
+
+
+@frozen
+class PastRun:
+    """A run: what its first and its last event say, and whether a process writes it now."""
+
+    id: str
+    folder: Path
+    started: Mapping[str, Any]
+    finished: Mapping[str, Any] | None
+    is_running: bool
+
+    @property
+    def status(self) -> str:
+        """`running`, `killed`, or the status that it ended with."""
+        if self.finished is not None:
+            return str(self.finished.get("status"))
+        return "running" if self.is_running else "killed"
+
+    @property
+    def pipeline(self) -> str:
+        """The name of its pipeline."""
+        return str(self.started.get("pipeline") or "")
+
+    def row(self) -> dict[str, JsonValue]:
+        """What is told of it in a list."""
+        end = self.finished or {}
+        ended = end.get("exit") or {}
+        return {
+            "id": self.id,
+            "pipeline": self.pipeline,
+            "status": self.status,
+            "exit_code": ended.get("code"),
+            "started_at": self.started.get("time") or started_at(self.id),
+            "seconds": end.get("seconds"),
+            "cost_usd": end.get("cost_usd"),
+        }
+
+
+def run_ids(folders: Sequence[Path]) -> list[tuple[str, Path]]:
+    """The runs below these folders, the newest first; links are not followed."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if _ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                    found.setdefault(entry.name, folder / entry.name)
+    return sorted(found.items(), key=lambda pair: (pair[0][:16], _written(pair[1])), reverse=True)
+
+
+def _written(folder: Path) -> int:
+    """Tells runs of one second apart."""
+    try:
+        return (folder / "plan.json").lstat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def started_at(id: str) -> str:
+    """When a run began, from its id."""
+    found = _ID.fullmatch(id)
+    stamp = "" if found is None else found[1]
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began(id))) if stamp else ""
+
+
+def began(id: str) -> float:
+    """The same in seconds since the epoch; 0 if the id has no date."""
+    found = _ID.fullmatch(id)
+    try:
+        return 0.0 if found is None else float(timegm(time.strptime(found[1], "%Y%m%dT%H%M%SZ")))
+    except ValueError:
+        return 0.0
+
+
+def past_run(id: str, folder: Path) -> PastRun | None:
+    """A run; `None` if it has no journal that can be read."""
+    try:
+        running, records = _ends(folder)
+    except (AishError, OSError, ValueError):
+        return None
+    started = next((one for one in records if one.get("type") == "run.started"), {})
+    last = records[-1] if records else {}
+    finished = last if last.get("type") == "run.finished" else None
+    return PastRun(id, folder, started, finished, running)
+
+
+def _ends(folder: Path) -> tuple[bool, list[JsonObject]]:
+    with _opened(folder) as reading:
+        running = is_written(reading.descriptor)
+        return running, list(reading.journal.of_types(_ENDS))
+
+
+def steps_of(folder: Path) -> tuple[str, list[dict[str, JsonValue]]] | None:
+    """The status of a run and of its steps, in their order; `None` if it cannot be read."""
+    found = past_run(folder.name, folder)
+    if found is None:
+        return None
+    rows: dict[str, dict[str, JsonValue]] = {id: _row(id, "pending") for id in _planned(folder)}
+    try:
+        with _opened(folder) as reading:
+            for record in reading.journal.of_types(_STEPS):
+                fold_step(rows, record)
+    except (AishError, OSError, ValueError):
+        return None
+    return found.status, list(rows.values())
+
+
+def fold_step(rows: dict[str, dict[str, JsonValue]], record: Mapping[str, Any]) -> None:
+    """Note in the rows of steps what an event says of one; those of sub-pipelines are not rows."""
+    step = record.get("step")
+    if not isinstance(step, str) or record.get("item") is not None or "/" in step:
+        return
+    if record.get("type") == "step.started":
+        rows[step] = _row(step, "running")
+    elif record.get("type") == "step.finished":
+        rows[step] = _row(step, str(record.get("status")), record.get("seconds"))
+
+
+def _row(id: str, status: str, seconds: JsonValue = None) -> dict[str, JsonValue]:
+    return {"id": id, "status": status, "seconds": seconds}
+
+
+def _planned(folder: Path) -> list[str]:
+    """The steps of a run by its plan, as far as it names them."""
+    with suppress(AishError, OSError, ValueError, RecursionError):
+        with os.fdopen(open_own(folder / "plan.json"), "rb") as stream:
+            plan = json.loads(stream.read(_PLAN_SIZE))
+        steps = plan.get("steps") if isinstance(plan, dict) else None
+        if isinstance(steps, list):
+            return [str(one["id"]) for one in steps if isinstance(one, dict) and "id" in one]
+    return []
+
+
+def last_lines(folder: Path, count: int) -> list[str] | None:
+    """The last events of a run, a line each; `None` if it cannot be read."""
+    kept: deque[JsonObject] = deque(maxlen=count)
+    try:
+        with _opened(folder) as reading:
+            kept.extend(reading.journal)
+    except (AishError, OSError, ValueError):
+        return None
+    return [f"{one.get('time')} {one.get('type')} {said(one)}".rstrip() for one in kept]
+
+
+def said(record: Mapping[str, Any]) -> str:
+    """What an event is about, on one line."""
+    words = [record.get(key) for key in _SAID]
+    text = " ".join(str(word) for word in words if word not in {None, ""})
+    return shorten(for_line(text), _LONGEST)
+
+
+def metrics_since(folders: Sequence[Path], since: float) -> dict[str, JsonValue]:
+    """Counts of the runs that began since a time: how they ended, tokens, cost, durations."""
+    runs = list(_since(folders, since))
+    ended = [run.finished for run in runs if run.finished is not None]
+    seconds = sorted(float(one.get("seconds") or 0) for one in ended)
+    costs = [one["cost_usd"] for one in ended if isinstance(one.get("cost_usd"), int | float)]
+    tokens = [one.get("usage") or {} for one in ended]
+    return {
+        "runs": len(runs),
+        "ok": sum(run.status == "ok" for run in runs),
+        "failed": sum(run.finished is not None and run.status != "ok" for run in runs),
+        "running": sum(run.status == "running" for run in runs),
+        "input_tokens": sum(int(one.get("input") or 0) for one in tokens),
+        "output_tokens": sum(int(one.get("output") or 0) for one in tokens),
+        "cost_usd": round(sum(costs), 6) if costs else None,
+        "median_seconds": seconds[len(seconds) // 2] if seconds else None,
+        "longest_seconds": seconds[-1] if seconds else None,
+    }
+
+
+def _since(folders: Sequence[Path], since: float) -> Iterator[PastRun]:
+    for id, folder in run_ids(folders)[:MOST_RUNS]:
+        if began(id) < since:
+            return
+        found = past_run(id, folder)
+        if found is not None:
+            yield found
+
+
+@frozen
+class _Reading:
+    """An open journal."""
+
+    journal: JournalReading
+    descriptor: int
+
+
+@contextmanager
+def _opened(folder: Path) -> Generator[_Reading]:
+    descriptor = open_own(folder / JOURNAL)
+    file = os.fdopen(descriptor, "rb")
+    with JournalReading(file, str(folder / JOURNAL)) as journal:
+        yield _Reading(journal, descriptor)
+
+
+def branch_of(project: Path) -> tuple[Path, str] | None:
+    """The repository that a folder is in, and its branch; no program is run for that."""
+    for folder in (project, *project.parents):
+        git = folder / ".git"
+        if git.is_file():
+            # Of a second working tree: it names a folder, which may be anywhere.
+            return folder, ""
+        if git.is_dir():
+            return folder, _branch(git / "HEAD")
+    return None
+
+
+def _branch(head: Path) -> str:
+    """The branch that a file `HEAD` names; what else it may be, or have, is not read."""
+    try:
+        descriptor = os.open(head, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        text = os.read(descriptor, _SMALL).decode("utf-8", "replace") if is_file else ""
+    finally:
+        os.close(descriptor)
+    named = _HEAD.fullmatch(text)
+    return named[1] if named else ""
+
+
+_SMALL = 4_096
+_HEAD = lazy_pattern(r"(?:ref: refs/heads/)?([^\x00-\x20]+)\n?")

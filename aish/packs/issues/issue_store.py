@@ -1,0 +1,348 @@
+"""Issues in `.beads/issues.jsonl`: one a line, read and changed without `bd` (K80, K81).
+
+A change touches the values that it is about: unknown keys, the order of keys and of lines, and
+lines that are no issues stay as they are, byte by byte.
+"""
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+
+import anyio.to_thread
+
+from aish.core.events import rfc3339
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue, json_text
+from aish.core.patterns import lazy_pattern
+from aish.core.phrases import backticked
+from aish.packs.pack_error import PackError
+from aish.packs.workspace.atomic_write import LARGEST, put, read_original
+from aish.packs.workspace.workspace import Workspace
+from aish.packs.workspace.write_lock import folder_locks, writing
+
+PATH = ".beads/issues.jsonl"
+STATUSES = ("open", "in_progress", "blocked", "deferred", "closed", "pinned", "hooked")
+"""What an issue may be set to; a deleted one is a `tombstone`."""
+_DELETED = "tombstone"
+_USUAL_PRIORITY = 2
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SHORTEST_ID = 4
+_CROWDED = 20
+_ID = lazy_pattern(r"(.+)-[a-z0-9]+(?:\.[0-9]+)*")
+_NOT_IN_ID = lazy_pattern(r"[^a-z0-9_-]+")
+_UNWRITABLE = frozenset(
+    {"protected", "not_a_file", "not_a_folder", "not_found", "too_large", "changed", "bad_path"}
+)
+_SPACE = " \t\r"
+
+
+@frozen
+class IssueLine:
+    """A line of the file; `issue` is `None` for one that is none."""
+
+    text: str
+    issue: JsonObject | None
+
+    @property
+    def id(self) -> str:
+        """The id, or nothing."""
+        return text_of(self.issue or {}, "id")
+
+
+def text_of(issue: JsonObject, key: str, usual: str = "") -> str:
+    """A text of an issue; whatever else stands there is as nothing."""
+    value = issue.get(key)
+    return value if isinstance(value, str) and value else usual
+
+
+def status_of(issue: JsonObject) -> str:
+    """The status; an issue without one is open."""
+    return text_of(issue, "status", "open")
+
+
+async def read_issues(place: Workspace) -> tuple[list[JsonObject], int]:
+    """The issues in the order of their lines, and how many lines are none.
+
+    Raises:
+        PackError: the file cannot be read.
+    """
+    lines = await anyio.to_thread.run_sync(partial(_read, place), abandon_on_cancel=True)
+    issues = [line.issue for line in lines if line.issue is not None]
+    broken = sum(line.issue is None and bool(line.text.strip()) for line in lines)
+    return [one for one in issues if status_of(one) != _DELETED], broken
+
+
+async def create_issue(place: Workspace, title: str, description: str, prefix: str) -> JsonObject:
+    """Add an issue with a new id at the end of the file.
+
+    Raises:
+        PackError: the file cannot be written.
+    """
+    made: dict[str, JsonValue] = {}
+
+    def added(lines: list[str]) -> list[str] | None:
+        known = [line.id for line in map(_line, lines)]
+        now = rfc3339(datetime.now(UTC).timestamp())
+        made.update(
+            id=_new_id(prefix or _prefix(known, place), set(known)),
+            title=title,
+            description=description,
+            status="open",
+            priority=_USUAL_PRIORITY,
+            issue_type="task",
+            created_at=now,
+            updated_at=now,
+        )
+        return [*lines, json_text(made)]
+
+    await _change(place, added)
+    return made
+
+
+async def update_issue(place: Workspace, id: str, status: str) -> JsonObject:
+    """Set the status of an issue, and the times that belong to it.
+
+    Raises:
+        PackError: there is no such issue, or the file cannot be written.
+    """
+    if status not in STATUSES:
+        raise PackError("bad_arguments", f"`status` is none of {backticked(STATUSES)}")
+    changed: dict[str, JsonValue] = {}
+
+    def updated(lines: list[str]) -> list[str] | None:
+        for index, line in enumerate(map(_line, lines)):
+            issue = line.issue
+            if issue is None or line.id != id or status_of(issue) == _DELETED:
+                continue
+            values = {} if text_of(issue, "status") == status else _of_status(issue, status)
+            changed.update(
+                {key: one for key, one in {**issue, **values}.items() if one is not None}
+            )
+            if not values:
+                return None
+            return [*lines[:index], _spliced(line.text, values), *lines[index + 1 :]]
+        raise no_issue(id)
+
+    await _change(place, updated)
+    return changed
+
+
+def no_issue(id: str) -> PackError:
+    """The failure for an id that no issue has."""
+    message = f"there is no issue `{id}`; bd_list shows those there are"
+    return PackError("not_found", message, bead_id=id)
+
+
+def _of_status(issue: JsonObject, status: str) -> dict[str, JsonValue]:
+    """What a new status changes; `None` stands for a key that goes."""
+    now = rfc3339(datetime.now(UTC).timestamp())
+    values: dict[str, JsonValue] = {"status": status, "updated_at": now}
+    if status == "closed":
+        values["closed_at"] = now
+    else:
+        values |= {key: None for key in ("closed_at", "close_reason") if key in issue}
+    return values
+
+
+def ready_issues(issues: Sequence[JsonObject], now: datetime) -> list[JsonObject]:
+    """Those that can be worked on, the most urgent and then the oldest first (K81)."""
+    by_id = {text_of(one, "id"): one for one in issues}
+    found = [one for one in issues if _is_ready(one, by_id, now)]
+    return sorted(found, key=lambda one: (_priority(one), text_of(one, "created_at")))
+
+
+def _is_ready(issue: JsonObject, by_id: Mapping[str, JsonObject], now: datetime) -> bool:
+    if status_of(issue) != "open" or issue.get("pinned") is True or issue.get("ephemeral") is True:
+        return False
+    if _is_deferred(issue, now) or _is_held(issue, by_id):
+        return False
+    seen: set[str] = set()
+    above = list(_linked(issue, "parent-child"))
+    while above:
+        id = above.pop()
+        parent = by_id.get(id)
+        if parent is None or id in seen:
+            continue
+        seen.add(id)
+        if _is_deferred(parent, now) or status_of(parent) == "blocked" or _is_held(parent, by_id):
+            return False
+        above += _linked(parent, "parent-child")
+    return True
+
+
+def _is_held(issue: JsonObject, by_id: Mapping[str, JsonObject]) -> bool:
+    """Whether one of the issues that block it is neither closed nor pinned."""
+    blocking = (by_id.get(id) for id in _linked(issue, "blocks"))
+    return any(one is not None and not _is_settled(one) for one in blocking)
+
+
+def _is_settled(issue: JsonObject) -> bool:
+    return status_of(issue) in {"closed", "pinned"} or issue.get("pinned") is True
+
+
+def _is_deferred(issue: JsonObject, now: datetime) -> bool:
+    if status_of(issue) == "deferred":
+        return True
+    until = text_of(issue, "defer_until")
+    try:
+        moment = datetime.fromisoformat(until)
+    except ValueError:
+        return False
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) > now
+
+
+def _linked(issue: JsonObject, kind: str) -> Iterator[str]:
+    """The ids that an issue depends on in this way."""
+    listed = issue.get("dependencies")
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict) and text_of(one, "type", "blocks") == kind:
+            yield text_of(one, "depends_on_id")
+
+
+def _priority(issue: JsonObject) -> int:
+    value = issue.get("priority")
+    return value if isinstance(value, int) else _USUAL_PRIORITY
+
+
+def _read(place: Workspace) -> list[IssueLine]:
+    try:
+        with place.folder.file(PATH) as descriptor:
+            size = os.fstat(descriptor).st_size
+            content = _content(descriptor) if size <= LARGEST else b""
+    except PackError as error:
+        if error.code == "not_found":
+            return []
+        raise PackError("unreadable", error.message) from None
+    except OSError as error:
+        why = (error.strerror or "input or output error").lower()
+        raise PackError("unreadable", f"`{PATH}` cannot be read: {why}") from None
+    if size > LARGEST:
+        message = f"`{PATH}` has more than {LARGEST // (1 << 20)} MiB"
+        raise PackError("unreadable", message)
+    return [_line(text) for text in _texts(content)]
+
+
+def _content(descriptor: int) -> bytes:
+    pieces: list[bytes] = []
+    left = LARGEST
+    while left > 0 and (piece := os.read(descriptor, left)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def _texts(content: bytes) -> list[str]:
+    """The lines without their ends; other bytes than UTF-8 come back as they were."""
+    text = content.decode("utf-8", "surrogateescape")
+    lines = text.split("\n")
+    return lines[:-1] if not lines[-1] else lines
+
+
+def _line(text: str) -> IssueLine:
+    try:
+        value = json.loads(text) if text.strip() else None
+    except (ValueError, RecursionError):
+        value = None
+    is_issue = isinstance(value, dict) and text_of(value, "id")
+    return IssueLine(text, value if is_issue else None)
+
+
+async def _change(place: Workspace, edit: Callable[[list[str]], list[str] | None]) -> None:
+    """Replace the lines by what `edit` makes of them, which no other writer changes meanwhile."""
+    try:
+        async with writing(place, PATH):
+            await anyio.to_thread.run_sync(partial(_change_now, place, edit))
+    except PackError as error:
+        if error.code in _UNWRITABLE and "bead_id" not in error.details:
+            raise PackError("unwritable", error.message) from None
+        raise
+
+
+def _change_now(place: Workspace, edit: Callable[[list[str]], list[str] | None]) -> None:
+    with place.folder.place_of(PATH) as (folder, name), folder_locks([folder], PATH):
+        original = read_original(folder, name, PATH)
+        lines = edit(_texts(original.content if original else b""))
+        if lines is not None:
+            text = "".join(f"{line}\n" for line in lines)
+            data = text.encode("utf-8", "surrogateescape")
+            put(folder, name, PATH, data, original, is_locked=True)
+
+
+def _prefix(known: Sequence[str], place: Workspace) -> str:
+    """What most ids begin with; without any, the name of the root."""
+    found = Counter(match[1] for id in known if (match := _ID.fullmatch(id)))
+    if found:
+        return found.most_common(1)[0][0]
+    return _NOT_IN_ID.sub("-", place.root.name.lower()).strip("-_") or "bd"
+
+
+def _new_id(prefix: str, known: set[str]) -> str:
+    """A short random id that is free; longer where many are taken."""
+    source = random.SystemRandom()
+    for tries in range(1_000):
+        length = _SHORTEST_ID + tries // _CROWDED
+        id = f"{prefix}-{''.join(source.choices(_DIGITS, k=length))}"
+        if id not in known:
+            return id
+    raise AssertionError("ids of 50 digits are not all taken")
+
+
+@frozen
+class _Member:
+    """A key of an object, from where its key begins to where its value ends."""
+
+    key: str
+    start: int
+    value: int
+    end: int
+
+
+def _spliced(text: str, values: Mapping[str, JsonValue]) -> str:
+    """The text of an object with other values; `None` removes a key, new keys are added behind."""
+    members = list(_members(text))
+    places = {member.key: number for number, member in enumerate(members)}
+    before = [text[: members[0].start]]
+    before += [text[one.end : two.start] for one, two in pairwise(members)]
+    pieces: list[str] = []
+    for number, member in enumerate(members):
+        if member.key in values and values[member.key] is None:
+            continue
+        pieces.append(before[number] if pieces else before[0])
+        if member.key in values and places[member.key] == number:
+            pieces += (text[member.start : member.value], json_text(values[member.key]))
+        else:
+            pieces.append(text[member.start : member.end])
+    first = members[0]
+    comma = before[1] if len(before) > 1 else ","
+    colon = text[_decode(text, first.start)[1] : first.value]
+    for key, value in values.items():
+        if key not in places and value is not None:
+            pieces += (comma, json_text(key), colon, json_text(value))
+    return "".join((*pieces, text[members[-1].end :]))
+
+
+_decode = json.JSONDecoder().raw_decode
+
+
+def _members(text: str) -> Iterator[_Member]:
+    """The members of the object that a text is: it was read before, so it is one."""
+    at = _skip(text, text.index("{") + 1)
+    while text[at] != "}":
+        key, behind = _decode(text, at)
+        value = _skip(text, _skip(text, behind) + 1)
+        _, end = _decode(text, value)
+        yield _Member(key, at, value, end)
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at] in _SPACE:
+        at += 1
+    return at

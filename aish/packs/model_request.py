@@ -1,0 +1,117 @@
+"""Requests of packs to models of the file, on the way of a call (K13).
+
+A pack asks as any server does: the run counts, limits, records and replays its requests.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Literal
+
+import anyio
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import CALL_DEADLINE, SAMPLE, SAMPLING_SCHEMA, SAMPLING_USAGE, SamplingError
+from aish.packs.pack_error import PackError
+
+ASKING_CODES = ("unavailable", "limit", "timeout")
+"""The codes of a tool that asks a model."""
+_FOR_ENDING = 1.0
+"""Seconds of the call's own time-out that are kept to return what is known."""
+
+
+@frozen
+class Message:
+    """A message of the conversation that is to be answered."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+@frozen
+class ModelRequest:
+    """What a model is asked; an empty `model` is that of the step.
+
+    The last message is a user's. Of `temperature` and `max_tokens`, `None` is the model's own. The
+    answer follows the JSON Schema `schema` only where the endpoint enforces one: check it.
+    """
+
+    messages: Sequence[Message]
+    model: str = ""
+    system: str = ""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    schema: JsonObject | None = None
+
+
+@frozen
+class ModelAnswer:
+    """The text, the name of the model that wrote it, and the tokens as far as they are known.
+
+    `is_whole` is false for an answer that was cut off or refused; `stop` says which.
+    """
+
+    text: str
+    model: str
+    stop: str
+    usage: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the model ended by itself."""
+        return self.stop == "endTurn"
+
+
+async def ask_model(request: ModelRequest) -> ModelAnswer:
+    """The answer of a model to the request, within the time-out of the call.
+
+    Raises:
+        PackError: `unavailable`, `limit` or `timeout`: there is no answer.
+    """
+    sample = SAMPLE.get()
+    name = f"model `{request.model}`" if request.model else "the model"
+    if sample is None:
+        raise PackError("unavailable", f"{name} cannot be asked outside of a call")
+    found: JsonObject | None = None
+    left = CALL_DEADLINE.get() - anyio.current_time() - _FOR_ENDING
+    try:
+        with anyio.move_on_after(left):
+            found = await sample(_params(request)) if left > 0 else None
+    except SamplingError as error:
+        raise PackError(error.code, f"{name} did not answer: {error}") from error
+    if found is None:
+        raise PackError("timeout", f"{name} did not answer in the time of the call")
+    return _answer(found)
+
+
+def _params(request: ModelRequest) -> JsonObject:
+    """The request in MCP's terms; without `maxTokens` the model's own bound holds."""
+    params: dict[str, JsonValue] = {
+        "messages": [
+            {"role": one.role, "content": {"type": "text", "text": one.text}}
+            for one in request.messages
+        ],
+    }
+    if request.max_tokens is not None:
+        params["maxTokens"] = request.max_tokens
+    if request.model:
+        params["modelPreferences"] = {"hints": [{"name": request.model}]}
+    if request.system:
+        params["systemPrompt"] = request.system
+    if request.temperature is not None:
+        params["temperature"] = request.temperature
+    if request.schema is not None:
+        params["_meta"] = {SAMPLING_SCHEMA: request.schema}
+    return params
+
+
+def _answer(found: JsonObject) -> ModelAnswer:
+    content, meta = found.get("content"), found.get("_meta")
+    text = content.get("text") if isinstance(content, Mapping) else None
+    usage = meta.get(SAMPLING_USAGE) if isinstance(meta, Mapping) else None
+    return ModelAnswer(
+        text=str(text or ""),
+        model=str(found.get("model") or ""),
+        stop=str(found.get("stopReason") or ""),
+        usage=usage if isinstance(usage, Mapping) else {},
+    )

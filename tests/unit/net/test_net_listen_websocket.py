@@ -1,0 +1,147 @@
+"""A server of WebSockets: clients that are too slow, and what ends with it (K75, X6, X11)."""
+
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from aish.net.listen.access import Access
+from aish.net.listen.addresses import Address
+from aish.net.listen.sockets import listening
+from aish.net.listen.tokens import Token, Tokens
+from aish.net.listen.websocket import (
+    Conversation,
+    SocketClient,
+    SocketLimits,
+    SocketServer,
+    serve_websockets,
+)
+from aish.system.clock import SystemClock
+
+TOKEN = "t" * 40
+HEAD = (
+    "GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
+    "Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    f"Sec-WebSocket-Version: 13\r\nAuthorization: Bearer {TOKEN}\r\n"
+)
+
+
+def echo(client: SocketClient, text: str) -> None:
+    if text == "fail":
+        raise ValueError("a fault of the service")
+    client.send(text.encode())
+
+
+@asynccontextmanager
+async def served(
+    limits: SocketLimits, faults: list[Exception]
+) -> AsyncGenerator[tuple[SocketServer, int]]:
+    conversation = Conversation(lambda _: None, echo, lambda _: None, lambda _: b"")
+    tokens = Tokens([Token("me", frozenset(), TOKEN)], SystemClock())
+    access = Access(tokens, frozenset(), lambda _: True)
+    with listening([Address(host="127.0.0.1")]) as (listener,):
+        async with serve_websockets(
+            "/ws", "test", listener, access, conversation, report=faults.append, limits=limits
+        ) as server:
+            yield server, listener.address.port
+
+
+@contextmanager
+def server_of(limits: SocketLimits, faults: list[Exception]) -> Generator[tuple[SocketServer, int]]:
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(served(limits, faults)) as found,
+    ):
+        yield found
+
+
+def to_the_end(connection: socket.socket) -> bytes:
+    data = b""
+    with suppress(ConnectionError):
+        while more := connection.recv(65536):
+            data += more
+    return data
+
+
+def opened(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def shaken(port: int) -> socket.socket:
+    connection = opened(port)
+    connection.sendall((HEAD.format(port=port) + "\r\n").encode())
+    data = b""
+    while not data.endswith(b"\r\n\r\n"):
+        data += connection.recv(1)
+    assert data.startswith(b"HTTP/1.1 101")
+    return connection
+
+
+@pytest.mark.requirement("K75", "X6")
+def test_who_is_too_slow_is_cut_off() -> None:
+    limits = SocketLimits(receive=0.2)
+    with server_of(limits, []) as (server, port):
+        with opened(port) as silent:
+            assert to_the_end(silent) == b""
+        with opened(port) as slow:
+            slow.sendall(HEAD.format(port=port).encode())
+            assert to_the_end(slow).startswith(b"HTTP/1.1 408 ")
+        for begun in (
+            b"\x01\x82\0\0\0\0hi",  # a first part, and no other
+            b"\x81\xfe\xff\xff\0\0\0\0hi",  # a frame that does not end
+            b"\x81",
+        ):
+            with shaken(port) as client:
+                client.sendall(begun)
+                assert b"did not arrive within 0.2 seconds" in to_the_end(client), begun
+        with shaken(port) as client:
+            client.sendall(b"\x81\x82\0\0\0\0hi")
+            assert client.recv(4) == b"\x81\x02hi"
+            assert len(server.clients) == 1, "whoever is only silent stays"
+
+
+def test_who_does_not_answer_or_read_is_cut_off() -> None:
+    with server_of(SocketLimits(ping=0.1), []) as (_, port), shaken(port) as silent:
+        assert to_the_end(silent) == b"\x89\x00"
+    text = b"\x81\xff" + (1 << 20).to_bytes(8, "big") + b"\0\0\0\0" + b"x" * (1 << 20)
+    with server_of(SocketLimits(write=0.2), []) as (server, port), shaken(port) as deaf:
+        with suppress(ConnectionError):
+            while True:
+                deaf.sendall(text)
+        assert list(server.clients) == []
+
+
+def test_a_head_is_bounded_and_what_is_no_request_is_refused() -> None:
+    with server_of(SocketLimits(), []) as (_, port):
+        for sent, answer in (
+            (HEAD.format(port=port) + "X: " + "x" * 20_000, b"HTTP/1.1 431 "),
+            (HEAD.format(port=port).replace("GET", "POST") + "\r\n", b"HTTP/1.1 405 "),
+            (
+                HEAD.format(port=port).replace("Upgrade: websocket\r\n", "") + "\r\n",
+                b"HTTP/1.1 426",
+            ),
+            (
+                HEAD.format(port=port).replace("Version: 13", "Version: 12") + "\r\n",
+                b"HTTP/1.1 400 ",
+            ),
+            ("\x16\x03\x01 hello\r\n\r\n", b""),
+        ):
+            with opened(port) as connection:
+                connection.sendall(sent.encode())
+                assert to_the_end(connection).startswith(answer), sent[:40]
+
+
+def test_a_fault_of_the_service_ends_one_connection() -> None:
+    faults: list[Exception] = []
+    with (
+        server_of(SocketLimits(), faults) as (_, port),
+        shaken(port) as other,
+        shaken(port) as client,
+    ):
+        client.sendall(b"\x81\x84\0\0\0\0fail")
+        assert to_the_end(client) == b""
+        other.sendall(b"\x81\x82\0\0\0\0hi")
+        assert other.recv(4) == b"\x81\x02hi"
+    assert [str(fault) for fault in faults] == ["a fault of the service"]
