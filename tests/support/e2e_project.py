@@ -39,6 +39,11 @@ _VOLATILE = (
 )
 
 
+def _begun(folder: Path) -> tuple[str, float, str]:
+    plan = folder / "plan.json"
+    return folder.name[:16], plan.stat().st_mtime if plan.exists() else 0, folder.name
+
+
 def without_source(told: str) -> str:
     """What is said of a file without the lines of it that are shown."""
     return re.sub(r"(?m)^ +\d* \| .*\n", "", told)
@@ -91,7 +96,8 @@ class Project:
 
     @property
     def run_folders(self) -> list[Path]:
-        return sorted((self.folder / ".aish" / "runs").glob("*"))
+        """By their start: the names of runs of one second differ by chance alone."""
+        return sorted((self.folder / ".aish" / "runs").glob("*"), key=_begun)
 
     @property
     def journal(self) -> list[Any]:

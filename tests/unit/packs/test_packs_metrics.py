@@ -142,7 +142,8 @@ def test_nothing_is_written_through_a_link(scene: PackScene, folder: Path, tmp_p
     assert scene.code("metrics_record", type="a") == "unwritable"
     (folder / "metrics").unlink()
     (folder / "metrics").mkdir()
-    (folder / "metrics" / f"{rfc3339(time.time())[:10]}.jsonl").symlink_to(other)
+    for day in {rfc3339(time.time() + ahead)[:10] for ahead in (0, 3600)}:  # at midnight too
+        (folder / "metrics" / f"{day}.jsonl").symlink_to(other)
     error = scene.error("metrics_record", type="a")
     assert error["code"] == "unwritable"
     assert str(folder) not in error["message"]

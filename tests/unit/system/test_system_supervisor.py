@@ -193,9 +193,10 @@ def test_a_command_may_end_orderly_when_it_is_stopped(
 
 
 def test_a_parent_is_told_to_end_before_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = {os.getpid(): [72, 9], 72: [64, 8], 8: [1], 9: [3], 5: [4]}
+    tree = {2: [72, 9], 72: [64, 8], 8: [1], 9: [3], 5: [4]}
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(supervisor_process, "_children", lambda: tree)
+    monkeypatch.setattr(os, "getpid", lambda: 2)
     monkeypatch.setattr(os, "kill", lambda pid, number: told.append((pid, number)))
     supervisor_process._terminate({3})
     order = [pid for pid, number in told if number == signal.SIGTERM]
