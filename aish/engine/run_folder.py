@@ -196,12 +196,14 @@ def open_folder(
     Raises:
         UsageError: the folder cannot be created; says why and how to avoid it.
     """
-    id = run_id(name, now)
     if ephemeral:
-        return RunFolder(id=id, path=None, mask=mask)
+        return RunFolder(id=run_id(name, now), path=None, mask=mask)
     try:
-        path, within = _make(place, id)
-        return RunFolder(id=id, path=path, mask=mask, within=within)
+        while True:
+            # Of two runs of one second, both may have drawn the same characters.
+            with suppress(FileExistsError):
+                path, within = _make(place, id := run_id(name, now))
+                return RunFolder(id=id, path=path, mask=mask, within=within)
     except OSError as error:
         why = f"cannot make the run folder: {error.strerror or error}"
         # The error contains only the last part of the path.
@@ -251,12 +253,12 @@ def _make(place: RunsPlace, id: str) -> tuple[Path, Path]:
         # No link below the project is followed: a repository may come with one planted (X9).
         project = place.project.resolve()
         hidden = hidden_folder(project)
-        return private_folder(hidden / place.folder_name / id, within=project), project
+        return private_folder(hidden / place.folder_name / id, project, new=True), project
     wanted = place.wanted.resolve()
     if not wanted.is_dir():
         private_folder(wanted)
     # An existing folder belongs to the user: its mode and its other files are left alone.
-    path = private_folder(wanted / id, within=wanted)
+    path = private_folder(wanted / id, within=wanted, new=True)
     _ignore(path)
     return path, wanted
 

@@ -12,6 +12,8 @@ from aish.core.errors import UsageError
 # Readers hold the lock for a moment: `is_written`.
 _MOMENT = 0.1
 _PAUSE = 0.005
+# What a moment of theirs takes if they are not given a processor.
+_READERS = 10
 _OWNER = 5
 
 
@@ -30,18 +32,18 @@ class BeingWrittenError(UsageError):
 def take(descriptor: int, path: Path, seconds: float = _MOMENT) -> None:
     """Become the only writer of an open file until its descriptor is closed or the process ends.
 
-    Another writer is waited for as long as readers hold a lock, or for `seconds`.
+    Another writer is waited for `seconds`, and readers 10 s.
 
     Raises:
         BeingWrittenError: another process writes it, and which one.
         UsageError: the file system has no locks.
     """
-    tries = round(seconds / _PAUSE)
-    for number in range(1, tries + 1):
+    tries, most = round(seconds / _PAUSE), round(_READERS / _PAUSE)
+    for number in range(1, max(tries, most) + 1):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            if number == tries:
+            if number >= tries and (number >= most or is_written(descriptor)):
                 raise BeingWrittenError(path, writer_pid(descriptor)) from error
             time.sleep(_PAUSE)
         except OSError as error:

@@ -23,19 +23,23 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def private_folder(path: Path, within: Path | None = None) -> Path:
+def private_folder(path: Path, within: Path | None = None, *, new: bool = False) -> Path:
     """Make a folder, and its parents, accessible only to the current user.
 
     No part of the path below `within` may be a link; without `within`, this holds for every part of
     a relative path, and of an absolute one for the last part and those that have to be created.
+    If it has to be `new`, only its parents may exist.
 
     Raises:
+        FileExistsError: it has to be new, and exists.
         UsageError: a part is a link or not a folder, or the folder belongs to another user.
     """
     base, parts = _split(path, within)
     held = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for part in parts:
+        for number, part in enumerate(parts, 1):
+            if new and number == len(parts):
+                os.mkdir(part, _PRIVATE_FOLDER, dir_fd=held)
             above, held = held, _step(held, part, path)
             os.close(above)
         status = os.fstat(held)

@@ -6,6 +6,7 @@ modes for reading a line, and lets one question at a time use the terminal.
 """
 
 import os
+import select
 import termios
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import (
@@ -237,10 +238,12 @@ class Terminal:
 
     async def _more_came(self) -> bool:
         """Whether more input follows a line sooner than a person types, even less than a line."""
-        with every_key(self.reader), anyio.move_on_after(_PASTE_MOMENT):
-            await anyio.wait_readable(self.reader)
-            return True
-        return False
+        with every_key(self.reader):
+            with anyio.move_on_after(_PASTE_MOMENT):
+                await anyio.wait_readable(self.reader)
+                return True
+            # On a busy machine the moment may be over before the first look.
+            return bool(select.select([self.reader], [], [], 0)[0])
 
 
 def is_terminal(reader: int, writer: int) -> bool:

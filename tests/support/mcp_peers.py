@@ -17,6 +17,8 @@ import pytest
 TOP = Path(__file__).parents[2]
 MODULES = TOP / "node_modules"
 PATIENCE = 30.0
+_WORKERS = 32
+_given: set[int] = set()
 
 
 def node() -> str:
@@ -77,10 +79,15 @@ def free_port() -> int:
     """A port nobody listens on, and that the kernel gives to nobody who asks for any."""
     given = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
     lowest = int(given.split()[0])
+    # Until a server listens there, no other caller may be given it: not in this process, and not
+    # in another worker of the same tests, each of which has every 32nd port.
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
     while True:
-        port = random.randrange(lowest // 2, lowest)
+        port = random.randrange(lowest // 2 + worker, lowest, _WORKERS)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:

@@ -218,7 +218,8 @@ def test_a_guessed_id_answers_nothing(waiting: Project, count: int) -> None:
                 guess = f"{id[:place]}{digit}{id[place + 1 :]}"
             status, told = mine.answer(guess, "approve", digest)
             assert (status, told["error"]["code"]) == (404, "unknown_question")
-        for near in (id[:8], id[:31], f"{id}0", id.upper(), f"{id}%00", f"%20{id}"):
+        # An id without letters is the same in capitals.
+        for near in {id[:8], id[:31], f"{id}0", id.upper(), f"{id}%00", f"%20{id}"} - {id}:
             assert mine.answer(near, "approve", digest)[0] == 404, near
         mine.close()
         assert [one["id"] for one in pending(client)] == [id]

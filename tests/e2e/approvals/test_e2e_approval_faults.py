@@ -21,6 +21,7 @@ from live_runs import (
     pending,
     runtime_folder,
 )
+from mcp_peers import free_port
 
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
 WAITING = f"""
@@ -114,7 +115,8 @@ def test_a_yes_at_the_terminal_that_cannot_be_written_down_is_a_no(waiting: Proj
 @pytest.mark.requirement("A9")
 def test_a_run_is_not_answered_where_an_earlier_process_of_it_listened(waiting: Project) -> None:
     """The port of a run that was killed may belong to anybody; no token is sent there."""
-    with live_run(waiting, "--control", "127.0.0.1:0") as (running, _):
+    # A port that the kernel gives to nobody else before the stranger has it.
+    with live_run(waiting, "--control", f"127.0.0.1:{free_port()}") as (running, _):
         running.kill()
     folder = waiting.run_folders[0]
     named = json.loads((folder / "control.json").read_text())

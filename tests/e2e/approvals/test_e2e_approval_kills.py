@@ -126,6 +126,8 @@ class Life:
             if done.code == 2 and "with unknown outcome" in done.stderr:
                 # It was sent, and nobody knows what came of it: it is not made again unasked.
                 self.killer.unknown += 1
+                ends = [len(of_type(self.events, f"tool.{end}")) for end in ("started", "finished")]
+                assert ends == [1, 0], self.name
                 assert self.killer.written.count(self.name) <= 1
                 return
             assert done.code in {8, -signal.SIGKILL}, f"{self.name}: {done}"
@@ -226,5 +228,6 @@ def test_a_kill_at_any_step_loses_no_answer_and_makes_no_call_twice(
         lives += 1
         Life(killer, f"life{lives}", waits=lives % 2 == 0).live()
 
-    # Only who is killed between the request to a server and its record leaves a call in doubt.
-    assert killer.unknown < lives / 2
+    # Only who is killed between the request to a server and its record leaves a call in doubt;
+    # eight kills may be those of a single life.
+    assert killer.unknown < max(lives / 2, 3)

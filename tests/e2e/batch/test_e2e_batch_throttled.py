@@ -161,7 +161,8 @@ def test_a_terminal_is_left_with_a_summary_and_no_trace_of_what_moved(
     assert "● each\n  40 ok · " in left
     assert "in flight" not in left
     assert "━" not in left
-    assert "w1" not in left
+    # The summary ends in the run's folder, whose random end may read like an item.
+    assert "w1" not in project.tidy(left)
     assert "━" in seen
 
 

@@ -72,7 +72,7 @@ def test_replays_of_a_troubled_run_say_the_same_each_time_and_under_load(
               m:
                 base_url: "${{MODEL_URL}}"
                 model: x
-                timeout: {{first_token: 500ms}}
+                timeout: {{first_token: 5s}}
                 retry: {{attempts: 2}}
                 fallback: [other]
               other: {{base_url: "${{MODEL_URL}}", model: y}}

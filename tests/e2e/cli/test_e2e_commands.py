@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from e2e_project import REPO, ModelEndpoints, Project, http_server, stdio
 from mcp_emulators import Legacy, McpEndpoint
+from mcp_peers import free_port
 from model_endpoint import text_reply
 from syrupy.assertion import SnapshotAssertion
 
@@ -433,7 +434,8 @@ def test_the_doctor_looks_at_the_machine_and_at_a_file(
 ) -> None:
     endpoint = model_endpoint()
     project.uses(endpoint)
-    with http_server() as url:
+    # Once it has ended, no other test is given its port.
+    with http_server("--port", str(free_port())) as url:
         project.pipeline(f'mcp: {{servers: {{w: {{url: "{url}"}}}}}}\nprompt: Say hello\n')
         alone = project.aish("doctor")
         good = project.aish("doctor", "p.yaml")

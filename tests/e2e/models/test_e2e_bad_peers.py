@@ -2,6 +2,7 @@
 
 import pytest
 from e2e_project import ModelEndpoints, Project, http_server, of_type, stdio
+from mcp_peers import free_port
 from model_endpoint import (
     CUT,
     RESET,
@@ -150,7 +151,8 @@ def test_whatever_a_tool_does_the_model_gets_a_legal_reply(
     ]
     endpoint = model_endpoint([*map(tool_reply, rounds), text_reply("done")])
     project.uses(endpoint)
-    with http_server() as url:
+    # Once it has crashed, no other test is given its port.
+    with http_server("--port", str(free_port())) as url:
         project.pipeline(
             f"""
             mcp:

@@ -336,7 +336,8 @@ def test_without_descriptors_a_run_copes_or_says_so_and_goes_on_later(
     # With few of them it sends less at a time, which may be enough.
     assert done.code in {0, 1}, done.stderr
     assert done.code == 0 or "too many open files" in done.stderr
-    assert "bug" not in done.stderr
+    # The id of the run ends in random letters.
+    assert "bug" not in project.tidy(done.stderr)
     project.aish.python = python
     again = project.run("--resume", "--retry-failed")
     assert again.code == 0, again.stderr

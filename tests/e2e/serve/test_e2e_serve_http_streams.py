@@ -342,10 +342,11 @@ def test_a_reload_ends_the_sessions_of_a_client_whose_token_is_another_one(
 @pytest.mark.slow(reason="a thousand sessions with open streams, and a change told to each")
 def test_a_thousand_sessions_with_open_streams_hear_of_a_change(project: Project) -> None:
     count = 1000
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
     serving(project, "--change-tools")
     with HttpHub(project, "p.yaml") as hub, ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
         limits = httpx.Limits(max_connections=10, max_keepalive_connections=10)
         client = hub.client(limits=limits)
         streams = []

@@ -1,6 +1,7 @@
 """The transport against real servers on the loopback: recorded, and played without them."""
 
 import gzip
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -263,17 +264,16 @@ async def test_a_connection_that_broke_breaks_the_same_way(script: list[Step]) -
 
 @pytest.mark.requirement("C3")
 async def test_an_endpoint_that_is_not_there_is_not_there_again() -> None:
-    async with endpoint([]) as served:
-        pass
     recording = recorder("record")
-    _, failure = await catch(
-        cassette_transport(recording, "model", httpx.AsyncHTTPTransport), served.url
-    )
+    with socket.socket() as held:  # so that nobody else listens at its port
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}/v1/chat/completions"
+        _, failure = await catch(
+            cassette_transport(recording, "model", httpx.AsyncHTTPTransport), url
+        )
     (kept,) = recording.finish(HEAD)
 
-    _, same = await catch(
-        cassette_transport(recorder("replay", kept), "model", nothing), served.url
-    )
+    _, same = await catch(cassette_transport(recorder("replay", kept), "model", nothing), url)
 
     assert type(failure) is type(same) is httpx.ConnectError
     assert str(same) == str(failure)

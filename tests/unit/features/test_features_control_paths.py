@@ -151,7 +151,8 @@ CHANGING: list[tuple[str, str, Any, str]] = [
 
 @pytest.mark.requirement("A3")
 async def test_the_session_tells_who_said_what(tmp_path: Path) -> None:
-    async with asking_run(tmp_path, text_reply("all is done")) as run:
+    # It may be over before it is asked.
+    async with asking_run(tmp_path, text_reply("all is done"), lingers=True) as run:
         (question,) = (await run.get("approvals"))["pending"]
         await run.post(f"approvals/{question['id']}", {"answer": "deny", "note": "not now"})
         await run.until("turn.finished", 3)
@@ -176,7 +177,7 @@ async def test_the_session_tells_who_said_what(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("A3")
 async def test_the_figures_count_calls_and_answers(tmp_path: Path) -> None:
-    async with asking_run(tmp_path, text_reply("done")) as run:
+    async with asking_run(tmp_path, text_reply("done"), lingers=True) as run:
         (question,) = (await run.get("approvals"))["pending"]
         await run.post(f"approvals/{question['id']}", {"answer": "deny"})
         await run.until("turn.finished", 3)

@@ -1,4 +1,5 @@
 import json
+import socket
 from typing import Any
 
 import anyio
@@ -269,10 +270,11 @@ def test_an_entry_that_cannot_be_used_is_a_failed_server(
 
 @pytest.mark.requirement("M8")
 def test_a_server_that_is_not_there_says_where_it_was_looked_for() -> None:
-    with McpEndpoint(Legacy()) as end:
-        url = end.url
-    why = failure_of(url)
-    assert why.startswith(f"cannot connect to {url.removesuffix('/mcp')}: ")
+    with socket.socket() as held:  # so that nobody else listens at its port
+        held.bind(("127.0.0.1", 0))
+        origin = f"http://127.0.0.1:{held.getsockname()[1]}"
+        why = failure_of(f"{origin}/mcp")
+    assert why.startswith(f"cannot connect to {origin}: ")
 
 
 @pytest.mark.requirement("M8")

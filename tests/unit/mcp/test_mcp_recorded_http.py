@@ -1,6 +1,7 @@
 """Servers over HTTP through a cassette: recorded once, played with nothing in reach."""
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -442,9 +443,10 @@ def test_a_call_that_took_too_long_fails_at_once_in_replay(
 
 @pytest.mark.requirement("C6")
 def test_a_server_that_was_not_there_is_not_there_again(recorded_scene: RecordedScene) -> None:
-    with McpEndpoint(Legacy()) as end:
-        url = end.url
-    recorded = recorded_scene.record(nothing, http(url))
+    with socket.socket() as held:  # so that nobody else listens at its port
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}/mcp"
+        recorded = recorded_scene.record(nothing, http(url))
 
     (info,) = recorded.servers
     assert "cannot connect to" in str(info.error)

@@ -483,7 +483,11 @@ async def test_a_client_that_leaves_ends_its_stream_and_is_seen_by_its_handler()
 
 async def test_an_answer_is_ended_before_the_server_is() -> None:
     async with AsyncExitStack() as stack:
-        async with serving() as server:
+        # Its port is held, so that nobody else listens there once it has ended.
+        held = stack.enter_context(socket.socket())
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        async with serving(parse_address(f"127.0.0.1:{held.getsockname()[1]}")) as server:
             connection = await stack.enter_async_context(await server.open())
             idle = await stack.enter_async_context(await server.open())
             await connection.send(f"GET /wait HTTP/1.1\r\n{server.host}{BEARER}\r\n")
@@ -739,8 +743,12 @@ def test_a_server_without_descriptors_says_so_and_serves_again(tmp_path: Path) -
         port = int(server.stdout.readline())
         many = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
         told = server.stdout.readline()
+        # All of them leave at once: in between it would take others, and say it again.
+        server.send_signal(signal.SIGSTOP)
+        os.waitpid(server.pid, os.WUNTRACED)
         for one in many:
             one.close()
+        server.send_signal(signal.SIGCONT)
         with socket.create_connection(("127.0.0.1", port)) as client:
             ask = f"GET /things HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{BEARER}\r\n"
             client.sendall(ask.encode())

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -357,7 +358,16 @@ def test_a_page_that_crashes_or_hangs_is_replaced(
         assert "crashed" in failed["message"]
     assert box.code("browser_navigate", url=f"{shop.url}/slow", timeout_seconds=1) == "timeout"
     went(box, shop.url)
-    box.data("browser_eval", script="setTimeout(() => { while (true); }, 300); 0")
+    told = threading.Event()
+
+    def wait_told(visit: Visit) -> None:
+        told.wait(60)
+        visit.send(answer())
+
+    # It hangs when the call has ended, however long that took.
+    shop.pages["/told"] = wait_told
+    box.data("browser_eval", script="fetch('/told').then(() => { while (true); }); 0")
+    told.set()
     failed = box.error("browser_wait", selector="nothing", timeout_seconds=60)
     assert failed["code"] == "unavailable"
     assert "hangs" in failed["message"]

@@ -122,7 +122,8 @@ class HostileRoot:
     def _code_that_runs(self) -> None:
         """What is run by programs that import, test or configure themselves from here."""
         code = f"open({str(self.ran)!r}, 'w')\nx = 1\n\n\ndef f(x):\n    return x\n".encode()
-        names = ("conftest", "sitecustomize", "usercustomize", "setup", *MISNAMED)
+        # In one order: by it the calls of a sample are chosen.
+        names = ("conftest", "sitecustomize", "usercustomize", "setup", *sorted(MISNAMED))
         for name in (*names, ".ropeproject/config", ".jedi/plugin", "package/__init__"):
             self._write(self.root / f"{name}.py", code)
             self.odd.append(f"{name}.py")

@@ -170,6 +170,9 @@ def test_a_file_that_stays_locked_is_unwritable_and_says_by_whom(
     scene: PackScene, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aish.packs.metrics._LOCK_SECONDS", 0.05)
+    # The second event is of the day of the first one, at midnight too.
+    now = rfc3339(time.time())
+    monkeypatch.setattr("aish.packs.metrics.rfc3339", lambda _seconds: now)
     scene.data("metrics_record", type="a")
     (file,) = (folder / "metrics").iterdir()
     with file.open() as held:

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -155,9 +156,13 @@ def test_an_endpoint_that_is_down_changes_nothing_and_is_told(
             text = scene.text("rag_query", question="pear")
             assert "\n[degraded: found by words alone: " in text
             assert scene.code("rag_query", question="pear", mode="vector") == "unavailable"
-        endpoint.server.socket.close()
-        assert "cannot be asked" in scene.data("rag_query", question="pear")["degraded"]
-        assert scene.code("rag_ingest", path="docs", recreate=True) == "unavailable"
+        endpoint.server.shutdown()
+        endpoint.server.server_close()
+        with socket.socket() as kept:  # so that nobody else listens there
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            kept.bind(("127.0.0.1", endpoint.server.server_port))
+            assert "cannot be asked" in scene.data("rag_query", question="pear")["degraded"]
+            assert scene.code("rag_ingest", path="docs", recreate=True) == "unavailable"
         assert found(scene, "pear") == 50
 
 

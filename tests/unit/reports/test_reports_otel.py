@@ -235,9 +235,10 @@ def _conventions() -> set[str]:
     return found
 
 
-def sent(run: Sequence[Stamped], endpoint: str | None, **options: Any) -> list[str]:
+def sent(run: Sequence[Stamped], endpoint: str | None, patience: float = 60.0) -> list[str]:
+    """What is said of it; a collector that answers may take long on a busy machine."""
     said: list[str] = []
-    sink = Traces(RUN, open_exporter(endpoint, os.environ), said.append, **options)
+    sink = Traces(RUN, open_exporter(endpoint, os.environ), said.append, patience=patience)
     for one in run:
         sink(one)
     sink.close()

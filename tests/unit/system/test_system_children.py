@@ -210,7 +210,7 @@ def test_a_cancelled_command_leaves_nothing_behind(tmp_path: Path) -> None:
     before = open_descriptors()
     pid = run(cancelled)
     run(lambda: gone(pid))
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 REFUSALS = "No such file|Permission denied|cannot be passed|there is no command"
@@ -239,7 +239,7 @@ def test_a_command_that_cannot_start_is_an_os_error_and_leaks_nothing(
             await start_child(argv, cwd=cwd, env=ENV)
 
     run(start)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_a_child_is_talked_to_in_bytes() -> None:
@@ -254,7 +254,7 @@ def test_a_child_is_talked_to_in_bytes() -> None:
 
     before = open_descriptors()
     assert run(talk) == 0
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.requirement("X6")
@@ -268,7 +268,7 @@ def test_a_child_that_floods_is_held_back_and_a_slow_one_is_fed() -> None:
             while len(echoed) < len(data):
                 echoed += await child.read(5000)
         assert echoed == data
-        return await child.stop(1)
+        return await child.stop(LONG)
 
     assert run(talk) == 0
 
@@ -479,7 +479,7 @@ def test_a_planted_link_in_the_place_of_the_log_is_refused(tmp_path: Path) -> No
 
     run(start)
     assert (tmp_path / "victim").read_text() == "precious"
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.requirement("X8")

@@ -118,7 +118,11 @@ def test_a_text_is_found_from_an_offset_on_in_either_stream() -> None:
     assert not ring.has(b"ready", 1)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["out", "err"]), st.text(max_size=40)), max_size=60))
+# Hypothesis draws texts of our own source too: without a bracket none is taken for a mark.
+PRINTED = st.text(st.characters(codec="utf-8", exclude_characters="["), max_size=40)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["out", "err"]), PRINTED), max_size=60))
 def test_whatever_is_printed_is_read_whole(pieces: list[tuple[str, str]]) -> None:
     rand = random.Random(1)
     ring = OutputRing()

@@ -226,7 +226,7 @@ def test_a_reaper_starts_nothing_before_there_is_something_to_reap() -> None:
     reaper = Reaper()
     reaper.forget(1)
     reaper.close()
-    assert children_of(os.getpid()) == before
+    assert children_of(os.getpid()) <= before
 
 
 def test_closing_kills_what_is_still_registered(watched: list[int], others: set[int]) -> None:
@@ -236,7 +236,7 @@ def test_closing_kills_what_is_still_registered(watched: list[int], others: set[
     reaper.register(child.pid)
     reaper.close()
     assert child.wait(10) == -signal.SIGTERM
-    assert children_of(os.getpid()) == others
+    assert children_of(os.getpid()) <= others
 
 
 def test_what_was_forgotten_is_left_alone() -> None:
@@ -271,7 +271,7 @@ def test_a_reaper_that_somebody_killed_is_replaced_and_told_everything(others: s
     reaper.register(second.pid)
     reaper.close()
     assert first.wait(10) == second.wait(10) == -signal.SIGTERM
-    assert children_of(os.getpid()) == others
+    assert children_of(os.getpid()) <= others
 
 
 def test_an_ordinary_run_leaves_no_process_and_no_descriptor(others: set[int]) -> None:
@@ -281,15 +281,15 @@ def test_an_ordinary_run_leaves_no_process_and_no_descriptor(others: set[int]) -
         reaper = Reaper()
         child = await start_child(["cat"], cwd="/", env=ENV, reaper=reaper)
         result = await run_command(
-            ["true"], cwd="/", env=ENV, timeout=5, limit_bytes=10, reaper=reaper
+            ["true"], cwd="/", env=ENV, timeout=60, limit_bytes=10, reaper=reaper
         )
         assert result.exit_code == 0
-        assert await child.stop(1) == 0
+        assert await child.stop(60) == 0
         with pytest.raises(OSError, match="No such file"):
             await start_child(["/no/such"], cwd="/", env=ENV, reaper=reaper)
         reaper.close()
         reaper.close()
 
     anyio.run(use)
-    assert children_of(os.getpid()) == others
-    assert {entry.name for entry in Path("/proc/self/fd").iterdir()} == before
+    assert children_of(os.getpid()) <= others
+    assert {entry.name for entry in Path("/proc/self/fd").iterdir()} <= before

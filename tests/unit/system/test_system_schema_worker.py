@@ -163,7 +163,7 @@ def test_a_runaway_costs_a_second_and_never_blocks_the_loop(
     ((problems, turns),) = found
     assert problems == ["schema took too long"]
     assert turns > 5  # of others, while the answer was waited for
-    assert children() == others
+    assert children() <= others
 
 
 @pytest.mark.requirement("X7")
@@ -223,7 +223,7 @@ def test_one_process_answers_many_questions_in_turn(others: set[int]) -> None:
         await worker.close()
 
     anyio.run(ask)
-    assert children() == others
+    assert children() <= others
 
 
 def test_a_worker_that_was_killed_is_replaced(others: set[int]) -> None:
@@ -232,7 +232,7 @@ def test_a_worker_that_was_killed_is_replaced(others: set[int]) -> None:
         assert await check_any(NOT_TEXT, 1, worker) == ()
         (pid,) = children() - others
         os.kill(pid, signal.SIGKILL)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while await check_any(NOT_TEXT, 1, worker):
                 pass
         assert children() - others != {pid}
@@ -269,4 +269,4 @@ def test_the_worker_is_known_to_the_reaper(others: set[int]) -> None:
         reaper.close()
 
     anyio.run(ask)
-    assert children() == others
+    assert children() <= others

@@ -248,11 +248,13 @@ def test_a_command_that_kills_the_whole_supervisor_is_found_by_its_mark(
     supervisor: Supervisor, told: Strays, tmp_path: Path
 ) -> None:
     async def used() -> None:
+        others = children_of(os.getpid())
         stray = STRAYS["setsid"]
         above = "$(cut -d ' ' -f 4 /proc/$PPID/stat)"
         line = f"{stray} read line < go; kill -9 {above} $PPID; sleep 1000"
         await after_told(supervisor, told, line)
-        await gone(*told.pids)
+        # Its guard may be gone a moment before it, and until then it takes commands.
+        await gone(*told.pids, *children_of(os.getpid()) - others)
         assert (await result_of(supervisor, "exit 5", tmp_path)).exit_code == 5
 
     run(used)
@@ -343,7 +345,7 @@ def test_a_command_that_cannot_start_is_an_os_error(
 
     run(refused)
     supervisor.close()
-    assert {entry.name for entry in Path("/proc/self/fd").iterdir()} == before
+    assert {entry.name for entry in Path("/proc/self/fd").iterdir()} <= before
 
 
 def test_an_ordinary_use_leaves_no_process_and_no_descriptor(tmp_path: Path) -> None:
@@ -363,12 +365,12 @@ def test_an_ordinary_use_leaves_no_process_and_no_descriptor(tmp_path: Path) -> 
         reaper.close()
 
     run(use)
-    assert children_of(os.getpid()) == others
-    assert {entry.name for entry in Path("/proc/self/fd").iterdir()} == before
+    assert children_of(os.getpid()) <= others
+    assert {entry.name for entry in Path("/proc/self/fd").iterdir()} <= before
 
 
 def test_nothing_is_started_before_there_is_a_command() -> None:
     before = children_of(os.getpid())
     supervisor = Supervisor(Reaper())
     supervisor.close()
-    assert children_of(os.getpid()) == before
+    assert children_of(os.getpid()) <= before
