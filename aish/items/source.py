@@ -53,11 +53,14 @@ def opened(path: Path) -> Generator[BinaryIO]:
         said = f"the items cannot be read: {error.strerror}"
         hint = _BEGINS if isinstance(error, FileNotFoundError) else None
         raise ItemsError(said, where=shown(path), hint=hint) from error
-    with os.fdopen(descriptor, "rb", buffering=_BUFFER) as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             said = "items are read from regular files only"
             raise ItemsError(said, where=shown(path), hint=_NO_FILE)
-        yield file
+        with os.fdopen(descriptor, "rb", buffering=_BUFFER, closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
 
 
 def read(file: BinaryIO, size: int, name: str) -> bytes:

@@ -49,9 +49,12 @@ def _read(root: Path, parts: tuple[str, ...], most: int) -> bytes:
             inner = os.open(part, _FOLDER, dir_fd=held)
             os.close(held)
             held = inner
-        with os.fdopen(os.open(parts[-1], _FILE, dir_fd=held), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ProjectFileError("is not a regular file")
+        inner = os.open(parts[-1], _FILE, dir_fd=held)
+        os.close(held)
+        held = inner
+        if not stat.S_ISREG(os.fstat(held).st_mode):
+            raise ProjectFileError("is not a regular file")
+        with os.fdopen(held, "rb", closefd=False) as file:
             return file.read(most)
     finally:
         os.close(held)

@@ -243,7 +243,9 @@ class Terminal:
                 await anyio.wait_readable(self.reader)
                 return True
             # On a busy machine the moment may be over before the first look.
-            return bool(select.select([self.reader], [], [], 0)[0])
+            now = select.poll()  # takes descriptors of any number
+            now.register(self.reader, select.POLLIN)
+            return bool(now.poll(0))
 
 
 def is_terminal(reader: int, writer: int) -> bool:

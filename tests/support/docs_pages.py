@@ -241,11 +241,12 @@ class Reader:
 
     def _sit(self, block: Block) -> None:
         """A session at a terminal, in which the small model is stood in for."""
+        instead = self._instead()  # before the session: its model is there until it has ended
         if self.sitting is None:
             self.sitting = Sitting(self.folder, self._plain)
             self.stack.callback(self.sitting.close)
         try:
-            self.sitting.follow(block.lines, self.env, self._instead())
+            self.sitting.follow(block.lines, self.env, instead)
         except AssertionError as error:
             raise AssertionError(f"{block.where}: {error}") from error
 

@@ -4,7 +4,6 @@ import ctypes
 import json
 import os
 import re
-import select
 import subprocess
 import sys
 from collections.abc import Callable, Generator
@@ -17,6 +16,7 @@ from typing import Any
 from cli_process import Aish, Done, Running
 from mcp_scenes import HTTP_SERVER, STDIO_SERVER
 from model_endpoint import ModelEndpoint
+from patience import is_ready
 
 from aish.journal.reader import read_journal
 
@@ -158,8 +158,7 @@ def wait_gone(pid: int) -> None:
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(pid)
         try:
-            ready, _, _ = select.select([descriptor], [], [], PATIENCE)
-            assert ready, f"process {pid} is still there: {_command(pid)}"
+            assert is_ready(descriptor, PATIENCE), f"process {pid} is still there: {_command(pid)}"
         finally:
             os.close(descriptor)
 
@@ -175,8 +174,7 @@ def wait_file(path: Path, *, whole: bool = False) -> None:
         events = _CLOSED if whole else _APPEARS
         assert libc.inotify_add_watch(descriptor, os.fsencode(path.parent), events) >= 0
         while not path.exists() or (whole and not path.stat().st_size):
-            ready, _, _ = select.select([descriptor], [], [], PATIENCE)
-            assert ready, f"{path} did not appear"
+            assert is_ready(descriptor, PATIENCE), f"{path} did not appear"
             os.read(descriptor, 65536)
     finally:
         os.close(descriptor)

@@ -27,7 +27,6 @@ import pkgutil
 import random
 import re
 import runpy
-import select
 import signal
 import socket
 import struct
@@ -43,6 +42,7 @@ from pathlib import Path
 from typing import IO, Any, Self, TextIO
 
 import kill_points
+from patience import is_ready
 
 PATIENCE = 60.0
 _PIPE, _NULL = subprocess.PIPE, subprocess.DEVNULL
@@ -227,7 +227,7 @@ class ForkedProcess:
         except ProcessLookupError:  # waited for by another thread
             return
         try:
-            select.select([descriptor], [], [], seconds)
+            is_ready(descriptor, seconds)
         finally:
             os.close(descriptor)
 

@@ -1,12 +1,12 @@
 """The process that parses for packs, found from outside by whose child it is."""
 
 import os
-import select
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from patience import is_ready
 from stray_processes import children_of
 
 PATIENCE = 20.0
@@ -35,5 +35,4 @@ def stopped(pid: int) -> Generator[int]:
 
 def wait_asked(descriptor: int) -> None:
     """Block until a request is in the input of a stopped process."""
-    ready, _, _ = select.select([descriptor], [], [], PATIENCE)
-    assert ready, "nothing was asked"
+    assert is_ready(descriptor, PATIENCE), "nothing was asked"

@@ -1,5 +1,6 @@
 """How long a test looks again for what another process or thread is about to do."""
 
+import select
 import time
 from collections.abc import Iterator
 
@@ -16,3 +17,10 @@ def rounds(missing: str) -> Iterator[None]:
     while time.monotonic() < deadline:
         yield
     raise AssertionError(missing)
+
+
+def is_ready(descriptor: int, seconds: float | None, event: int = select.POLLIN) -> bool:
+    """Whether it can be read or written, waiting for it so long; `select` ends at number 1,023."""
+    waiting = select.poll()
+    waiting.register(descriptor, event)
+    return bool(waiting.poll(None if seconds is None else seconds * 1000))

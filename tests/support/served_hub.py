@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 
 from cli_process import start_process
 from e2e_project import Project
+from patience import is_ready
 
 PATIENCE = 30.0
 META = "io.modelcontextprotocol/"
@@ -288,7 +289,7 @@ class SocketClient(LineClient):
             with self._encrypted, suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 left = left[self.socket.send(left) :]
                 continue
-            assert select.select([], [self.socket], [], PATIENCE)[1]
+            assert is_ready(self.socket.fileno(), PATIENCE, select.POLLOUT)
 
     def send(self, *messages: Any) -> None:
         """Messages, all in one write; the first one of all has the token."""
@@ -320,7 +321,7 @@ class SocketClient(LineClient):
         while True:
             with self._encrypted, suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return self.socket.recv(65536)
-            if not select.select([self.socket], [], [], PATIENCE)[0]:
+            if not is_ready(self.socket.fileno(), PATIENCE):
                 raise TimeoutError
 
     def _receive(self) -> None:

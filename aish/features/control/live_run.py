@@ -75,7 +75,7 @@ def answer_live_run(
     if where.address.path is None and where.token is None:
         where = replace(where, token=_answer_token(where, shown.run, live.pid))
     try:
-        _asked(where, "POST", path, shown.run, body)
+        _asked(where, "POST", path, shown.run, "id", body)
     except (OSError, http.client.HTTPException, ValueError) as error:
         said = f"the run does not answer at {where.address}: {_reason(error)}"
         raise RunIsLiveError(said, where=shown.run, hint=live.hint) from error
@@ -85,7 +85,8 @@ def answer_live_run(
 def _still_open(where: LiveAddress, run: str) -> Sequence[str]:
     """The ids of the open questions, as far as the run tells: the answer was taken."""
     try:
-        return [str(id) for id in _asked(where, "GET", "/api/v1/status", run)["pending"]]
+        pending = _asked(where, "GET", "/api/v1/status", run, "pending")
+        return [str(id) for id in pending] if isinstance(pending, list) else ()
     except (OSError, http.client.HTTPException, ValueError, NotAnsweredError):
         return ()  # it has ended meanwhile, or the token is good for answers alone
 
@@ -110,7 +111,7 @@ def link_to_page(store: RunStore, run: str, token: str | None = None) -> str:
         said = "the run takes only the tokens that its file names"
         raise NotAnsweredError(said, where=run, hint="`--token-env NAME` gives one of them")
     try:
-        return str(_asked(where, "POST", "/api/v1/code", run, {})["link"])
+        return str(_asked(where, "POST", "/api/v1/code", run, "link", {}))
     except (OSError, http.client.HTTPException, ValueError) as error:
         said = f"the run does not answer at {where.address}: {_reason(error)}"
         raise NotAnsweredError(said, where=run) from error
@@ -189,13 +190,19 @@ def live_address(content: Any, *, port: bool = False) -> LiveAddress:
 
 
 def _asked(
-    where: LiveAddress, method: str, path: str, run: str, body: Mapping[str, Any] | None = None
+    where: LiveAddress,
+    method: str,
+    path: str,
+    run: str,
+    key: str,
+    body: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The JSON answer to a request.
+    """The value of a key in the JSON answer to a request.
 
     Raises:
         NotAnsweredError: it was refused.
         OSError: nobody is there.
+        ValueError: whoever is there answers as no run does.
     """
     connection = _Connection(where)
     headers = {} if where.token is None else {"Authorization": f"Bearer {where.token}"}
@@ -209,12 +216,17 @@ def _asked(
         found = json.loads(response.read(_LONGEST))
     finally:
         connection.close()
+    answer = found if isinstance(found, dict) else {}
     if response.status != _OK:
-        error = found["error"]
+        error = answer.get("error")
+        if not isinstance(error, dict):
+            raise ValueError(f"status {response.status} without an error")
         hint = error.get("hint")
-        said = for_line(str(error["message"]))
+        said = for_line(str(error.get("message")))
         raise NotAnsweredError(said, where=run, hint=None if hint is None else for_line(str(hint)))
-    return found
+    if key not in answer:
+        raise ValueError(f"an answer without `{key}`")
+    return answer[key]
 
 
 class _Connection(http.client.HTTPConnection):
@@ -246,4 +258,6 @@ class _Connection(http.client.HTTPConnection):
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, ValueError):
+        return "whoever listens there is no run"
     return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__

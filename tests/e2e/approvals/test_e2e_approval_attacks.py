@@ -29,6 +29,7 @@ from live_runs import (
     pending,
     runtime_folder,
 )
+from mcp_peers import free_port
 from model_endpoint import Reply, text_reply, tool_reply
 
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
@@ -430,7 +431,7 @@ NAMED = f"""
     on_ask: wait
     steps: [{{id: note, call: box__write, with: {{text: one}}}}]
     control:
-      listen: 127.0.0.1:0
+      listen: 127.0.0.1:PORT
       tokens:
         reader: {{token_env: READER_TOKEN, scopes: [read]}}
         writer: {{SOURCE, scopes: [answer]}}
@@ -445,7 +446,8 @@ def test_a_named_token_answers_from_the_same_machine_and_is_in_no_file(
     reader, writer = "reader-" + "r" * 32, "writer-" + "w" * 32
     waiting.aish.env |= {"READER_TOKEN": reader, "WRITER_TOKEN": writer}
     waiting.write("writer.token", f"{writer}\n").chmod(0o600)
-    waiting.pipeline(NAMED.replace("SOURCE", source))
+    # `aish approve` asks once more after its answer; the run may have ended by then.
+    waiting.pipeline(NAMED.replace("SOURCE", source).replace("PORT", str(free_port())))
     with waiting.aish.start("run", "p.yaml") as running:
         running.wait_for_line(WAITS)
         asked = json.loads(waiting.aish("runs", "pending", "--format", "json").stdout)

@@ -30,8 +30,6 @@ from aish.core.text import for_line, for_terminal
 pytestmark = pytest.mark.browser
 
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
-PORT = ("--control", "127.0.0.1:0")
-
 
 BUSY = f"""
     name: release
@@ -49,6 +47,11 @@ BUSY = f"""
       - {{id: hold, needs: [each], prompt: Write.}}
       - {{id: second, needs: [hold], call: box__write, with: {{text: two}}}}
     """
+
+
+def at_port() -> tuple[str, str]:
+    """Where a run listens; its page goes on asking there after its end, and reaches nobody else."""
+    return "--control", f"127.0.0.1:{free_port()}"
 
 
 def held_reply(first: str, gate: Gate, rest: str) -> Reply:
@@ -91,7 +94,7 @@ def waiting(project: Project) -> Iterator[Project]:
 
 @pytest.mark.requirement("A2", "A15", "A16", "A6")
 def test_a_call_is_approved_after_half_a_second_of_looking(waiting: Project, browser: Any) -> None:
-    with live_run(waiting, *PORT) as (running, client), open_tab(browser, still=True) as tab:
+    with live_run(waiting, *at_port()) as (running, client), open_tab(browser, still=True) as tab:
         (question,) = pending(client)
         tab.open(link_of(waiting))
         tab.seen()
@@ -130,7 +133,7 @@ def test_a_call_is_approved_after_half_a_second_of_looking(waiting: Project, bro
 def test_denied_and_expired_calls_say_so(waiting: Project, browser: Any) -> None:
     # What expires was shown before: there is time for that. The other one does not expire.
     waiting.pipeline(asking("one", "two").replace('"note1",', '"note1", "ask_timeout": "12s",'))
-    with live_run(waiting, *PORT) as (running, client), open_tab(browser) as tab:
+    with live_run(waiting, *at_port()) as (running, client), open_tab(browser) as tab:
         lasting = [one["step"] for one in all_of(client, 2)].index("note2")
         tab.open(link_of(waiting))
         tab.until_enabled("Deny", lasting)
@@ -154,7 +157,7 @@ def test_of_two_tabs_the_first_answers_and_the_other_says_whose_it_was(
 ) -> None:
     waiting.pipeline(asking("one", "two"))
     with (
-        live_run(waiting, *PORT) as (running, client),
+        live_run(waiting, *at_port()) as (running, client),
         open_tab(browser) as first,
         open_tab(browser) as second,
         open_tab(browser) as third,
@@ -200,7 +203,7 @@ def test_all_of_a_large_call_has_to_be_opened_before_it_is_approved(
     text = "".join(f"row {number}: {'x' * 60}\n" for number in range(2900))
     assert len(text) > 200_000
     waiting.pipeline(asking(text))
-    with live_run(waiting, *PORT) as (running, client), open_tab(browser, narrow=True) as tab:
+    with live_run(waiting, *at_port()) as (running, client), open_tab(browser, narrow=True) as tab:
         (question,) = pending(client)
         tab.open(link_of(waiting))
         tab.until_enabled("Deny")
@@ -231,7 +234,7 @@ def test_all_of_a_large_call_has_to_be_opened_before_it_is_approved(
 @pytest.mark.requirement("A16", "A17")
 def test_by_keyboard_a_yes_takes_two_keys_and_a_no_one(waiting: Project, browser: Any) -> None:
     waiting.pipeline(asking("one", "two", "three"))
-    with live_run(waiting, *PORT) as (running, client), open_tab(browser, still=True) as tab:
+    with live_run(waiting, *at_port()) as (running, client), open_tab(browser, still=True) as tab:
         all_of(client, 3)
         keyboard = tab.page.keyboard
         tab.open(link_of(waiting))
@@ -304,7 +307,7 @@ def test_text_is_shown_as_it_comes_and_a_new_card_moves_none_that_is_shown(
     gate = Gate()
     waiting.uses(model_endpoint([held_reply("First of all, ", gate, "and at last.")]))
     waiting.pipeline(BUSY)
-    with live_run(waiting, *PORT) as (running, client), open_tab(browser) as tab:
+    with live_run(waiting, *at_port()) as (running, client), open_tab(browser) as tab:
         gate.wait_arrived()
         tab.open(link_of(waiting))
         tab.until_enabled("Approve")
@@ -551,7 +554,7 @@ def test_hostile_text_stays_text_in_every_place_of_the_page(
         steps: {json.dumps(steps)}
         """
     )
-    with live_run(waiting, *PORT) as (running, client), open_tab(browser, narrow=True) as tab:
+    with live_run(waiting, *at_port()) as (running, client), open_tab(browser, narrow=True) as tab:
         assert len(pending(client)) == 1
         tab.open(link_of(waiting))
         tab.until_enabled("Deny")
@@ -590,7 +593,7 @@ def test_the_page_fits_and_everything_has_a_name_and_a_size(
     waiting.uses(model_endpoint([held_reply("The title is ", gate, "written.")]))
     waiting.pipeline(BUSY)
     waiting.aish.env["TZ"] = "UTC"
-    with live_run(waiting, *PORT) as (running, _):
+    with live_run(waiting, *at_port()) as (running, _):
         gate.wait_arrived()
         kinds = [(narrow, dark) for narrow in (False, True) for dark in (False, True)]
         with ExitStack() as stack:
@@ -661,7 +664,7 @@ def all_of(client: httpx.Client, count: int) -> list[Any]:
 @pytest.mark.requirement("A2", "A15", "H11")
 def test_a_call_of_a_servers_client_is_approved_on_its_page(project: Project, browser: Any) -> None:
     project.pipeline(f"mcp: {{servers: {{box: {{command: {SERVER}}}}}}}")
-    with ServedHub(project, "p.yaml", *PORT) as hub, open_tab(browser) as tab:
+    with ServedHub(project, "p.yaml", *at_port()) as hub, open_tab(browser) as tab:
         hub.begin()
         hub.stderr_with("control API: listening on")
         params = {"name": "box__write", "arguments": {"text": "one"}}

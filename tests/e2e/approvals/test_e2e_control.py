@@ -28,6 +28,7 @@ from live_runs import (
     pending,
     runtime_folder,
 )
+from mcp_peers import free_port
 
 from aish.system.user import login_name
 
@@ -357,7 +358,8 @@ def test_always_is_taken_where_it_is_offered(waiting: Project) -> None:
 
 @pytest.mark.requirement("A1", "A2", "H18")
 def test_over_tcp_a_token_is_needed(waiting: Project) -> None:
-    with live_run(waiting, "--control", "127.0.0.1:0") as (running, client):
+    # `aish approve` asks once more after its answer; the run may have ended by then.
+    with live_run(waiting, "--control", f"127.0.0.1:{free_port()}") as (running, client):
         named = control_file(waiting)
         assert f"listening on {named['address']}, token in" in running.stderr
         assert stat.S_IMODE(Path(named["token_file"]).stat().st_mode) == 0o600

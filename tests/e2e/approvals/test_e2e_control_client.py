@@ -12,6 +12,7 @@ import anyio
 import pytest
 from e2e_project import REPO, ModelEndpoints, Project, of_type
 from live_runs import ledger, runtime_folder
+from mcp_peers import free_port
 from model_endpoint import text_reply
 
 from aish.control import (
@@ -112,7 +113,9 @@ def test_how_a_run_ended_is_known_to_its_folder_after_its_socket_is_gone(waiting
 
 
 def test_a_client_of_a_folder_follows_its_run_to_where_it_listens_next(waiting: Project) -> None:
-    with waiting.aish.start("run", "p.yaml", "--control", "127.0.0.1:0") as running:
+    # The run may have ended before the client asks how.
+    address = f"127.0.0.1:{free_port()}"
+    with waiting.aish.start("run", "p.yaml", "--control", address) as running:
         running.wait_for_line("waits for an answer")
         client = Client.of_run(waiting.run_folders[0])
         first = client.wait_for_approval()

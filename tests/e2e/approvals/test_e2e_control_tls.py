@@ -43,7 +43,9 @@ def waiting(project: Project) -> Iterator[Project]:
 def test_a_run_with_a_certificate_is_asked_and_answered_encrypted(
     waiting: Project, tls: TlsFiles
 ) -> None:
-    flags = ("--control", "127.0.0.1:0", "--tls-cert", tls.certificate, "--tls-key", tls.key)
+    # `aish approve` asks once more after its answer; the run may have ended by then.
+    control = ("--control", f"127.0.0.1:{free_port()}")
+    flags = (*control, "--tls-cert", tls.certificate, "--tls-key", tls.key)
     with waiting.aish.start("run", "p.yaml", *map(str, flags)) as running:
         running.wait_for_line("waits for an answer")
         folder = waiting.run_folders[0]

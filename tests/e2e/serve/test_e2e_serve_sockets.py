@@ -2,7 +2,6 @@
 
 import json
 import os
-import select
 import signal
 import socket
 import stat
@@ -18,6 +17,7 @@ import anyio
 import pytest
 from e2e_project import Project, stdio
 from mcp_processes import until_gone
+from patience import is_ready
 from served_hub import PATIENCE, ServedHub, SocketClient, flood, text_of
 from tls_files import make_tls_files
 
@@ -39,8 +39,7 @@ class Fifo:
     def next(self) -> str:
         """The next line."""
         while b"\n" not in self._held:
-            readable, _, _ = select.select([self._descriptor], [], [], PATIENCE)
-            assert readable, "nothing was written"
+            assert is_ready(self._descriptor, PATIENCE), "nothing was written"
             self._held += os.read(self._descriptor, 4096)
         line, _, self._held = self._held.partition(b"\n")
         return line.decode()

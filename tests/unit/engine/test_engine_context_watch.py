@@ -7,10 +7,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from open_descriptors import opened_below
 from work import work_of
 
 from aish.config.model import ContextFile
@@ -215,13 +215,6 @@ def test_a_pipe_in_the_place_of_a_file_blocks_nothing(root: Path, watching: list
         watch_of(watching, root, "src/a.py").begin()
 
 
-def opened() -> Iterator[Path]:
-    """What this process has open; threads of earlier tests may close what they had."""
-    for one in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            yield one.readlink()
-
-
 @pytest.mark.requirement("K4")
 def test_no_descriptor_of_a_watch_is_left_open(root: Path) -> None:
     entries = [ContextFile("src/*.py", root, is_glob=True), ContextFile("x", root / "docs")]
@@ -231,7 +224,7 @@ def test_no_descriptor_of_a_watch_is_left_open(root: Path) -> None:
     watch.close()
     with pytest.raises(StepFailedError, match="does not exist"):
         Watch([*entries, ContextFile("x", root / "missing")], root)
-    assert [one for one in opened() if one.is_relative_to(root)] == []
+    assert opened_below(root) == []
 
 
 SWAP_FOLDER = """

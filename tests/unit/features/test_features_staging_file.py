@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,8 @@ def test_a_file_that_was_cut_off_keeps_its_whole_calls(tmp_path: Path, lost: int
         read_staged(path)
     assert refused.value.hint is not None
     assert "--resume" in refused.value.hint
-    kept = open_staged(path, HEAD).calls
+    with closing(open_staged(path, HEAD)) as staged:
+        kept = staged.calls
     assert kept == (a_call(1), a_call(2))[: len(kept)]
     assert len(kept) >= 1
     assert read_staged(path).calls == kept

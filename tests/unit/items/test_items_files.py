@@ -4,9 +4,11 @@ import codecs
 import json
 import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from open_descriptors import opened_below
 from samples import sampled
 
 from aish.core.json import JsonValue
@@ -195,13 +197,15 @@ def test_a_file_that_is_not_there_is_said_before_the_first_item(tmp_path: Path) 
     assert "the folder of the pipeline file" in (failed.value.hint or "")
 
 
-def test_a_pipe_is_no_file_of_items(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "rows.csv")
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_folder_is_no_file_of_items(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "rows.csv")
 
     with pytest.raises(ItemsError, match="regular files only") as failed:
         from_file(tmp_path / "rows.csv")
 
     assert "write piped items to a file first" in (failed.value.hint or "")
+    assert opened_below(tmp_path) == []
 
 
 def test_an_unknown_ending_is_refused_with_those_that_are_known(tmp_path: Path) -> None:

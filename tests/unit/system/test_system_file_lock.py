@@ -1,6 +1,7 @@
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,13 +32,17 @@ class Held:
 
 
 @pytest.fixture
-def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Held]:
-    def made(by: str) -> Held:
-        made = Held(tmp_path / by, LOCKS[by])
-        monkeypatch.setattr("aish.system.file_lock.time", SimpleNamespace(sleep=made.sleep))
-        return made
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Held]]:
+    with ExitStack() as stack:
 
-    return made
+        def made(by: str) -> Held:
+            made = Held(tmp_path / by, LOCKS[by])
+            stack.callback(os.close, made.other)
+            stack.callback(os.close, made.ours)
+            monkeypatch.setattr("aish.system.file_lock.time", SimpleNamespace(sleep=made.sleep))
+            return made
+
+        yield made
 
 
 @pytest.mark.requirement("B2")

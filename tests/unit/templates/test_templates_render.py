@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from open_descriptors import opened_below
 
 from aish.core.errors import ExitCode
 from aish.core.json import JsonValue
@@ -275,6 +276,7 @@ def test_readfile_reads_inside_the_projects_folder_only(tmp_path: Path) -> None:
     ):
         with pytest.raises(TemplateError, match="readfile"):
             render(f"{{{{ '{name}' | readfile }}}}", names)
+    assert opened_below(tmp_path) == []
 
 
 LOOKUPS = st.sampled_from(

@@ -1,6 +1,5 @@
 import os
 import pty
-import select
 import signal
 import string
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import anyio
 import pexpect
 import pytest
+from patience import is_ready
 
 from aish.core.events import Place
 from aish.core.json import JsonObject, JsonValue
@@ -359,7 +359,7 @@ def test_a_second_line_counts_even_if_nobody_looked_for_it_in_time(
     @contextmanager
     def once_it_is_there(device: int) -> Generator[None]:
         with every_key(device):
-            assert select.select([device], [], [], 30)[0]
+            assert is_ready(device, 30)
             yield
 
     monkeypatch.setattr("aish.terminal.tty._PASTE_MOMENT", 0.0)
