@@ -52,8 +52,10 @@ def _read(root: Path, parts: tuple[str, ...], most: int) -> bytes:
         inner = os.open(parts[-1], _FILE, dir_fd=held)
         os.close(held)
         held = inner
-        if not stat.S_ISREG(os.fstat(held).st_mode):
-            raise ProjectFileError("is not a regular file")
+        mode = os.fstat(held).st_mode
+        if not stat.S_ISREG(mode):
+            what = "is a folder, not a file" if stat.S_ISDIR(mode) else "is not a regular file"
+            raise ProjectFileError(what)
         with os.fdopen(held, "rb", closefd=False) as file:
             return file.read(most)
     finally:

@@ -190,7 +190,7 @@ WRONG = (
     (":run p.yaml", "the pipeline has no steps", ""),
     (":run 'p.yaml", "cannot be parsed", ""),
     (":attach nope.txt", "`nope.txt` is not there", "paths are relative to"),
-    (":attach data", "`data` cannot be read", ""),
+    (":attach data", "`data` is a folder, not a file", ""),
     (":attach 'a", "cannot be parsed", ""),
     (":attach kid__nope", "offers no prompt `nope`", "kid__plain"),
     (":attach repo__nope", "offers no prompt `nope`", "has no prompts"),
