@@ -171,10 +171,14 @@ class Reader:
                 self._sit(block)
 
     def _told(self, block: Block) -> None:
-        """`env NAME=VALUE…` or `model JSON`: what stands in for the world outside."""
+        """`env NAME=VALUE…`, `model JSON` or `folder empty`: what a page begins with."""
         (word,) = block.options
         (rest,) = block.lines
-        assert word in {"env", "model"}, block.where
+        assert word in {"env", "model"} or (word, rest) == ("folder", "empty"), block.where
+        if word == "folder":
+            shutil.rmtree(self.folder)
+            self.folder.mkdir()
+            return
         if word == "model":
             self._endpoint().queue(_answer(json.loads(rest)))
             return

@@ -1,5 +1,6 @@
 """`aish init [TEMPLATE]`."""
 
+import os
 from collections.abc import Iterable
 from enum import StrEnum
 from importlib.resources import files
@@ -15,6 +16,7 @@ from aish.system.files import schema_text, write_private
 
 DEFAULT = Path("aish.yaml")
 SCHEMA = Path(".aish") / "pipeline.schema.json"
+NOTE = "note.md"
 _HEAD = f"# yaml-language-server: $schema={SCHEMA.as_posix()}\n"
 
 
@@ -51,13 +53,15 @@ def command(
 ) -> int:
     """Write a working starter pipeline.
 
-    Beside it goes the schema for editors, in `.aish/`.
+    Beside it go the schema for editors, in `.aish/`, and the note that `tools` and `graph` read.
 
     Example: aish init tools && aish validate aish.yaml
     """
     if source is None:
         text = starter(template or Template.MINIMAL, output)
         _write(output, text, force=force)
+        if NOTE in text:
+            _write_note(output.parent / NOTE)
         say(f"wrote {output}; next: aish validate {output}")
     elif template is not None:
         message = f"`--from` converts a file, and `{template}` is a template"
@@ -83,12 +87,16 @@ def command(
 
 def starter(template: Template, output: Path) -> str:
     """The text of a starter pipeline, with its future name."""
-    text = (files("aish.cli") / "starters" / f"{template}.yaml").read_text(encoding="utf-8")
+    text = _shipped(f"{template}.yaml")
     if output.name != DEFAULT.name:
         from aish.cli.importing.pipeline import pipeline_name
 
         text = text.replace(f"\nname: {template}\n", f"\nname: {pipeline_name(output)}\n", 1)
     return _HEAD + text.replace(DEFAULT.name, for_line(str(output)))
+
+
+def _shipped(name: str) -> str:
+    return (files("aish.cli") / "starters" / name).read_text(encoding="utf-8")
 
 
 def _write(output: Path, text: str, *, force: bool) -> None:
@@ -101,6 +109,13 @@ def _write(output: Path, text: str, *, force: bool) -> None:
         ) from None
     except OSError as error:
         raise UsageError(f"cannot write: {error.strerror}", where=str(output)) from error
+
+
+def _write_note(path: Path) -> None:
+    """Write the file that a starter reads, unless there is one of that name."""
+    if not os.path.lexists(path):
+        _write(path, _shipped(NOTE), force=False)
+        say(f"wrote {path}")
 
 
 def _write_schema(output: Path) -> None:

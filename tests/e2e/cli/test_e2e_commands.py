@@ -362,12 +362,45 @@ def test_the_starter_of_a_batch_runs(project: Project, model_endpoint: ModelEndp
 @pytest.mark.requirement("F3", "F4")
 def test_the_starter_of_a_graph_leaves_out_what_has_no_ground(project: Project) -> None:
     project.aish("init", "graph")
+    (project.folder / "note.md").unlink()
 
     done = project.aish("run", "aish.yaml")
 
     assert done.code == 1
     assert "summary: skipped" in done.stderr
-    assert "summary: there is no README" in done.stdout
+    assert "summary: there is no note" in done.stdout
+
+
+@pytest.mark.embedded
+@pytest.mark.slow(reason="the model writes for 4 s")
+@pytest.mark.parametrize("template", ["minimal", "tools", "graph"])
+def test_a_starter_that_needs_no_key_runs_in_an_empty_folder(
+    project: Project, template: str
+) -> None:
+    assert not list(project.folder.iterdir())
+
+    written = project.aish("init", template)
+    done = project.aish("run", "aish.yaml")
+
+    assert (written.code, done.code) == (0, 0), done.stderr
+    assert "error" not in done.stderr
+    assert template == "minimal" or "Friday" in done.stdout
+
+
+def test_the_note_of_a_starter_goes_beside_it_and_never_replaces_one(project: Project) -> None:
+    project.write("note.md", "mine\n")
+    (project.folder / "data").mkdir()
+
+    here = project.aish("init", "tools")
+    below = project.aish("init", "tools", "-o", "data/read.yaml")
+    again = project.aish("init", "tools", "--force")
+
+    assert "wrote aish.yaml;" in here.stderr
+    assert "wrote data/note.md\nwrote data/read.yaml;" in below.stderr
+    assert again.code == 0
+    assert (project.folder / "note.md").read_text("utf-8") == "mine\n"
+    read = project.aish("call", "data/read.yaml", "repo__file_read", "path=note.md")
+    assert "Friday" in read.stdout
 
 
 @pytest.mark.requirement("F8")
