@@ -254,13 +254,12 @@ def _wanted(
 
 def _by_older_name(wire: str, visible: Mapping[str, Tool]) -> Tool | None:
     """The built-in tool that an older name stands for (K10)."""
-    server, _, name = wire.partition("__")
+    server = wire.partition("__")[0]
     if not any(tool.builtin and tool.name.server == server for tool in visible.values()):
         return None
-    from aish.packs.catalogue import older_names
+    from aish.packs.catalogue import own_public_name
 
-    older = older_names().get(name)
-    own = None if older is None else visible.get(f"{server}__{older.tool}")
+    own = visible.get(own_public_name(wire))
     return own if own is not None and own.builtin else None
 
 
@@ -271,10 +270,9 @@ def _own_arguments(wire: str, tool: Tool, read: Arguments) -> Arguments:
     from aish.packs.catalogue import own_arguments
 
     try:
-        given = own_arguments(wire.partition("__")[2], tool.name.name, read.value)
+        return replace(read, value=own_arguments(wire, tool.name.name, read.value))
     except ValueError as error:
         return Arguments(None, read.legal, str(error))
-    return Arguments(given, read.legal)
 
 
 def _sendable(name: str) -> str:

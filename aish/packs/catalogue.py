@@ -116,12 +116,20 @@ def own_name(packs: Sequence[str], name: str) -> str:
     return older.tool
 
 
+def own_public_name(called: str) -> str:
+    """The name, with a prefix or without, that callers see of the tool with an older name."""
+    prefix, separator, name = called.rpartition("__")
+    older = older_names().get(name)
+    return called if older is None else f"{prefix}{separator}{older.tool}"
+
+
 def own_arguments(called: str, name: str, arguments: JsonObject) -> JsonObject:
     """The arguments of a call of the tool `name` by the name `called`, under their own names.
 
     Raises:
         ValueError: a parameter is given under two names, or is one that the older name sets.
     """
+    called = called.rpartition("__")[2]
     older = older_names().get(called)
     renamed = {**older_parameters().get(name, {}), **(older.rename if older else {})}
     given: dict[str, JsonValue] = {}

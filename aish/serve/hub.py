@@ -20,6 +20,7 @@ from aish.engine.resources.resources import missing_server
 from aish.mcp.client.dynamic_registry import Exchanged
 from aish.mcp.client.registry import Registry
 from aish.mcp.protocol.requests import dump
+from aish.packs.catalogue import own_public_name
 from aish.policy.gate import Gate
 from aish.policy.rules import matches_tool
 from aish.serve.calls.calls import Calls, own_part
@@ -139,13 +140,21 @@ class Hub:
         return found
 
     def tool(self, offer: Offer, public: str) -> Tool | None:
-        """The tool that a client calls by this name, as its server defines it now."""
-        name = offer.name("tools", public)
-        return None if name is None else self.active.now.tools.by_name(name)
+        """The tool that a client calls by this name, as its server defines it now.
+
+        Those of packs have older names too, which no list shows.
+        """
+        name, older = offer.name("tools", public), None
+        if name is None:
+            name = older = offer.name("tools", own_public_name(public))
+        tool = None if name is None else self.active.now.tools.by_name(name)
+        return tool if tool is None or older is None or tool.builtin else None
 
     def lost_server(self, offer: Offer, public: str) -> ServerInfo | None:
         """The server that had the tool of this name, if it is lost for the moment."""
-        name = offer.name("tools", public) or self._lost.get(public)
+        own = own_public_name(public)
+        names = [offer.name("tools", one) or self._lost.get(one) for one in (public, own)]
+        name = names[0] or names[1]
         if name is None or not offer.covers(name):
             return None
         found = (one for one in self.servers if one.alias == name.server)

@@ -58,6 +58,9 @@ from aish.mcp.protocol.revisions import (
     SUBSCRIPTION_KEY,
     VERSION_KEY,
 )
+from aish.packs.catalogue import own_arguments
+from aish.packs.pack_error import PackError
+from aish.packs.tool_results import failure as pack_failure
 from aish.serve.calls.calls import RESULT_TYPE, BusyError, Owner, own_part
 from aish.serve.calls.client_requests import (
     ClientRequests,
@@ -534,15 +537,22 @@ class Session:
             raise RpcError(INVALID_PARAMS, "`name` has to be a text")
         if not isinstance(arguments, Mapping):
             raise RpcError(INVALID_PARAMS, "`arguments` has to be an object")
+        complete = self._completed if is_modern else dict
         await self._hub.settled()
         tool = self._hub.tool(self._offer, name)
         if tool is None:
             lost = self._hub.lost_server(self._offer, name)
             if lost is not None:
                 self._hub.metrics.count_call(OTHER, NONE, "transport_error")
-                return self._hub.calls.unreachable(lost, self._completed if is_modern else dict)
+                return self._hub.calls.unreachable(lost, complete)
             self._hub.metrics.count_call(OTHER, NONE, "unknown_tool")
             raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
+        if tool.builtin:
+            try:
+                arguments = own_arguments(name, tool.name.name, arguments)
+            except ValueError as error:
+                self._hub.metrics.count_call(str(tool.name), NONE, "bad_arguments")
+                return dump(complete(pack_failure(PackError("bad_arguments", str(error)))))
         scope = self._running[type(request.id), request.id]
 
         def find() -> Tool | None:
@@ -560,7 +570,7 @@ class Session:
         )
 
         async def make(about: Call, owner: Owner) -> bytes:
-            return await call(about, self._completed if is_modern else dict, owner)
+            return await call(about, complete, owner)
 
         subject: JsonValue = [request.method, name, arguments]
         is_task = is_modern and takes_tasks(_capabilities_of(request))

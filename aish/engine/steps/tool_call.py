@@ -205,7 +205,7 @@ def _own(name: str, tool: Tool, arguments: JsonObject) -> JsonObject:
     from aish.packs.catalogue import own_arguments
 
     try:
-        return own_arguments(tool_name(name).name, tool.name.name, arguments)
+        return own_arguments(name, tool.name.name, arguments)
     except ValueError as error:
         raise UsageError(str(error), where=name) from error
 

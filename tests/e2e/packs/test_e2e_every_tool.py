@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from e2e_project import ModelEndpoints, Project
 from model_endpoint import delta, sse, text_reply, tool_reply, usage
+from served_hub import ServedHub, text_of
 from web_server import WebServer, answer
 
 from aish.packs.catalogue import PACKS, older_names, older_parameters, tool_marks
@@ -194,6 +195,9 @@ ALL = [*READERS, SEMANTIC, *C_READERS, *WRITERS, C_WRITER, *PROCESSES, *BROWSER]
 BASE = {call[0]: call[1:] for call in ALL if call is not SEMANTIC}
 
 
+NO_RUN = "ERROR: there is no run `latest`"
+
+
 def by_older_names(tools: list[str]) -> Iterator[Call]:
     """Calls of the tools by each older name, with arguments under each older name of theirs."""
     for called, older in older_names().items():
@@ -251,7 +255,7 @@ class Box:
             project.write(f"work/{name}.c", C_CODE.encode())
         (project.folder / "work" / "renamed.txt").unlink(missing_ok=True)
 
-    def pipeline(self, packs: list[str]) -> None:
+    def pipeline(self, packs: list[str], rest: str = "") -> None:
         options = {
             "search": [{"searxng": self.server.url}],
             "allow": [self.server.destination],
@@ -266,7 +270,7 @@ class Box:
             f"models: {json.dumps(models)}\nmodel: m\nmcp:\n"
             f"  servers: {{box: {json.dumps(box)}}}\n"
             f"  auto_approve: {json.dumps(tools)}\n"
-            "prompt: Use your tools\nmax_calls_per_turn: 64\n"
+            f"prompt: Use your tools\nmax_calls_per_turn: 64\n{rest}"
         )
 
     def answers(
@@ -365,6 +369,29 @@ def test_every_tool_answers_by_its_older_names(box: Box, model_endpoint: ModelEn
     for turn in turns:
         box.put()
         assert not unexpected([turn], box.answers(model_endpoint, [turn]))
+
+
+@pytest.mark.slow(reason="calls 60 tools by all of their names")
+def test_every_tool_answers_the_clients_of_a_hub_by_its_older_names(box: Box) -> None:
+    box.pipeline(list(PACKS))
+    box.project.aish.env["MODEL_URL"] = f"{box.server.url}/v1"
+    # A hub has no run that builds and plans could be of.
+    of_runs = {"ide_plan_status": ": running", "ide_build_status": NO_RUN, "ide_build_logs": NO_RUN}
+    calls = [
+        (name, arguments, of_runs.get(name, found))
+        for name, arguments, found in by_older_names(list(tool_marks()))
+    ]
+    told = []
+    with ServedHub(box.project, "p.yaml") as hub:
+        hub.begin()
+        for name, arguments, _ in START:
+            hub.call(f"box__{name}", arguments)
+        for name, arguments, _ in calls:
+            box.put()
+            box.project.write("work/a.txt", DIGITS)
+            text = json.dumps(arguments).replace('"URL"', json.dumps(f"{box.server.url}/"))
+            told.append(text_of(hub.call(f"box__{name}", json.loads(text))))
+    assert not unexpected([calls], told)
 
 
 def is_reader(name: str) -> bool:

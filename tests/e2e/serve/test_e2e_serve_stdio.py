@@ -105,6 +105,59 @@ def test_requests_without_a_handshake_stand_for_themselves(project: Project) -> 
     assert nothing["error"]["code"] == -32601
 
 
+@pytest.mark.parametrize("names", ["prefixed", "plain"])
+def test_a_call_by_older_names_is_the_call_of_the_tool_in_a_hub_too(
+    project: Project, names: str
+) -> None:
+    project.write("work/notes.txt", "old text\n")
+    project.pipeline(
+        f"""
+        mcp:
+          servers:
+            box: {{pack: [fs, edit], root: work}}
+            s: {{command: {stdio()}}}
+          auto_approve:
+            - box__file_read
+            - {{tool: box__file_edit, when: {{path: "*.txt", old_text: old}}}}
+        serve: {{names: {names}}}
+        """
+    )
+    prefix = "box__" if names == "prefixed" else ""
+    edit = {"path": "notes.txt", "old_string": "old"}
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        listed = {tool["name"] for tool in hub.tools()}
+        read = hub.call(f"{prefix}read_file", {"path": "notes.txt"})
+        edited = hub.call(f"{prefix}edit_file", {**edit, "new_string": "new"})
+        by_own_name = hub.call(f"{prefix}file_edit", {**edit, "new_string": "b"})
+        both = hub.call(
+            f"{prefix}edit_file", {**edit, "old_text": "x", "new_text": "y"}, modern=True
+        )
+        denied = hub.call(f"{prefix}edit_file", {**edit, "old_string": "text", "new_string": "b"})
+        of_another = hub.ask("tools/call", {"name": "s__read_file", "arguments": {}})
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert f"{prefix}file_read" in listed
+    assert f"{prefix}read_file" not in listed
+    assert text_of(read) == "old text\n"
+    assert text_of(edited).startswith("changed `notes.txt`")
+    assert by_own_name["structuredContent"]["error"]["code"] == "no_match"
+    assert both["structuredContent"]["error"]["code"] == "bad_arguments"
+    assert text_of(both) == "ERROR: `old_string` is an older name of `old_text`, and both are given"
+    assert "no rule approves box__file_edit" in text_of(denied)
+    assert of_another["error"]["message"] == "unknown tool: s__read_file"
+    (audit,) = (project.folder / ".aish" / "serve" / "audit").iterdir()
+    records = [json.loads(line) for line in audit.read_text().splitlines()]
+    decided = [(one["tool"], one["decision"]) for one in records if "decision" in one]
+    assert decided == [
+        ("box__file_read", "auto"),
+        ("box__file_edit", "auto"),
+        ("box__file_edit", "auto"),
+        ("box__file_edit", "ask-no"),
+    ]
+
+
 @pytest.mark.requirement("H1", "H21", "K5")
 def test_the_state_of_packs_without_a_file_is_in_their_root_and_not_shown(
     project: Project,

@@ -28,6 +28,9 @@ mcp:
     - box__read_*
     - other__read_file
   deny: ["*__create_directory"]
+serve:
+  tools: [box__read_file, "box__dir_*"]
+  clients: {ci: {token_env: CI_TOKEN, tools: [box__write_file]}}
 policy_tests:
   - {tool: box__read_file, arguments: {path: a}, expect: auto}
 steps:
@@ -66,6 +69,8 @@ def test_a_file_is_read_with_own_names_only(tmp_path: Path) -> None:
     box = pipeline.servers["box"]
     assert box.exclude == ("file_write",)
     assert dict(box.timeout.tools) == {"file_read": 5.0}
+    assert pipeline.serve.tools == ("box__file_read", "box__dir_*")
+    assert pipeline.serve.clients[0].tools == ("box__file_write",)
 
 
 @pytest.mark.requirement("K10")

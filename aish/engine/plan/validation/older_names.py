@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from aish.config.model import CallStep, Pipeline, PromptStep, ServerEntry, Step
+from aish.config.model import CallStep, Pipeline, PromptStep, ServerEntry, ServeSettings, Step
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import RuleEntry, RuleLists
@@ -96,6 +96,7 @@ def own_pipeline(pipeline: Pipeline) -> tuple[Pipeline, tuple[Issue, ...]]:
         pipeline,
         servers={alias: _own_server(entry) for alias, entry in servers.items()},
         rules=own_rules(pipeline.rules, servers),
+        serve=_own_serve(pipeline.serve, servers),
         steps=steps,
         policy_tests=tuple(tests),
     )
@@ -118,6 +119,14 @@ def _own_server(entry: ServerEntry) -> ServerEntry:
             tools={own(name): seconds for name, seconds in entry.timeout.tools.items()},
         ),
     )
+
+
+def _own_serve(settings: ServeSettings, servers: Servers) -> ServeSettings:
+    def own(globs: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_own(glob, servers) for glob in globs)
+
+    clients = tuple(replace(one, tools=own(one.tools)) for one in settings.clients)
+    return replace(settings, tools=own(settings.tools), clients=clients)
 
 
 def _own_step(step: Step, path: str, servers: Servers, issues: list[Issue]) -> Step:
