@@ -1,7 +1,7 @@
 """Folds a journal into the state of a resumed run (B3): calls, owners of events, usage."""
 
 from calendar import timegm
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from sys import intern
 from time import strptime
@@ -27,7 +27,7 @@ Repeatable = Callable[[str], bool]
 
 CONTEXT_FILES = "context.files"
 
-_Key = tuple[int, Any, Any]
+_Key = tuple[Any, Any]
 
 
 @slotted
@@ -50,7 +50,7 @@ class Call:
 
 
 class Calls:
-    """All calls of one step or item, in every attempt.
+    """The calls of one attempt at a step or item.
 
     `whole` keeps repeatable ones too: a later step may read them.
     """
@@ -61,24 +61,22 @@ class Calls:
         self._whole = whole
         self._calls: dict[_Key, Call] = {}
         self._asked: dict[_Key, JsonValue] = {}
-        self._attempt = 0
 
-    def begin(self) -> None:
-        """Another attempt at the same step or item: its calls are counted anew."""
-        self._attempt += 1
+    def emptied(self) -> "Calls":
+        """Those of another attempt at the same step or item: none so far."""
+        return Calls(self._repeatable, self._read_file, whole=self._whole)
 
     def asked(self, turn: JsonObject) -> None:
         """`turn.finished`: calls requested by a model, in its order."""
         calls: Any = turn.get("calls") or ()
         for call in calls if self._whole else ():
-            key = (self._attempt, turn.get("turn"), call.get("id"))
-            self._asked[key] = call.get("arguments")
+            self._asked[turn.get("turn"), call.get("id")] = call.get("arguments")
 
     def decided(self, record: JsonObject) -> None:
         """`tool.decided`."""
         tool = str(record.get("tool"))
         if self._whole or not self._repeatable(tool):
-            call = self._calls[self._key(record)] = Call(tool)
+            call = self._calls[record.get("turn"), record.get("call")] = Call(tool)
             call.arguments = record.get("arguments")
             call.verdict, call.rule = record.get("verdict"), str(record.get("rule"))
 
@@ -101,26 +99,16 @@ class Calls:
                 yield call
 
     def used(self, output: JsonValue) -> tuple[UsedCall, ...]:
-        """The ended calls of the last attempt, in the order of the requests.
+        """The ended calls, in the order of the requests; `output` is that of the step or item."""
+        return tuple(used for _, _, used in self.used_by_turn(output))
 
-        `output` is that of the step or item.
-        """
-        now = self._attempt
+    def used_by_turn(self, output: JsonValue = None) -> Iterator[tuple[Any, Any, UsedCall]]:
+        """The same with the turn and the id of each."""
         order = {key: place for place, key in enumerate(self._asked)}
-        last = [(key, call) for key, call in self._calls.items() if key[0] == now]
-        last.sort(key=lambda one: order.get(one[0], -1))
-        return tuple(
-            self._used(call, call.finished, output) for _, call in last if call.finished is not None
-        )
-
-    def used_by_turn(self) -> Iterator[tuple[Any, Any, UsedCall]]:
-        """The ended calls of the last attempt: turn, id, and the call, in the order of requests."""
-        ids = [key for key in self._calls if key[0] == self._attempt]
-        order = {key: place for place, key in enumerate(self._asked)}
-        for key in sorted(ids, key=lambda one: order.get(one, -1)):
+        for key in sorted(self._calls, key=lambda one: order.get(one, -1)):
             call = self._calls[key]
             if call.finished is not None:
-                yield key[1], key[2], self._used(call, call.finished, None)
+                yield *key, self._used(call, call.finished, output)
 
     def _used(self, call: Call, finished: Any, output: JsonValue) -> UsedCall:
         content = str(finished.get("content") or "")
@@ -138,11 +126,8 @@ class Calls:
             whole=content,
         )
 
-    def _key(self, record: JsonObject) -> _Key:
-        return self._attempt, record.get("turn"), record.get("call")
-
     def _of(self, record: JsonObject) -> Call | None:
-        key = self._key(record)
+        key = record.get("turn"), record.get("call")
         call = self._calls.get(key)
         if call is None:
             tool = str(record.get("tool"))
@@ -311,21 +296,15 @@ class Talk:
             self.added = self.added or role == "assistant"
             self.corrections += role == "user" and bool(self.answers)
 
-    def again(self) -> None:
-        """Another attempt begins."""
-        self.turns, self.answers, self.added, self.corrections = [], [], False, 0
-        self.attempt += 1
-        self.asked = False
-
 
 @slotted
 class Open:
-    """A step or an item that was begun, and is not known to be completed.
+    """An attempt at a step or an item that is not known to be completed.
 
     `begun` numbers its first record. `ended` is the record of its end, if it has one: it is run
     again anyway. `talk` is its conversation, if a later part may go on with it; `before` is the
-    unit of an earlier part that is not taken over yet. `parts` is what an item has done that is a
-    pipeline whose questions stay open.
+    attempt before it. `parts` is what an item has done that is a pipeline whose questions stay
+    open.
     """
 
     calls: Calls
@@ -340,6 +319,19 @@ class Open:
     spent: _Sum = field(default_factory=_Sum)
     before: "Open | None" = None
     parts: "Scan | None" = None
+
+    def attempts(self) -> Iterator["Open"]:
+        """This one and all before it."""
+        one: Open | None = self
+        while one is not None:
+            yield one
+            one = one.before
+
+    @property
+    def latest(self) -> "Open":
+        """The last attempt that has begun a conversation, if one has; else this one."""
+        begun = (one for one in self.attempts() if one.talk is not None and one.talk.turns)
+        return self if self.talk is None else next(begun, self)
 
     @property
     def goes_on(self) -> bool:
@@ -388,8 +380,8 @@ class Scan:
         self._kinds: dict[str, Any] = {}
         self._on_workers: set[Any] = set()
         self._has_parts = False
-        self.untracked: set[Unit] = set()
-        """Items that have not come back from workers: nobody knows which calls they made."""
+        self._failed: dict[Unit, Open] = {}
+        self._untracked: dict[Unit, set[int]] = {}
         self.steps: dict[str, StepRecord] = {}
         self.begun: dict[str, int] = {}
         self.items: dict[str, DoneItems] = {}
@@ -442,17 +434,18 @@ class Scan:
     def left(self) -> Iterator[tuple[Open, Call]]:
         """The calls of units that are run again, each with its owner."""
         for unit in self._open.values():
-            if unit.parts is not None and unit.goes_on:
-                for part, call in unit.parts.left():
-                    yield replace(part, item=within(unit.item, part.item)), call
-                continue
-            for one in (unit,) if unit.before is None else (unit, unit.before):
+            for one in unit.attempts():
+                if one is unit and unit.parts is not None and unit.goes_on:
+                    for part, call in unit.parts.left():
+                        yield replace(part, item=within(unit.item, part.item)), call
+                    continue
                 for call in one.calls.made():
                     yield one, call
 
-    def kind(self, step: str) -> str:
-        """The kind of a step, such as `prompt`."""
-        return str(self._kinds.get(step))
+    @property
+    def untracked(self) -> Iterable[Unit]:
+        """Items that have not come back from workers: nobody knows which calls they made."""
+        return self._untracked
 
     def _run_started(self, record: JsonObject) -> None:
         self.segments += 1
@@ -490,9 +483,8 @@ class Scan:
 
     def _item_started(self, record: Any) -> None:
         step, key = record.get("step"), record.get("item")
-        self.untracked.discard((step, key))
         if step in self._on_workers:
-            self.untracked.add((step, key))
+            self._untracked.setdefault((step, key), set()).add(self.segments)
         if self._is_part(step, key):
             return
         whole = self._rules.needed(step) or self._rules.asks(step)
@@ -509,7 +501,7 @@ class Scan:
 
     def _item_finished(self, record: Any) -> None:
         step, key, status = record.get("step"), record.get("item"), record.get("status")
-        self.untracked.discard((step, key))
+        self._came_back(step, key)
         unit = self._open.get((step, key))
         if unit is None:
             return
@@ -518,6 +510,9 @@ class Scan:
         if not well and (status not in _BADLY or self._rules.retry_failed):
             return
         del self._open[step, key]
+        self._untracked.pop((step, key), None)
+        if not well and any(call for one in unit.attempts() for call in one.calls.made()):
+            self._failed[step, key] = unit
         self.denials += unit.denials
         done = self.items.get(step)
         if done is None:
@@ -541,19 +536,32 @@ class Scan:
         elif code == CALLS_UNTRACKED:
             self._on_workers.add(step)
         elif code == ITEM_UNFINISHED:
-            self.untracked.discard((step, record.get("item")))
+            self._came_back(step, record.get("item"))
+
+    def _came_back(self, step: Any, item: Any) -> None:
+        """An item has come back from a worker with the calls that it has made in this part."""
+        parts = self._untracked.get((step, item))
+        if parts is not None:
+            parts.discard(self.segments)
+            if not parts:
+                del self._untracked[step, item]
 
     def _retried(self, record: JsonObject) -> None:
         # A request that is sent again has its turn; this is a step or an item that begins anew.
         if record.get("turn") is None:
-            unit = self._open.get((record.get("step"), record.get("item")))
+            key = record.get("step"), record.get("item")
+            unit = self._open.get(key)
             if unit is not None:
-                unit.calls.begin()
+                unit.ended = record
                 self.turns.pop(unit.step, None)
-                if unit.talk is not None:
-                    unit.talk.again()
-                if unit.parts is not None:
-                    unit.parts = Scan(self._rules, self._read_file)
+                self._open[key] = replace(
+                    unit,
+                    calls=unit.calls.emptied(),
+                    ended=None,
+                    talk=None if unit.talk is None else Talk(attempt=unit.talk.attempt + 1),
+                    before=unit,
+                    parts=None if unit.parts is None else Scan(self._rules, self._read_file),
+                )
 
     def _turn_added(self, record: Any) -> None:
         if record.get("purpose", RESUMABLE) != RESUMABLE:
@@ -572,7 +580,7 @@ class Scan:
     def _take_over(self, step: Any, item: Any) -> None:
         unit = self._open.get((step, item))
         if unit is not None and unit.before is not None:
-            before = unit.before
+            before = unit.before.latest
             before.begun, before.index, before.digest = unit.begun, unit.index, unit.digest
             before.ended = None
             self._open[step, item] = before
@@ -594,9 +602,8 @@ class Scan:
     def unfinished(self) -> Iterator[Open]:
         """The units that go on, within their conversations or with their `parts`."""
         for unit in self._open.values():
-            latest = unit.before if unit.before is not None and not _has_begun(unit) else unit
-            if latest.goes_on:
-                yield latest
+            if unit.latest.goes_on:
+                yield unit.latest
 
     def _hand_down(self, record: Any) -> None:
         """Tell the item that a record is of, if it is kept what that has done."""
@@ -659,14 +666,12 @@ class Scan:
         return status in _WELL or (status == "denied" and self._rules.tolerant(step))
 
     def _begin(self, unit: Open) -> None:
-        before = self._open.get((unit.step, unit.item))
-        if before is not None and before.before is not None and not _has_begun(before):
-            before = before.before
-        unit.before = before if before is not None and before.goes_on else None
-        if unit.parts is not None and unit.before is not None:
+        key = unit.step, unit.item
+        before = unit.before = self._open.get(key) or self._failed.pop(key, None)
+        if before is not None and before.parts is not None and before.goes_on:
             # Taken over as a whole, with the first record of the item.
-            unit.parts, unit.calls = unit.before.parts, unit.before.calls
-            unit.denials, unit.spent, unit.before = unit.before.denials, unit.before.spent, None
+            unit.parts, unit.calls, unit.before = before.parts, before.calls, before.before
+            unit.denials, unit.spent = before.denials, before.spent
         if self._rules.asks(unit.step):
             unit.talk = Talk()
         self._open[unit.step, unit.item] = unit
@@ -712,11 +717,6 @@ def _past_question(question: Question) -> PastQuestion:
     expires = None if asked.expires is None else seconds(asked.expires)
     end = None if given is None else QuestionEnd(given.answer, given.by, given.way, given.note)
     return PastQuestion(asked.id, asked.place, asked.digest, expires, end)
-
-
-def _has_begun(unit: Open) -> bool:
-    """Whether a unit has begun a conversation of its own."""
-    return unit.talk is not None and bool(unit.talk.turns)
 
 
 def _spent_nothing(record: Any) -> bool:

@@ -36,7 +36,7 @@ def check_calls(scan: Scan, *, retry_failed: bool) -> None:
     for unit, call in scan.left():
         if call.unknown:
             unknown.append(_line(unit, call))
-        elif _would_repeat(unit, call, scan, retry_failed=retry_failed):
+        elif _would_repeat(unit, call, retry_failed=retry_failed):
             repeated.append(_line(unit, call))
     lost = list(starmap(_place, sorted(scan.untracked)))
     if unknown or repeated or lost:
@@ -44,16 +44,15 @@ def check_calls(scan: Scan, *, retry_failed: bool) -> None:
         raise ResumeRefusedError("\n".join(_said(unknown, repeated, lost)), hint=hint)
 
 
-def _would_repeat(unit: Open, call: Call, scan: Scan, *, retry_failed: bool) -> bool:
+def _would_repeat(unit: Open, call: Call, *, retry_failed: bool) -> bool:
     """Whether an ended call would be repeated by a step that is run again without a request."""
     if unit.goes_on:
         return False
     if unit.cut_off:
         return True
-    # A failed call is what such a step failed by, and a model may have continued after one.
+    # A failed call is what a step failed by, and a model may have continued after one.
     ended_well = call.finished is not None and call.finished.get("kind") == "ok"
-    of_a_model = scan.kind(unit.step) not in {"call", "run"}
-    return of_a_model and ended_well and not retry_failed
+    return ended_well and not retry_failed
 
 
 def _said(unknown: list[str], repeated: list[str], lost: list[str]) -> Iterator[str]:

@@ -27,6 +27,7 @@ from aish.core.events import (
     Failure,
     ItemFinished,
     ItemStarted,
+    Notice,
     Place,
     Retry,
     Stamped,
@@ -363,15 +364,22 @@ def test_who_retries_what_failed_has_agreed_to_its_calls(tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("B3")
-def test_a_command_that_ended_by_itself_is_run_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["handler_error", "ok"])
+def test_a_command_that_failed_is_run_again_and_one_that_did_not_is_named(
+    tmp_path: Path, kind: Any
+) -> None:
     place = Place("cmd", call="cmd-1")
+    plan = plan_of(tmp_path, CALLS)
     events = (
         StepStarted(Place("cmd"), "run"),
-        *call(place, "shell__run", "handler_error"),
-        step_finished("cmd", status="failed", error=Failure("handler_error", "exit code 1")),
+        *call(place, "shell__run", kind),
+        step_finished("cmd", status="failed", error=Failure("expectation", "not as expected")),
     )
 
-    assert taken(plan_of(tmp_path, CALLS), *events).steps == {}
+    if kind == "ok":
+        with pytest.raises(ResumeRefusedError, match="1 call would be made again"):
+            taken(plan, *events)
+    assert taken(plan, *events, retry_failed=True).steps == {}
 
 
 @pytest.mark.requirement("B3")
@@ -411,11 +419,58 @@ def test_many_calls_are_counted_and_not_all_shown(tmp_path: Path) -> None:
     assert refused.value.message.endswith("… and 15 more")
 
 
-@pytest.mark.requirement("B3")
-def test_a_call_of_a_part_before_is_settled_once_its_step_was_begun_anew(tmp_path: Path) -> None:
-    events = (BEGUN, *call(MADE, "s__send", ended=False), run_started(), BEGUN)
+ROWS = """
+mcp: {servers: {s: {command: [server]}}, auto_approve: ["*__*"]}
+steps: [{id: rows, foreach: "['a', 'b']", key: item, prompt: "{{ item }}"}]
+"""
 
-    assert taken(plan_of(tmp_path, CALLS), *events).segments == 2
+
+@pytest.mark.requirement("B3")
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("end", [(), (CUT_OFF,), (FAILED,)])
+def test_a_call_of_a_part_before_is_known_however_often_its_step_was_begun_anew(
+    tmp_path: Path,
+    ended: bool,  # ruff: ignore[boolean-type-hint-positional-argument] - a row of a table
+    parts: int,
+    end: Sequence[Event],
+) -> None:
+    plan = plan_of(tmp_path, CALLS)
+    events = (BEGUN, *call(MADE, "s__send", ended=ended), FAILED)
+    events += parts * (run_started(), BEGUN, *end)
+
+    with pytest.raises(ResumeRefusedError, match="1 call"):
+        taken(plan, *events)
+    assert taken(plan, *events, step_finished("one")).steps.keys() == {"one"}
+
+
+@pytest.mark.requirement("B3", "B5")
+@pytest.mark.parametrize("status", ["failed", "denied", None])
+def test_a_call_of_an_item_is_known_until_the_item_is_finished(tmp_path: Path, status: Any) -> None:
+    plan = plan_of(tmp_path, ROWS)
+    begun, *_, end = item("a", status=status or "ok")
+    made = call(Place("rows", "a", 1, "c1"), "s__send", ended=False)
+    events = (begun, *made, *([end] if status else []), run_started(), begun)
+
+    with pytest.raises(ResumeRefusedError, match="in step `rows`, item `a`"):
+        taken(plan, *events, run_started(), begun)
+    assert len(taken(plan, *events, *item("a")[1:]).items["rows"]) == 1
+
+
+@pytest.mark.requirement("B3", "B7")
+def test_an_item_that_a_worker_lost_is_known_until_the_item_is_finished(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, ROWS)
+    rows = Place("rows")
+    on_workers = Notice(rows, "info", "calls_untracked", "on workers")
+    back = Notice(Place("rows", "a"), "info", "item_unfinished", "it came back")
+    begun = item("a")[0]
+    events = (StepStarted(rows, "prompt"), on_workers, begun)
+    again = (run_started(), StepStarted(rows, "prompt"))
+
+    for more in ((), (*again, begun), (*again, on_workers, begun, back)):
+        with pytest.raises(ResumeRefusedError, match="1 item has not come back"):
+            taken(plan, *events, *more)
+    assert taken(plan, *events, back, *again, begun).segments == 2
 
 
 @pytest.mark.requirement("B3")

@@ -1,0 +1,93 @@
+"""A run that is resumed again and again: what an earlier attempt did stays known (B3, P6)."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, driven
+from model_endpoint import Reply, json_reply, text_reply, tool_reply
+
+STEP = """
+    mcp:
+      servers: {box: {pack: [shell], root: .}}
+      auto_approve: [box__shell_run]
+    steps: [{id: pay, prompt: Pay}]
+    """
+ITEMS = STEP.replace("prompt: Pay", """foreach: "['a']", key: item, prompt: "Pay {{ item }}" """)
+PAY = json.dumps({"command": "echo paid >> paid.txt"})
+BROKEN = json_reply(400, {"error": {"message": "no"}})
+
+
+def paid(project: Project) -> int:
+    path = project.folder / "paid.txt"
+    return len(path.read_text("utf-8").splitlines()) if path.exists() else 0
+
+
+def paying(project: Project, model_endpoint: ModelEndpoints, text: str) -> dict[str, Any]:
+    """A model that pays; `after` the payment, or `before` it, the endpoint may be broken."""
+    broken: dict[str, Any] = {"before": False, "after": True}
+
+    def answer(body: Any) -> Reply:
+        is_paid = body["messages"][-1]["role"] == "tool"
+        if broken["after" if is_paid else "before"]:
+            return BROKEN
+        return text_reply("paid") if is_paid else tool_reply([("c1", "box__shell_run", PAY)])
+
+    project.uses(model_endpoint(answer))
+    project.pipeline(text)
+    return broken
+
+
+def dies(project: Project, failpoint: str, *flags: str) -> None:
+    done = driven(project, failpoint, "run", "p.yaml", *flags).finish()
+    assert done.code == -signal.SIGKILL, done.stderr
+
+
+@pytest.mark.requirement("B3")
+def test_a_payment_is_named_after_each_attempt_that_failed(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    broken = paying(project, model_endpoint, STEP)
+    assert project.run().code == 1
+    assert project.run("--resume").code == 2
+    broken["before"] = True
+    for _ in range(2):
+        assert project.run("--resume", "--retry-unknown").code == 1
+    broken.update(before=False, after=False)
+
+    done = project.run("--resume")
+
+    assert done.code == 2
+    assert "1 call would be made again" in done.stderr
+    assert "`box__shell_run` in step `pay`" in done.stderr
+    assert paid(project) == 1
+    assert project.run("--resume", "--retry-unknown").code == 0
+    assert paid(project) == 2
+
+
+@pytest.mark.requirement("B3")
+@pytest.mark.parametrize("text", [STEP, ITEMS], ids=["step", "item"])
+@pytest.mark.parametrize("ended", ["started", "finished"])
+def test_a_payment_is_named_after_attempts_that_were_killed_before_theirs(
+    project: Project, model_endpoint: ModelEndpoints, text: str, ended: str
+) -> None:
+    broken = paying(project, model_endpoint, text)
+    broken["after"] = ended == "finished"
+    if ended == "finished":
+        assert project.run().code == 1
+    else:
+        dies(project, "after:tool.started:1")
+    broken.update(after=False)
+    retry = ["--resume", "--retry-unknown", "--retry-failed"]
+    for failpoint in ("after:turn.started:1", "after:turn.finished:1", "before:tool.decided:1"):
+        dies(project, failpoint, *retry)
+    before = paid(project)
+
+    done = project.run("--resume")
+
+    assert done.code == 2, done.stderr
+    assert "`box__shell_run` in step `pay`" in done.stderr
+    assert paid(project) == before
+    assert project.run(*retry).code == 0
+    assert paid(project) == before + 1
