@@ -7,7 +7,7 @@ lines that are no issues stay as they are, byte by byte.
 import json
 import os
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -71,10 +71,7 @@ async def read_issues(place: Workspace) -> tuple[list[JsonObject], int]:
     Raises:
         PackError: the file cannot be read.
     """
-    lines = await anyio.to_thread.run_sync(partial(_read, place), abandon_on_cancel=True)
-    issues = [line.issue for line in lines if line.issue is not None]
-    broken = sum(line.issue is None and bool(line.text.strip()) for line in lines)
-    return [one for one in issues if status_of(one) != _DELETED], broken
+    return await anyio.to_thread.run_sync(_read, place, abandon_on_cancel=True)
 
 
 async def create_issue(place: Workspace, title: str, description: str, prefix: str) -> JsonObject:
@@ -149,30 +146,44 @@ def _of_status(issue: JsonObject, status: str) -> dict[str, JsonValue]:
     return values
 
 
+async def read_ready_issues(place: Workspace) -> tuple[list[JsonObject], int]:
+    """Those of `read_issues` that can be worked on.
+
+    Raises:
+        PackError: the file cannot be read.
+    """
+    issues, broken = await read_issues(place)
+    now = datetime.now(UTC)
+    ready = await anyio.to_thread.run_sync(ready_issues, issues, now, abandon_on_cancel=True)
+    return ready, broken
+
+
 def ready_issues(issues: Sequence[JsonObject], now: datetime) -> list[JsonObject]:
     """Those that can be worked on, the most urgent and then the oldest first (K81)."""
     by_id = {text_of(one, "id"): one for one in issues}
-    found = [one for one in issues if _is_ready(one, by_id, now)]
+    below: dict[str, list[str]] = defaultdict(list)
+    for id, issue in by_id.items():
+        for parent in _linked(issue, "parent-child"):
+            below[parent].append(id)
+    waiting = [
+        id
+        for id, issue in by_id.items()
+        if status_of(issue) == "blocked" or _is_deferred(issue, now) or _is_held(issue, by_id)
+    ]
+    stopped = set(waiting)
+    while waiting:
+        added = set(below[waiting.pop()]) - stopped
+        stopped |= added
+        waiting += added
+    found = [
+        one
+        for one in issues
+        if status_of(one) == "open"
+        and one.get("pinned") is not True
+        and one.get("ephemeral") is not True
+        and text_of(one, "id") not in stopped
+    ]
     return sorted(found, key=lambda one: (_priority(one), text_of(one, "created_at")))
-
-
-def _is_ready(issue: JsonObject, by_id: Mapping[str, JsonObject], now: datetime) -> bool:
-    if status_of(issue) != "open" or issue.get("pinned") is True or issue.get("ephemeral") is True:
-        return False
-    if _is_deferred(issue, now) or _is_held(issue, by_id):
-        return False
-    seen: set[str] = set()
-    above = list(_linked(issue, "parent-child"))
-    while above:
-        id = above.pop()
-        parent = by_id.get(id)
-        if parent is None or id in seen:
-            continue
-        seen.add(id)
-        if _is_deferred(parent, now) or status_of(parent) == "blocked" or _is_held(parent, by_id):
-            return False
-        above += _linked(parent, "parent-child")
-    return True
 
 
 def _is_held(issue: JsonObject, by_id: Mapping[str, JsonObject]) -> bool:
@@ -209,14 +220,14 @@ def _priority(issue: JsonObject) -> int:
     return value if isinstance(value, int) else _USUAL_PRIORITY
 
 
-def _read(place: Workspace) -> list[IssueLine]:
+def _read(place: Workspace) -> tuple[list[JsonObject], int]:
     try:
         with place.folder.file(PATH) as descriptor:
             size = os.fstat(descriptor).st_size
             content = _content(descriptor) if size <= LARGEST else b""
     except PackError as error:
         if error.code == "not_found":
-            return []
+            return [], 0
         raise PackError("unreadable", error.message) from None
     except OSError as error:
         why = (error.strerror or "input or output error").lower()
@@ -224,7 +235,10 @@ def _read(place: Workspace) -> list[IssueLine]:
     if size > LARGEST:
         message = f"`{PATH}` has more than {LARGEST // (1 << 20)} MiB"
         raise PackError("unreadable", message)
-    return [_line(text) for text in _texts(content)]
+    lines = [_line(text) for text in _texts(content)]
+    issues = [line.issue for line in lines if line.issue is not None]
+    broken = sum(line.issue is None and bool(line.text.strip()) for line in lines)
+    return [one for one in issues if status_of(one) != _DELETED], broken
 
 
 def _content(descriptor: int) -> bytes:

@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +97,12 @@ async def bd_list(issues: Issues, status: str = "", limit: int = 200) -> Answer:
         status: Only those with this status, such as `open`, `in_progress` or `closed`.
         limit: Most issues to return, up to 1,000.
     """
-    from aish.packs.issues.issue_store import status_of
+    from aish.packs.issues.issue_store import read_issues, status_of
 
     backend = _backend(issues)
     most = min(max(limit, 1), MOST_ISSUES)
     if backend.program is None:
-        found, broken = await _own(issues)
+        found, broken = await read_issues(issues.place)
         listed = [one for one in found if not status or status_of(one) == status]
     else:
         # The status is the value of one word: no text can become an option.
@@ -125,12 +124,11 @@ async def bd_ready(issues: Issues) -> Answer:
     Args:
         issues: The issues of the root, which no caller names.
     """
-    from aish.packs.issues.issue_store import ready_issues
+    from aish.packs.issues.issue_store import read_ready_issues
 
     backend = _backend(issues)
     if backend.program is None:
-        found, broken = await _own(issues)
-        listed = ready_issues(found, datetime.now(UTC))
+        listed, broken = await read_ready_issues(issues.place)
     else:
         words = [f"--limit={MOST_ISSUES + 1}"]
         listed, broken = _listed(await _asked(issues, backend, "ready", words)), 0
@@ -205,12 +203,6 @@ async def bd_update(issues: Issues, bead_id: str, status: str) -> Answer:
     if not found:
         raise no_issue(for_line(shorten(id, _SHOWN)))
     return _changed(backend, found[0], "updated")
-
-
-async def _own(issues: Issues) -> tuple[list[JsonObject], int]:
-    from aish.packs.issues.issue_store import read_issues
-
-    return await read_issues(issues.place)
 
 
 def _backend(issues: Issues) -> _Backend:

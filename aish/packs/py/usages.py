@@ -123,8 +123,15 @@ def _containing(files: list[PythonFile], name: str, mode: str) -> list[PythonFil
 
 
 def _has_another_form(data: bytes, name: str) -> bool:
-    """Whether the name is there in letters that Python takes for the same, such as wide ones."""
-    return name.rpartition(".")[2] in unicodedata.normalize("NFKC", data.decode("utf-8", "ignore"))
+    """Tell if the name is there in letters that Python takes for the same, such as wide ones."""
+    text = data.decode("utf-8", "ignore")
+    # Letter by letter: the time to normalize a whole text grows with the square of its marks.
+    forms = {
+        ord(letter): form
+        for letter in set(text)
+        if not letter.isascii() and (form := unicodedata.normalize("NFKC", letter)).isascii()
+    }
+    return bool(forms) and name.rpartition(".")[2] in text.translate(forms)
 
 
 async def _semantic(

@@ -11,8 +11,10 @@ import pytest
 from bd_program import put_bd
 from pack_callers import call_together
 from pack_scenes import PackScene, opened_packs
+from work import work_of
 
 from aish.core.pack_options import IssuesOptions, PackOptions
+from aish.packs.issues.issue_store import ready_issues
 
 LINES = [
     '{"id":"app-1","title":"First","status":"open","priority":1,"issue_type":"bug","z":1.10}',
@@ -325,6 +327,22 @@ def test_an_issue_is_ready_if_nothing_holds_it(
         {"id": "circle", "dependencies": blocks("circle", "parent-child")},
     )
     assert ("it" in ids(scene.data("bd_ready"))) is is_ready
+
+
+def test_what_is_ready_takes_time_in_proportion_to_the_issues_however_deep_they_are() -> None:
+    def chain(count: int, **first: Any) -> list[dict[str, Any]]:
+        rows = [
+            {"id": f"n{number}", "dependencies": blocks(f"n{number - 1}", "parent-child")}
+            for number in range(count)
+        ]
+        return [{**rows[0], **first}, *rows[1:]]
+
+    def steps(count: int) -> int:
+        return work_of(lambda: ready_issues(chain(count), datetime.now(UTC))).steps
+
+    assert steps(2_000) < 5 * steps(500)
+    assert len(ready_issues(chain(50), datetime.now(UTC))) == 50
+    assert ready_issues(chain(50, status="blocked"), datetime.now(UTC)) == []
 
 
 @pytest.mark.requirement("K81")
