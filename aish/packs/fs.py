@@ -364,6 +364,7 @@ async def file_find(
     stopped = walk.incomplete or (f"{shown:,} of them are shown" if shown < len(paths) else "")
     if stopped:
         text += f"\n[truncated: true, {stopped}; narrow it with path or glob, or raise limit]"
+    text += _bracketed(walk.unfollowed_note)
     data: dict[str, JsonValue] = {
         "paths": [for_line(each) for each in paths[:shown]],
         "count": len(paths),
@@ -537,6 +538,7 @@ async def dir_tree(
             "[truncated: true; call dir_tree with one of these folders as path or a smaller depth, "
             "or dir_list for all entries of one]"
         )
+    text += _bracketed(walk.unfollowed_note)
     data: dict[str, JsonValue] = {
         "path": path,
         "tree": tree.text,
@@ -583,6 +585,7 @@ def _found_answer(found: Found, show: str) -> Answer:
         text += (
             f"\n[truncated: true, stopped {stopped}; narrow it with path, glob or a longer query]"
         )
+    text += _bracketed(found.unfollowed)
     data: dict[str, JsonValue] = {
         "matches": [
             {"path": match.path, "line": match.line, "text": match.text} for match in matches
@@ -592,6 +595,10 @@ def _found_answer(found: Found, show: str) -> Answer:
         "truncated": bool(stopped),
     }
     return Answer(text, data)
+
+
+def _bracketed(note: str) -> str:
+    return f"\n[{note}]" if note else ""
 
 
 def _size_note(entry: Entry) -> str:

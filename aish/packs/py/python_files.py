@@ -41,17 +41,22 @@ class PythonFile:
 
 @slotted
 class PythonFiles:
-    """Files in order; `stopped` says why there are not all of them."""
+    """Files in order; `stopped` says why there are not all of them.
+
+    `unfollowed` is about patterns of `.gitignore` files.
+    """
 
     files: list[PythonFile] = field(default_factory=list)
     skipped: int = 0
     stopped: str = ""
+    unfollowed: str = ""
 
     @property
     def note(self) -> str:
         """What a result adds where not every file was read."""
         parts = [f"stopped {self.stopped}"] if self.stopped else []
         parts += [f"{self.skipped} files left out (too large or no text)"] if self.skipped else []
+        parts += [self.unfollowed] if self.unfollowed else []
         return "; ".join(parts)
 
     def qualified(self, message: str) -> str:
@@ -117,7 +122,7 @@ def _read_all(  # ruff: ignore[complex-structure] - one list of limits
             continue
         size += len(data)
         found.files.append(PythonFile(shown(segments), data))
-    found.stopped = walk.incomplete
+    found.stopped, found.unfollowed = walk.incomplete, walk.unfollowed_note
     return found
 
 

@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 
 from aish.core.frozen import frozen, slotted
+from aish.core.phrases import counted
 from aish.core.text import for_line, safe_utf8
 from aish.packs.pack_error import PackError
 from aish.packs.rag.chunks import Chunk, chunks_of
@@ -213,6 +214,7 @@ class _Documents:
         self.folder = folder
         segments = segments_of(path)
         self.path = "/".join(segments)
+        self.unfollowed: dict[str, int] = {}
         kind = folder.kind(path)
         if kind == "other":
             raise PackError("not_a_file", f"`{path}` is not a regular file", path=path)
@@ -229,6 +231,7 @@ class _Documents:
         if walk.incomplete:
             message = f"`{path}` has too many files: the search ended {walk.incomplete}"
             raise PackError("too_large", message, path=path)
+        self.unfollowed = walk.unfollowed
 
 
 class _Change:
@@ -267,6 +270,9 @@ class _Change:
 
     def finish(self) -> None:
         """Remove the documents that are not there any more, and count."""
+        for path, count in self._documents.unfollowed.items():
+            why = f"{counted(count, 'pattern')} not followed: too many or too long"
+            self.result.skip(for_line(safe_utf8(path)), why)
         for path in sorted(self._known.keys() - self._kept):
             self._opened.remove(self._known[path])
             self.result.removed += 1

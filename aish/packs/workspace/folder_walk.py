@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Literal
 
 from aish.core.frozen import frozen, slotted
+from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import Folder, Where, segments_of
@@ -43,7 +44,6 @@ MOST_NAMES = 200_000
 MOST_WALKED = 1_000_000
 """Names that one walk reads."""
 SECONDS = 8.0
-_CHECKED_EVERY = 256
 
 
 @frozen
@@ -130,7 +130,8 @@ class Content:
 class Walk:
     """Reads folders one by one, as many as the limits allow.
 
-    `ignored` also shows what `.gitignore` files exclude. `incomplete` says why not all was read.
+    `ignored` also shows what `.gitignore` files exclude. `incomplete` says why not all was read;
+    `unfollowed` has the number of patterns that are not followed, by the file that has them.
     """
 
     def __init__(self, folder: Folder, *, ignored: bool) -> None:
@@ -139,6 +140,16 @@ class Walk:
         self._left = MOST_WALKED
         self._until = time.monotonic() + SECONDS
         self.incomplete = ""
+        self.unfollowed: dict[str, int] = {}
+
+    @property
+    def unfollowed_note(self) -> str:
+        """A sentence about patterns that are not followed; empty without any."""
+        for path, count in self.unfollowed.items():
+            more = f" and {counted(len(self.unfollowed) - 1, 'other file')}"
+            where = for_line(path) + (more if len(self.unfollowed) > 1 else "")
+            return f"{counted(count, 'pattern')} of {where} not followed: too many or too long"
+        return ""
 
     def begin(self, path: str) -> Place:
         """The folder to begin with, with the rules of those above it.
@@ -176,7 +187,8 @@ class Walk:
         if place.rules.count:
             files = self._kept(place.rules, files, is_folder=False)
             folders = self._kept(place.rules, folders, is_folder=True)
-            others = [row for row in others if not place.rules.excludes(row[0], is_folder=False)]
+            kept = set(self._kept(place.rules, [name for name, _ in others], is_folder=False))
+            others = [row for row in others if row[0] in kept]
         if in_order:
             files.sort()
         return Content(place, files, folders, others)
@@ -237,8 +249,8 @@ class Walk:
     def _kept(self, rules: IgnoreRules, names: list[str], *, is_folder: bool) -> list[str]:
         """The names that are not excluded; patterns of a hostile file may take long."""
         kept: list[str] = []
-        for number, name in enumerate(names):
-            if number % _CHECKED_EVERY == 0 and time.monotonic() > self._until:
+        for name in names:
+            if time.monotonic() > self._until:
                 self.incomplete = self.incomplete or f"after {SECONDS:g} seconds"
                 break
             if not rules.excludes(name, is_folder=is_folder):
@@ -249,10 +261,14 @@ class Walk:
         """A folder with the rules of its own file, if it has one that is regular and visible."""
         try:
             with self._folder.file((*place.segments, FILE_NAME)) as descriptor:
-                data = os.read(descriptor, LARGEST)
+                data = os.read(descriptor, LARGEST + 1)
         except (PackError, OSError):
             return place
-        return Place(place.segments, place.rules.extended(data))
+        rules = place.rules.extended(data)
+        if rules.left_out > place.rules.left_out:
+            path = "/".join((*place.segments, FILE_NAME))
+            self.unfollowed[path] = rules.left_out - place.rules.left_out
+        return Place(place.segments, rules)
 
 
 def _is_hidden_in_git(name: str) -> bool:

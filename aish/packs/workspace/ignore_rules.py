@@ -2,14 +2,15 @@
 
 The patterns are those of git: `*`, `?`, `[a-z]`, `**`, `!`, a `/` at the end for folders only, one
 elsewhere for a pattern of this folder only; the last one that matches decides. They are a hostile
-repository's, so nothing becomes a regular expression: most are looked up, and each of the others
-takes time bounded by the product of its length and the name's. What is below an excluded folder is
-not looked at.
+repository's, so nothing becomes a regular expression: most are looked up, and all others are tried
+at once, letter by letter of the name. What is below an excluded folder is not looked at.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from itertools import chain
 from typing import Literal
 
 from aish.core.frozen import frozen
@@ -19,8 +20,8 @@ LARGEST = 256 * 1024
 """Bytes of one file with patterns that are read."""
 MOST_RULES = 2000
 """Patterns of one file that are followed."""
-MOST_TOKENS = 30_000
-"""Characters and wildcards of the patterns that have to be tried for each name."""
+MOST_TRIED = 30_000
+"""Characters of the patterns that have to be tried for each name."""
 _LONGEST = 1000
 _CLASSES: Mapping[str, str] = {
     "alnum": "isalnum",
@@ -56,6 +57,7 @@ _ANY: Literal[1] = 1
 class _Name:
     """A pattern for one name: `literal` or `ending` where it is that simple."""
 
+    length: int
     tokens: tuple[_Token, ...]
     literal: str | None
     ending: str | None
@@ -63,13 +65,6 @@ class _Name:
     @property
     def is_extension(self) -> bool:
         return self.ending is not None and self.ending.rfind(".") == 0
-
-    def matches(self, name: str) -> bool:
-        if self.literal is not None:
-            return name == self.literal
-        if self.ending is not None:
-            return name.endswith(self.ending)
-        return _matches(self.tokens, name)
 
 
 @frozen
@@ -86,103 +81,176 @@ class _Rule:
     segments: tuple[_Name | None, ...]
 
     @property
-    def tokens(self) -> int:
-        return sum(1 if name is None else len(name.tokens) for name in self.segments)
-
-    def fits(self, place: int, name: str, *, is_folder: bool) -> bool:
-        """Whether an entry is what the rule is about, with all segments before `place` passed."""
-        if place != len(self.segments) - 1 or (self.only_folders and not is_folder):
-            return False
-        segment = self.segments[place]
-        return segment is None or segment.matches(name)
+    def length(self) -> int:
+        return sum(1 if name is None else name.length for name in self.segments)
 
 
 _Rules = tuple[_Rule, ...]
+_Row = tuple[_Rule, int]
+"""A rule, and which of its segments is next."""
+
+
+class _Patterns:
+    """Rules that are tried at once, each at one of its segments, in their order.
+
+    Each place in their patterns is a bit of whole numbers: where they begin and end, where a `*`
+    is, and in `matching` the places that the letters so far lead to. A letter takes a few
+    operations, however many patterns there are.
+    """
+
+    def __init__(self, rows: Iterable[_Row] = ()) -> None:
+        self.rows = tuple(rows)
+        self._row_at: dict[int, _Row] = {}
+        self._places: dict[_Token, list[int]] = defaultdict(list)
+        self._masks: dict[str, int] = {}
+        starts: list[int] = []
+        place = 0
+        for rule, segment in self.rows:
+            name = rule.segments[segment]
+            starts.append(place)
+            for token in (_STAR,) if name is None else name.tokens:
+                self._places[token].append(place)
+                place += token != _STAR
+            self._row_at[place] = (rule, segment)
+            place += 1
+        self._starts, self._stars = _bits(starts), _bits(self._places.pop(_STAR, ()))
+        self._ends = _bits(self._row_at)
+        self._about = {
+            is_folder: _bits(
+                place
+                for place, (rule, segment) in self._row_at.items()
+                if segment == len(rule.segments) - 1 and (is_folder or not rule.only_folders)
+            )
+            for is_folder in (False, True)
+        }
+
+    def matching(self, name: str) -> Iterator[_Row]:
+        """The rows whose segment a name matches."""
+        matched = self._reached(name) & self._ends
+        while matched:
+            place = matched.bit_length() - 1
+            yield self._row_at[place]
+            matched ^= 1 << place
+
+    def last(self, name: str, *, is_folder: bool) -> _Rule | None:
+        """The last rule that is about an entry of that name."""
+        matched = self._reached(name) & self._about[is_folder]
+        return self._row_at[matched.bit_length() - 1][0] if matched else None
+
+    def _reached(self, name: str) -> int:
+        states = self._starts if self.rows else 0
+        for letter in name:
+            if not states:
+                break
+            states = (states & self._mask(letter)) << 1 | states & self._stars
+        return states
+
+    def _mask(self, letter: str) -> int:
+        """The places from which a letter leads to the next one."""
+        found = self._masks.get(letter)
+        if found is None:
+            places = (places for token, places in self._places.items() if _fits(token, letter))
+            found = self._masks[letter] = _bits(chain.from_iterable(places))
+        return found
+
+
+def _bits(places: Iterable[int]) -> int:
+    """The number in which these bits are set."""
+    listed = list(places)
+    data = bytearray(max(listed, default=0) // 8 + 1)
+    for place in listed:
+        data[place // 8] |= 1 << place % 8
+    return int.from_bytes(data, "little")
 
 
 @frozen
 class IgnoreRules:
-    """The patterns that matter in one folder, the later ones first.
+    """The patterns that matter in one folder.
 
-    `literals` and `endings` are those for a name at any depth, by that name or by its extension;
-    `others` those that have to be tried. `places` are patterns over several segments, and how far
-    they have come. `tokens` is the size of `others` and of what `places` began with.
+    `literals` and `endings` are those for a name at any depth, by that name or by its extension,
+    the later ones first; `others` those that have to be tried. `places` are patterns over several
+    segments, at the segment that is next. `tried` is the length of `others` and of what `places`
+    began with. `left_out` counts the patterns that are not followed, as they are too many or too
+    long.
     """
 
     count: int = 0
-    tokens: int = 0
+    tried: int = 0
     literals: Mapping[str, _Rules] = field(default_factory=dict)
     endings: Mapping[str, _Rules] = field(default_factory=dict)
-    others: _Rules = ()
-    places: tuple[tuple[_Rule, int], ...] = ()
+    others: _Patterns = field(default_factory=_Patterns)
+    places: _Patterns = field(default_factory=_Patterns)
+    left_out: int = 0
 
     def excludes(self, name: str, *, is_folder: bool) -> bool:
-        """Whether an entry of this folder is excluded."""
+        """Tell if an entry of this folder is excluded."""
         if not name.isascii():
             # Git compares bytes.
             name = os.fsencode(name).decode("latin-1")
-        best: _Rule | None = None
         dot = name.rfind(".")
-        lists = (
-            self.literals.get(name, ()),
-            self.endings.get(name[dot:], ()) if dot >= 0 else (),
-            self.others,
+        looked_up = (
+            *self.literals.get(name, ()),
+            *(self.endings.get(name[dot:], ()) if dot >= 0 else ()),
         )
-        for rules in lists:
-            for rule in rules:
-                if best is not None and rule.order < best.order:
-                    break
-                if rule.fits(len(rule.segments) - 1, name, is_folder=is_folder):
-                    best = rule
-                    break
-        for rule, place in self.places:
-            later = best is None or rule.order > best.order
-            if later and rule.fits(place, name, is_folder=is_folder):
-                best = rule
-        return best is not None and not best.negated
+        matching = [rule for rule in looked_up if is_folder or not rule.only_folders]
+        for patterns in (self.others, self.places):
+            rule = patterns.last(name, is_folder=is_folder)
+            if rule is not None:
+                matching.append(rule)
+        return bool(matching) and not max(matching, key=lambda rule: rule.order).negated
 
     def below(self, folder: str) -> "IgnoreRules":
         """The rules in a folder of this one."""
-        if not self.places:
+        if not self.places.rows:
             return self
         folder = os.fsencode(folder).decode("latin-1")
-        moved = {(rule.order, place): (rule, place) for rule, place in _moved(self.places, folder)}
-        return replace(self, places=tuple(moved.values()))
+        moved = {(rule.order, place): (rule, place) for rule, place in self._moved(folder)}
+        return replace(self, places=_Patterns(moved[key] for key in sorted(moved)))
+
+    def _moved(self, folder: str) -> Iterator[_Row]:
+        for rule, place in self.places.matching(folder):
+            if rule.segments[place] is None:
+                yield from ((rule, after) for after in _closed(rule, place))
+            elif place + 1 < len(rule.segments):
+                yield from ((rule, after) for after in _closed(rule, place + 1))
 
     def extended(self, data: bytes) -> "IgnoreRules":
         """With the rules of this folder's own file."""
-        added = list(_parsed(data[:LARGEST], self.count))
-        if not added:
-            return self
+        added, left_out = _parsed(data, self.count)
         literals, endings = dict(self.literals), dict(self.endings)
-        others, places, tokens = list(self.others), list(self.places), self.tokens
+        others, places, tried = list(self.others.rows), list(self.places.rows), self.tried
         for rule in added:
             name = rule.segments[-1]
             if not rule.anchored and name is not None and name.literal is not None:
-                literals[name.literal] = (rule, *literals.get(name.literal, ()))
+                _put_first(rule, literals, name.literal)
             elif not rule.anchored and name is not None and name.is_extension:
-                endings[str(name.ending)] = (rule, *endings.get(str(name.ending), ()))
-            elif tokens + rule.tokens <= MOST_TOKENS:
-                tokens += rule.tokens
+                _put_first(rule, endings, str(name.ending))
+            elif tried + rule.length <= MOST_TRIED:
+                tried += rule.length
                 if rule.anchored:
                     places.extend((rule, place) for place in _closed(rule, 0))
                 else:
-                    others.insert(0, rule)
-        count = self.count + len(added)
-        return IgnoreRules(count, tokens, literals, endings, tuple(others), tuple(places))
+                    others.append((rule, 0))
+            else:
+                left_out += 1
+        return IgnoreRules(
+            self.count + len(added),
+            tried,
+            literals,
+            endings,
+            _Patterns(others),
+            _Patterns(places),
+            self.left_out + left_out,
+        )
 
 
 NOTHING_IGNORED = IgnoreRules()
 
 
-def _moved(places: tuple[tuple[_Rule, int], ...], folder: str) -> Iterator[tuple[_Rule, int]]:
-    for rule, place in places:
-        segment = rule.segments[place]
-        if segment is None:
-            yield rule, place
-            yield from ((rule, after) for after in _closed(rule, place))
-        elif place + 1 < len(rule.segments) and segment.matches(folder):
-            yield from ((rule, after) for after in _closed(rule, place + 1))
+def _put_first(rule: _Rule, table: dict[str, _Rules], key: str) -> None:
+    """Put a rule before those of the same name; an earlier one of its kind decides nothing."""
+    earlier = (one for one in table.get(key, ()) if one.only_folders != rule.only_folders)
+    table[key] = (rule, *earlier)
 
 
 def _closed(rule: _Rule, place: int) -> Iterator[int]:
@@ -193,16 +261,20 @@ def _closed(rule: _Rule, place: int) -> Iterator[int]:
         yield place
 
 
-def _parsed(data: bytes, first: int) -> Iterator[_Rule]:
-    text = data.removeprefix(b"\xef\xbb\xbf").decode("latin-1")
-    order = first
-    for row in text.split("\n")[: 10 * MOST_RULES]:
-        rule = _rule(_without_end(row.removesuffix("\r")), order)
-        if rule is not None:
-            yield rule
-            order += 1
-        if order - first >= MOST_RULES:
-            return
+def _parsed(data: bytes, first: int) -> tuple[list[_Rule], int]:
+    """The rules of a file, and the number of its patterns that are not followed."""
+    text = data[:LARGEST].removeprefix(b"\xef\xbb\xbf").decode("latin-1")
+    rules: list[_Rule] = []
+    left_out = int(len(data) > LARGEST)
+    for row in text.split("\n"):
+        line = _without_end(row.removesuffix("\r"))
+        if not line or line.startswith("#"):
+            continue
+        if len(rules) == MOST_RULES or len(line) > _LONGEST:
+            left_out += 1
+        elif (rule := _rule(line, first + len(rules))) is not None:
+            rules.append(rule)
+    return rules, left_out
 
 
 def _without_end(line: str) -> str:
@@ -213,8 +285,6 @@ def _without_end(line: str) -> str:
 
 
 def _rule(line: str, order: int) -> _Rule | None:
-    if not line or line.startswith("#") or len(line) > _LONGEST:
-        return None
     negated = line.startswith("!")
     pattern = line[negated:]
     body = pattern.removesuffix("/")
@@ -264,7 +334,7 @@ def _name(part: str) -> _Name | None:
     letters = [token for token in tokens if isinstance(token, str)]
     literal = "".join(letters) if len(letters) == len(tokens) else None
     ends = tokens[0] == _STAR and len(letters) == len(tokens) - 1
-    return _Name(tuple(tokens), literal, "".join(letters) if ends else None)
+    return _Name(len(part), tuple(tokens), literal, "".join(letters) if ends else None)
 
 
 def _character_class(part: str, place: int) -> tuple[_CharacterClass | None, int]:
@@ -299,26 +369,6 @@ def _member(part: str, place: int) -> tuple[str, int]:
     if part[place] == "\\" and place + 1 < len(part):
         return part[place + 1], place + 2
     return part[place], place + 1
-
-
-def _matches(tokens: tuple[_Token, ...], name: str) -> bool:
-    """Whether a whole name matches; goes back to the last star only."""
-    here = place = 0
-    star, resume = -1, 0
-    while place < len(name):
-        token = tokens[here] if here < len(tokens) else None
-        if token == _STAR and not isinstance(token, str):
-            star, resume = here, place
-            here += 1
-        elif token is not None and _fits(token, name[place]):
-            here += 1
-            place += 1
-        elif star >= 0:
-            resume += 1
-            here, place = star + 1, resume
-        else:
-            return False
-    return all(token == _STAR for token in tokens[here:])
 
 
 def _fits(token: _Token, character: str) -> bool:

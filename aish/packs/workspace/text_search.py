@@ -69,6 +69,7 @@ class Found:
     files: int = 0
     skipped: int = 0
     stopped: str = ""
+    unfollowed: str = ""
 
     @property
     def left(self) -> int:
@@ -106,6 +107,7 @@ def sources(folder: Folder, search: Search, found: Found) -> Iterator[Source]:
         looked_at += len(data)
         yield Source(shown(where), data)
     found.stopped = walk.incomplete
+    found.unfollowed = walk.unfollowed_note
 
 
 def _files(folder: Folder, search: Search, walk: Walk) -> Iterator[Where]:

@@ -2,12 +2,17 @@
 
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pack_scenes import PackScene, opened_packs
 
+from aish.packs.workspace import folder_walk
+from aish.packs.workspace.confined_path import Folder
 from aish.packs.workspace.deny_list import ANYWHERE, is_denied, is_denied_name, may_have_denied
+from aish.packs.workspace.folder_walk import Walk
 from aish.packs.workspace.text_search import required_text
 
 
@@ -271,6 +276,50 @@ def test_hostile_patterns_do_not_make_a_walk_long(pack_scene: PackScene) -> None
     pack_scene.put("a/" * 60 + "z", "")
     data = pack_scene.data("file_find", glob="a*")
     assert data["count"] == 40 or data["truncated"]
+
+
+def test_the_time_of_a_walk_is_looked_at_for_each_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".gitignore").write_text("x*y\n")
+    for number in range(100):
+        (tmp_path / f"{number}.txt").touch()
+        (tmp_path / f"{number}.link").symlink_to("x")
+    seconds = count(0.0, 0.1)
+    clock = SimpleNamespace(monotonic=lambda: next(seconds))
+    monkeypatch.setattr("aish.packs.workspace.folder_walk.time", clock)
+    folder = Folder(tmp_path)
+    walk = Walk(folder, ignored=False)
+    content = walk.read(walk.begin("."))
+    folder.close()
+
+    assert content is not None
+    assert 0 < len(content.files) + len(content.others) <= folder_walk.SECONDS / 0.1
+    assert walk.incomplete
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("file_find", {"glob": "*"}),
+        ("file_search", {"query": "needle"}),
+        ("dir_tree", {}),
+        ("py_find_usages", {"path": ".", "name": "needle"}),
+    ],
+)
+def test_patterns_that_are_not_followed_are_told(
+    tmp_path: Path, tool: str, arguments: dict[str, object]
+) -> None:
+    with opened_packs(["fs", "py"], tmp_path) as scene:
+        scene.put("sub/.gitignore", "a*b\n" * 2_002)
+        assert "[2 patterns of sub/.gitignore not followed: too many or too long" in scene.text(
+            tool, **arguments
+        )
+        scene.put("sub/deep/.gitignore", "a*b\n" * 10_000)
+        scene.put("sub/.gitignore", "a*b\n")
+        assert "[8000 patterns of sub/deep/.gitignore not followed" in scene.text(tool, **arguments)
+        scene.put("sub/deep/.gitignore", "a*b\n")
+        assert "not followed" not in scene.text(tool, **arguments)
 
 
 @pytest.mark.requirement("K5")

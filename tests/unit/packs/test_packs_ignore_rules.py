@@ -172,8 +172,36 @@ def test_hostile_patterns_take_time_in_proportion_to_their_length(line: str) -> 
 
     one, many = work(1), work(10)
     assert many <= 12 * one + 1000
-    # However many there are.
-    assert work(1000) < 30_000 * len(name) * 20
+
+
+@pytest.mark.parametrize("line", ["*" + "a" * 200 + "b", "[!b]*" * 100, "/*a*a" * 30, "a*/"])
+def test_a_name_takes_a_few_steps_for_each_letter_however_many_patterns_there_are(
+    line: str,
+) -> None:
+    def work(length: int) -> int:
+        return work_of(lambda: rules.excludes("a" * length, is_folder=False)).steps
+
+    rules = NOTHING_IGNORED.extended(f"{line}\n".encode() * 2_000)
+    work(1)
+    assert work(250) < 20 * 250
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out"),
+    [
+        ("a*b\n" * 2_000, 0),
+        ("a*b\n" * 2_001, 1),
+        (f"a*{'b' * 1_000}\na\n", 1),
+        ("a*?" * 300 + "b\n", 0),
+        (("a*?" * 300 + "b\n") * 40, 7),
+        ("a\n" + "#" * (256 * 1024), 1),
+        ("# only a comment\n\n[\n", 0),
+    ],
+)
+def test_patterns_that_are_not_followed_are_counted(text: str, left_out: int) -> None:
+    rules = NOTHING_IGNORED.extended(text.encode())
+    assert rules.left_out == left_out
+    assert rules.extended(b"c\n").left_out == left_out
 
 
 @pytest.mark.requirement("K23")
