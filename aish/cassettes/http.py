@@ -23,6 +23,7 @@ from aish.cassettes.format.interaction import (
 )
 from aish.cassettes.format.rpc import Said, peek
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder, Kind
+from aish.core.patterns import lazy_pattern
 
 _KINDS: tuple[type[httpx.TransportError], ...] = (
     httpx.CloseError,
@@ -65,6 +66,7 @@ _TAIL = 64
 _NO_STREAM = Response(405, "Method Not Allowed")
 _TAKEN = Response(202, "Accepted")
 _JSON = (("content-type", "application/json"),)
+_PLACEHOLDER = lazy_pattern(r"%3Csecret:([\w.-]+)%3E")
 
 
 def cassette_transport(
@@ -304,7 +306,9 @@ def _as_recorded(request: httpx.Request, body: bytes, origin: str | None) -> Req
     if origin is not None:
         host = origin.partition("://")[2]
         headers = tuple((k, host if k.lower() == "host" else v) for k, v in headers)
-    return Request(request.method, f"{shown}{url.raw_path.decode()}", headers, body)
+    # In a replay without the secret its placeholder was escaped as a part of the path.
+    target = _PLACEHOLDER.sub(r"<secret:\1>", url.raw_path.decode())
+    return Request(request.method, f"{shown}{target}", headers, body)
 
 
 def _pairs(headers: httpx.Headers) -> Headers:

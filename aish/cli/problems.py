@@ -5,14 +5,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from pathlib import Path
 
+from aish.config.fields import VARIABLE_NAMED
 from aish.core.errors import Position, Problem
 from aish.core.frozen import slotted
 from aish.core.text import for_line
 
 _BREAK = re.compile(r"\r\n|[\r\n\x85\u2028\u2029]")
 _KEY = re.compile(r"[\w-]+(?=[\"']?\s*:)")
+_OPTION = re.compile(r"(?<=[?&])[\w-]+(?==)|(?<=--)[\w-]+(?=[\"']?\s*[=, ])")
+_NAMED = re.compile(r"_env[\"']?\s*:\s*[\"']?([^\s\"',}]+)")
+_VARIABLE = re.compile(r"[\"']?([A-Za-z_][A-Za-z0-9_]*)(?=[\s\"',}\]]|$)")
+_USER = re.compile(r"://[^/\s\"'@]*@")
 # Keys of pipeline files that sound like credentials and hold none.
 _OURS = frozenset({"key", "first_token"})
+# What a misspelt key may have been meant to be.
+_CREDENTIALS = (
+    *("api_key", "auth_env", "auth_token", "authorization", "key_env", "password", "secret"),
+    *("token", "token_env"),
+)
 _WIDEST = 100
 _BEFORE = 60
 _LONG_HINT = 200
@@ -49,7 +59,8 @@ class ProblemPrinter:
         if place.line > len(lines):
             return
         line, before = lines[place.line - 1].rstrip(), place.column - 1
-        if before >= len(line) or _may_hold_credential(line):
+        is_name = VARIABLE_NAMED.search(problem.path) is None or _names_variable(line[before:])
+        if before >= len(line) or not is_name or _may_hold_credential(line):
             return
         start = 0 if len(line) <= _WIDEST else max(0, before - _BEFORE)
         cut = line[start : start + _WIDEST]
@@ -76,10 +87,34 @@ def _read(path: Path) -> tuple[str, ...]:
         return ()
 
 
+def _names_variable(text: str) -> bool:
+    from aish.system.secrets.secrets import resembles_key
+
+    found = _VARIABLE.match(text)
+    return found is not None and not resembles_key(found[1])
+
+
 def _may_hold_credential(line: str) -> bool:
     """Whether something in a line must not be logged."""
     from aish.cassettes.record.secret_scan import scan_text
+    from aish.system.secrets.secrets import names_credential, resembles_key
+
+    return bool(
+        _USER.search(line)
+        or any(map(_may_name_credential, _KEY.findall(line)))
+        or any(map(names_credential, _OPTION.findall(line)))
+        or any(resembles_key(name) for name in _NAMED.findall(line))
+        or scan_text("line", line)
+    )
+
+
+def _may_name_credential(key: str) -> bool:
+    """Whether a key is, or could be meant to be, that of a credential."""
+    from difflib import get_close_matches
+
+    from aish.config.file_schema import known_keys
     from aish.system.secrets.secrets import names_credential
 
-    named = any(name not in _OURS and names_credential(name) for name in _KEY.findall(line))
-    return named or bool(scan_text("line", line))
+    if key in known_keys():
+        return key not in _OURS and names_credential(key)
+    return names_credential(key) or bool(get_close_matches(key.lower(), _CREDENTIALS, 1, 0.75))

@@ -32,6 +32,9 @@ _REFERENCE = lazy_pattern(
     r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
 )
 
+VARIABLE_NAMED = lazy_pattern(r"(?:\A(?:secrets|env)\[\d+\]|\.(?:key|auth|token|url)_env)\Z")
+"""The paths of values that are names of variables."""
+
 
 def variables(text: str) -> tuple[tuple[str, str | None], ...]:
     """The names that `text` refers to, each with its default or `None`."""
@@ -73,6 +76,17 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
         return value
 
     return _REFERENCE.sub(replace, text) if "${" in text else text
+
+
+_HOST = lazy_pattern(r"(?:[^:/?#]*://)?(?:[^/?#]*@)?(?P<host>[^/?#]*)")
+
+
+def host_span(url: str) -> tuple[int, int]:
+    """Start and end of host and port in a URL that may contain references to variables."""
+    # A default may contain any character.
+    found = _HOST.match(_REFERENCE.sub(lambda one: "x" * len(one[0]), url))
+    assert found is not None, "every part is optional"
+    return found.span("host")
 
 
 _DURATION = lazy_pattern(r"(?:[0-9]{1,9}(?:\.[0-9]{1,3})?(?:ms|[dhms])){1,5}\Z")

@@ -107,6 +107,13 @@ def pipeline_schema() -> JsonObject:
     return schema
 
 
+@cache
+def known_keys() -> frozenset[str]:
+    """Every key that a pipeline file may have somewhere."""
+    found = (entry.get("properties") for entry in _mappings(pipeline_schema()))
+    return frozenset(key for keys in found if isinstance(keys, Mapping) for key in keys)
+
+
 def is_unknown_key(problem: Problem) -> bool:
     """Whether the error is about a key that the schema does not have."""
     return problem.message.startswith("unknown key ")
@@ -191,7 +198,9 @@ def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | No
             _KINDS.get(str(name), str(name)) for name in found.allowed
         )
         meant = _MEANT.get(str(found.path[-1]) if found.path else "")
-        return f"{expected} is expected here, and this is {_kind(node)}", meant
+        is_number = isinstance(node, ScalarNode) and type(node.value) in {int, float}
+        kind = "a number" if is_number and expected == _variable_title() else _kind(node)
+        return f"{expected} is expected here, and this is {kind}", meant
     if found.keyword in {"enum", "const"} and isinstance(node, ScalarNode):
         given = node.value if isinstance(node.value, str) else json.dumps(node.value)
         choices = [choice.strip("'\"") for choice in found.allowed]
@@ -202,8 +211,12 @@ def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | No
         wanted = _titles().get(found.message.partition(" does not match ")[2])
         if found.path[-1] == "max_failures":
             wanted = "a number, or a percentage such as `5%`"
+        # In place of a variable's name there may be its value.
+        is_name = wanted == _variable_title() and isinstance(node, ScalarNode)
+        given = "this" if is_name else f"`{_given(node, found)}`"
+        hint = "export the value, and write the variable's name here" if is_name else None
         if wanted is not None:
-            return f"`{_given(node, found)}` is not {wanted}", None
+            return f"{given} is not {wanted}", hint
     if found.keyword == "minLength":
         return "the text must not be empty", None
     if found.keyword == "minItems":
@@ -216,6 +229,10 @@ def _given(node: Node | None, found: SchemaProblem) -> str:
     if isinstance(node, ScalarNode) and found.message.startswith(show(node.value) + " "):
         return str(node.value)
     return str(found.path[-1])
+
+
+def _variable_title() -> str:
+    return str(SchemaPlace(pipeline_schema(), {"$ref": "#/$defs/variable"}).resolved()["title"])
 
 
 @cache

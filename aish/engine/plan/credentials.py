@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from aish.config.fields import expand, variables
+from aish.config.fields import expand, host_span, variables
 from aish.config.loader import lookup_position
 from aish.config.model import ModelEntry, Pipeline, ServerEntry
 from aish.config.yaml_tree import in_file_order
@@ -86,13 +86,17 @@ class Resolver:
     """Reads the variables of a pipeline; collects missing ones instead of stopping.
 
     `problems` are unusable values, `missing` variables that are not set, `not_passed` those that a
-    child would receive if they were set; `plain` are the values found that are not secrets.
+    child would receive if they were set; `plain` are the values found that are not secrets. Of what
+    is not `used` by this run, no secret is refused for being short.
     """
 
-    def __init__(self, pipeline: Pipeline, variables: Variables, secrets: Secrets) -> None:
+    def __init__(
+        self, pipeline: Pipeline, variables: Variables, secrets: Secrets, *, used: bool = True
+    ) -> None:
         self.pipeline = pipeline
         self.variables = variables
         self.secrets = secrets
+        self._used = used
         self.problems: list[Problem] = []
         self.missing: list[Missing] = []
         self.not_passed: list[Missing] = []
@@ -130,6 +134,19 @@ class Resolver:
                 self._keep(name, value)
         return expand(text, values)
 
+    def url(self, text: str, path: str) -> str:
+        """A URL with its variables expanded; those in front of its host or behind it are secret.
+
+        Of a variable that holds the host, its password and the values of its query are.
+        """
+        begin, end = host_span(text)
+        host = self.text(text[begin:end], path, secret=False)
+        for name, _ in variables(text[begin:end]):
+            for value in _credentials_in(self.plain.get(name, "")):
+                self._keep(name, value)
+        before, after = (self.text(one, path, secret=True) for one in (text[:begin], text[end:]))
+        return before + host + after
+
     def headers(self, headers: Mapping[str, str], path: str) -> dict[str, str]:
         """Headers with their variables expanded, each of them secret."""
         return {
@@ -148,12 +165,22 @@ class Resolver:
         self.problems.append(Problem(lookup_position(self.pipeline, path), path, message, hint))
 
     def _keep(self, name: str, value: str) -> None:
-        if value != unknown(name):
+        if value != unknown(name) and (self._used or len(value) >= SHORTEST):
             self.secrets.add(name, value)
 
     def _miss(self, name: str, path: str, *, key: bool = False) -> None:
         position = lookup_position(self.pipeline, path)
         self.missing.append(Missing(name, unset(name, position, path), key))
+
+
+def _credentials_in(url: str) -> Iterator[str]:
+    """Parts of a URL that are long enough to be masked and may be credentials."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return
+    values = (unquote(parts.password or ""), *(value for _, value in parse_qsl(parts.query)))
+    yield from (value for value in values if len(value) >= SHORTEST)
 
 
 def unset(name: str, position: Position, path: str) -> Problem:
@@ -231,14 +258,14 @@ def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
     """`entry` ready to be opened."""
     path = f"models.{entry.alias}"
     known = len(resolver.problems) + len(resolver.missing)
-    base_url = entry.base_url and resolver.text(entry.base_url, f"{path}.base_url", secret=False)
+    base_url = entry.base_url and resolver.url(entry.base_url, f"{path}.base_url")
     ready = ResolvedModel(
         entry=replace(
             entry,
             base_url=base_url,
             model=entry.model and resolver.text(entry.model, f"{path}.model", secret=False),
             headers=resolver.headers(entry.headers, f"{path}.headers"),
-            proxy=entry.proxy and resolver.text(entry.proxy, f"{path}.proxy", secret=False),
+            proxy=entry.proxy and resolver.url(entry.proxy, f"{path}.proxy"),
         ),
         key=resolver.named(entry.key_env, f"{path}.key_env"),
     )
@@ -293,10 +320,7 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
         if value is None:
             resolver.passed_on(name, f"{path}.env.{name}")
     known = len(resolver.missing)
-    # Variables in a URL's query are usually keys.
-    place, mark, query = (entry.url or "").partition("?")
-    url = resolver.text(place, f"{path}.url", secret=False)
-    url += mark + resolver.text(query, f"{path}.url", secret=True)
+    url = resolver.url(entry.url or "", f"{path}.url")
     if url and len(resolver.missing) == known and not WEB_URL.match(url):
         resolver.refuse(f"{path}.url", "this is not the URL of a server", WEB_URL_HINT)
     return ResolvedServer(

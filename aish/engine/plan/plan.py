@@ -286,6 +286,12 @@ def _models(
         else:
             found[alias] = ready
             resolver.plain |= own.plain
+    for alias in entries.keys() - needed.keys() - {*others}:
+        # What it would be sent is masked, though this run does not ask it.
+        resolve_model(
+            entries[alias],
+            Resolver(resolver.pipeline, resolver.variables, resolver.secrets, used=False),
+        )
     while broken := {
         alias: name
         for alias, ready in found.items()

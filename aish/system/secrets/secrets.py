@@ -62,6 +62,7 @@ _EVERYWHERE = frozenset(
 _PATHS = lazy_pattern(r"(?:PATH|(?:\A|_)(?:DIR|DIRS|FOLDER|HOME|ROOT))\Z")
 _PATH = lazy_pattern(r"(?:/|~|\.\.?(?:/|\Z))[^\0\n]*")
 _SHORTEST_LINE = 16
+_LONG_WORD, _FEW_DIGITS, _DIGITS = 16, 3, 6
 _NESTED = 3
 _DEEPEST = 200
 # More than one letter takes in a URL at the maximum number of escapes.
@@ -84,6 +85,18 @@ def names_credential(name: str) -> bool:
                 return False
         at_end = at_end and _WHICH.fullmatch(part) is not None
     return False
+
+
+def resembles_key(name: str) -> bool:
+    """Whether a text in place of the name of a variable looks like its value: letters and digits.
+
+    The names that people choose have shorter words, or fewer digits.
+    """
+    return any(
+        len(word) >= _LONG_WORD
+        and sum(map(str.isdigit, word)) >= (_DIGITS if word == word.upper() else _FEW_DIGITS)
+        for word in re.split(r"[^A-Za-z0-9]+", name)
+    )
 
 
 def is_everywhere(name: str) -> bool:
@@ -109,7 +122,7 @@ class Secrets:
 
     def __init__(self) -> None:
         self._tags: dict[str, str] = {}
-        self._values: list[tuple[str, str]] = []
+        self._values: dict[tuple[str, str], None] = {}
         self._spellings: _Spelled | None = None
         self._forms: list[str] = []
         self._starts: frozenset[str] = frozenset()
@@ -121,6 +134,7 @@ class Secrets:
 
     def __len__(self) -> int:
         """Number of texts that are looked for."""
+        self._compiled()
         return len(self._tags)
 
     def add(self, name: str, value: str) -> None:
@@ -139,13 +153,8 @@ class Secrets:
             return
         for form in _forms(value):
             self._tags.setdefault(form, tag)
-        self._values.append((tag, value))
-        self._spellings = None
-        # A value that is part of a tag must not be masked again within the tag.
-        for tag in set(self._tags.values()):
-            if any(form in tag and form != tag for form in self._tags):
-                self._tags[tag] = tag
-        self._pattern = None
+        self._values[tag, value] = None
+        self._spellings = self._pattern = None
 
     def plain(self) -> Iterator[str]:
         """Each secret verbatim; of one with several lines, each longer line of it."""
@@ -274,6 +283,10 @@ class Secrets:
 
     def _compiled(self) -> re.Pattern[str]:
         if self._pattern is None:
+            # A value that is part of a tag must not be masked again within the tag.
+            for tag in set(self._tags.values()):
+                if any(part in self._tags for part in _parts(tag)):
+                    self._tags[tag] = tag
             self._forms = sorted(self._tags)
             self._longest = max(map(len, self._forms), default=0)
             self._starts = frozenset(form[:n] for form in self._forms for n in (1, 2))
@@ -364,6 +377,12 @@ def _joined(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, s
 @cache
 def _percent() -> re.Pattern[str]:
     return re.compile(r"%[0-9a-fA-F]{2}")
+
+
+def _parts(tag: str) -> Iterator[str]:
+    """The parts of a tag that are as long as a secret."""
+    lengths = range(SHORTEST, len(tag))
+    return (tag[at : at + length] for length in lengths for at in range(len(tag) - length + 1))
 
 
 def _forms(value: str) -> set[str]:

@@ -214,3 +214,121 @@ def test_what_the_query_of_a_servers_url_takes_from_the_environment_is_a_secret(
     everything = planned.stdout + planned.stderr + done.stdout + done.stderr
     assert "query-key-98765" not in everything + project.everything_written()
     assert "<secret:SERVER_KEY>" in planned.stdout
+
+
+IN_PATH = "path/planted 0123"
+IN_QUERY = "qry-planted-01234567"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with-secrets", "without-secrets"])
+def test_what_a_url_takes_from_the_environment_behind_its_host_is_recorded_and_replayed(
+    project: Project, model_endpoint: ModelEndpoints, *, known: bool
+) -> None:
+    endpoint = model_endpoint([text_reply(f"You sent {IN_PATH} and {IN_QUERY}.")])
+    secrets = {"TENANT": IN_PATH, "TOK": IN_QUERY}
+    with McpEndpoint(Legacy()) as server:
+        port = server.url.removeprefix("http://127.0.0.1:").partition("/")[0]
+        project.pipeline(
+            f"""
+            models:
+              m:
+                base_url: "http://127.0.0.1:${{PORT}}/v1/${{TENANT}}?key=${{TOK}}"
+                model: x
+            mcp: {{servers: {{w: {{url: "http://127.0.0.1:{port}/${{TENANT}}/mcp?key=${{TOK}}"}}}}}}
+            prompt: Say hello
+            """
+        )
+        project.aish.env["PORT"] = str(endpoint.port)
+        recorded = project.aish("record", "p.yaml", "-o", "c.yaml", env=secrets)
+    endpoint.close()
+    replayed = project.run("--cassette", "c.yaml", env=secrets if known else {})
+
+    assert (recorded.code, replayed.code) == (0, 0), recorded.stderr + replayed.stderr
+    assert endpoint.requests[0].path == "/v1/path/planted%200123/chat/completions?key=" + IN_QUERY
+    seen = project.everything_written() + recorded.stdout + recorded.stderr + replayed.stdout
+    seen += (project.folder / "c.yaml").read_text()
+    assert IN_QUERY not in seen
+    assert "planted 0123" not in seen
+    assert "planted%200123" not in seen
+
+
+def test_the_key_of_a_model_that_is_not_asked_is_masked_too(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply(f"The key is {KEY}, the header {HEADER}.")])
+    project.uses(endpoint)
+    project.pipeline(
+        """
+        models:
+          m: {base_url: "${MODEL_URL}", model: x}
+          other:
+            base_url: http://127.0.0.1:1/v1
+            model: y
+            key_env: KEY
+            headers: {X-Extra: "${HEADER}", X-Short: "${SHORT_KEY}", X-None: "${NOT_SET}"}
+        model: m
+        prompt: Say hello
+        """
+    )
+    project.aish.env |= {"KEY": KEY, "HEADER": HEADER, "SHORT_KEY": "short"}
+
+    done = project.run()
+
+    assert done.code == 0, done.stderr
+    assert done.stdout == "The key is <secret:KEY>, the header <secret:HEADER>.\n"
+    assert leaks(project, done) == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "models: {m: {base_url: http://127.0.0.1:1/v1, model: x, key_env: PASTED}}",
+        "models: {m: {base_url: http://127.0.0.1:1/v1, model: x, key_env: [PASTED]}}",
+        "models: {m: {base_url: http://127.0.0.1:1/v1, model: x, ky_env: PASTED}}",
+        "models: {m: {base_url: http://127.0.0.1:1/v1, model: x, apikey: PASTED}}",
+        "models: {m: {base_url: http://127.0.0.1:1/v1, model: x, key_env:\n  PASTED}}",
+        'models: {m: {base_url: "http://PASTED@127.0.0.1:1/v1", model: x}}',
+        'models: {m: {base_url: "http://u:PASTED@127.0.0.1:1/v1", model: x}}',
+        'mcp: {servers: {w: {url: "http://PASTED@127.0.0.1:1/mcp"}}}',
+        'mcp: {servers: {w: {url: "http://127.0.0.1:1/mcp", auth_env: PASTED}}}',
+        'mcp: {servers: {w: {url: "http://127.0.0.1:1/mcp", auth_tokn: PASTED}}}',
+        "secrets: [PASTED]",
+        "secrets:\n- PASTED",
+    ],
+)
+@pytest.mark.parametrize(
+    "pasted", ["sk-1234-planted", "planted123456789abcdef", "12345678901234567"]
+)
+def test_a_key_that_is_pasted_where_a_name_belongs_is_not_shown(
+    project: Project, entry: str, pasted: str
+) -> None:
+    project.pipeline(entry.replace("PASTED", pasted) + "\nprompt: Say hello\n")
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"
+
+    for command in ("validate", "plan", "run"):
+        done = project.aish(command, "p.yaml")
+
+        assert done.code == 2, done.stderr
+        assert "error: p.yaml:" in done.stderr
+        assert pasted not in done.stdout + done.stderr
+
+
+def test_the_query_of_a_variable_that_is_a_whole_url_is_recorded_as_a_secret(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply(f"You sent {IN_QUERY}.")])
+    project.pipeline(
+        """
+        models: {m: {base_url: "${WHOLE_URL}", model: x}}
+        prompt: Say hello
+        """
+    )
+    whole = f"{endpoint.base_url}?key={IN_QUERY}"
+
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", env={"WHOLE_URL": whole})
+    endpoint.close()
+    replayed = project.run("--cassette", "c.yaml")
+
+    assert endpoint.requests[0].path == f"/v1/chat/completions?key={IN_QUERY}"
+    assert recorded.stdout == replayed.stdout == "You sent <secret:WHOLE_URL>.\n"
+    assert IN_QUERY not in project.everything_written() + (project.folder / "c.yaml").read_text()

@@ -44,13 +44,33 @@ def test_of_a_long_line_the_place_is_shown(tmp_path: Path) -> None:
         "headers: {Authorization: Bearer abc}\n",
         "password: hunter2\n",
         f"note: sk-{'a1B2' * 10}\n",
+        "{auth_tokn: abc}\n",
+        "{auth_toke: abc, keyenv: b}\n",
+        "headers: {Authorisation: Bearer abc}\n",
+        "base_url: http://user:abc@host/v1\n",
+        "base_url: http://abc@host/v1\n",
+        "base_url: http://host/v1?api-version=1&key=abc\n",
+        'command: [server, "--api-key", abc]\n',
+        "command: [server, --token=abc]\n",
+        "key_env: sk_abcdefghijklmnop1234\n",
     ],
 )
 def test_a_line_that_may_hold_a_credential_is_not_shown(text: str, tmp_path: Path) -> None:
     assert shown(text, 1, 3, tmp_path) == []
 
 
-@pytest.mark.parametrize("text", ["key: item.id\n", "key_env: NAME\n", "max_tokens: 5\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key: item.id\n",
+        "key_env: NAME\n",
+        "max_tokens: 5\n",
+        "secrets: [NAME]\n",
+        "{auth_env: MY_SERVICE_TOKEN_2024}\n",
+        "tokenizer: 5\n",
+        "url: http://host/v1?api-version=2024-05-01\n",
+    ],
+)
 def test_names_of_variables_and_our_own_keys_are_no_credentials(text: str, tmp_path: Path) -> None:
     assert shown(text, 1, 3, tmp_path) != []
 

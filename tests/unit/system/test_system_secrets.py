@@ -7,6 +7,7 @@ from itertools import cycle, pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from work import work_of
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonValue
@@ -296,3 +297,19 @@ def test_a_document_within_arguments_within_a_body_is_masked(value: str) -> None
     body = json.dumps({"arguments": json.dumps({"content": content})})
 
     assert json.dumps(json.dumps(json.dumps(value)[1:-1])[1:-1])[1:-1] not in secrets.mask(body)
+
+
+def test_the_work_of_adding_secrets_grows_with_their_number_only() -> None:
+    def added(count: int) -> int:
+        secrets = Secrets()
+
+        def add() -> None:
+            for number in range(count):
+                secrets.add(f"NAME_{number}", f"value/of number {number}")
+            assert secrets.mask(f"value/of number {count - 1}") == f"<secret:NAME_{count - 1}>"
+
+        return work_of(add).steps
+
+    few, many = added(20), added(200)
+
+    assert many < few * 15

@@ -1,15 +1,18 @@
 """Names of models and steps, and circular dependencies (F11, F14, M4)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from aish.config.fields import malformed, variables
+from aish.config.fields import VARIABLE_NAMED, malformed, variables
 from aish.config.model import ModelEntry, Pipeline, PromptStep
+from aish.config.yaml_tree import at, join
 from aish.core.errors import UsageError, did_you_mean
+from aish.core.json import JsonValue
 from aish.core.phrases import backticked
 from aish.engine.plan.order import needs_of
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
 from aish.models.headers import check_endpoint
+from aish.system.secrets.secrets import resembles_key
 
 RESERVED = "shell"
 SERVED = "pipeline"
@@ -78,11 +81,28 @@ def _known_model(alias: str, pipeline: Pipeline, path: str) -> Iterator[Issue]:
 
 
 def _variables(pipeline: Pipeline) -> Iterator[Issue]:
+    for path, name in _variable_names(pipeline.data):
+        if resembles_key(name):
+            message = "this looks like a key, and the name of a variable belongs here"
+            yield Issue(path, message, "export the key, and write the variable's name here")
     for index, name in enumerate(pipeline.env):
         if name in pipeline.secrets:
             message = f"`{name}` is under `env` and under `secrets`"
             hint = "values of `env` names are shown to models and recorded"
             yield Issue(f"env[{index}]", message, hint)
+
+
+def _variable_names(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
+    """The texts of a file that name variables, by path."""
+    if isinstance(value, str):
+        if VARIABLE_NAMED.search(path):
+            yield path, value
+    elif isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from _variable_names(below, join(path, key))
+    elif isinstance(value, Sequence):
+        for index, below in enumerate(value):
+            yield from _variable_names(below, at(path, index))
 
 
 def _steps(pipeline: Pipeline) -> Iterator[Issue]:
