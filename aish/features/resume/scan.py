@@ -392,6 +392,8 @@ class Scan:
         self.spending = Spending()
         self.denials: list[str] = []
         self._questions = Questions()
+        self._approved: dict[tuple[Any, ...], str] = {}
+        self._spent: set[str] = set()
         self.started: JsonObject | None = None
         self.finished: JsonObject | None = None
         self.segments = 0
@@ -587,8 +589,12 @@ class Scan:
 
     @property
     def questions(self) -> tuple[PastQuestion, ...]:
-        """The questions so far, each with the first answer that it got."""
-        return tuple(map(_past_question, self._questions.all(0.0)))
+        """The questions so far, each with the first answer that it got.
+
+        Without those whose answer a call has used: it allows no other call (P6).
+        """
+        unspent = (one for one in self._questions.all(0.0) if one.id not in self._spent)
+        return tuple(map(_past_question, unspent))
 
     def _question(self, record: JsonObject) -> None:
         try:
@@ -650,8 +656,14 @@ class Scan:
             unit.calls.decided(record)
             if record.get("verdict") in _REFUSED:
                 unit.denials += (intern(str(record.get("tool"))),)
+        approval = record.get("approval")
+        if approval is not None:
+            self._approved[_place_of(record)] = str(approval)
 
     def _tool_started(self, record: JsonObject) -> None:
+        approval = self._approved.pop(_place_of(record), None)
+        if approval is not None:
+            self._spent.add(approval)
         self.spending.call(str(record.get("step")))
         unit = self._unit(record)
         if unit is not None:
@@ -710,6 +722,10 @@ class Scan:
 def within(outer: str | None, own: str | None) -> str | None:
     """The key of an item, or of no item, within an outer one."""
     return "/".join(key for key in (outer, own) if key is not None) or None
+
+
+def _place_of(record: JsonObject) -> tuple[Any, ...]:
+    return tuple(record.get(key) for key in ("step", "item", "turn", "call"))
 
 
 def _past_question(question: Question) -> PastQuestion:

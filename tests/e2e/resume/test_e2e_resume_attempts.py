@@ -5,7 +5,7 @@ import signal
 from typing import Any
 
 import pytest
-from e2e_project import ModelEndpoints, Project, driven
+from e2e_project import ModelEndpoints, Project, driven, of_type
 from model_endpoint import Reply, json_reply, text_reply, tool_reply
 
 STEP = """
@@ -14,7 +14,8 @@ STEP = """
       auto_approve: [box__shell_run]
     steps: [{id: pay, prompt: Pay}]
     """
-ITEMS = STEP.replace("prompt: Pay", """foreach: "['a']", key: item, prompt: "Pay {{ item }}" """)
+ITEM = ("prompt: Pay", """foreach: "['a']", key: item, prompt: "Pay {{ item }}" """)
+ITEMS = STEP.replace(*ITEM)
 PAY = json.dumps({"command": "echo paid >> paid.txt"})
 BROKEN = json_reply(400, {"error": {"message": "no"}})
 
@@ -91,3 +92,50 @@ def test_a_payment_is_named_after_attempts_that_were_killed_before_theirs(
     assert paid(project) == before
     assert project.run(*retry).code == 0
     assert paid(project) == before + 1
+
+
+ASKED = STEP.replace("auto_approve: [box__shell_run]", "auto_approve: []\n    on_ask: pause")
+
+
+def approve(project: Project) -> None:
+    """Say yes to the only open question."""
+    asked = of_type(project.journal, "approval.asked")[-1]
+    done = project.aish("approve", "latest", asked["id"], "--yes", "--digest", asked["digest"])
+    assert done.code == 0, done.stderr
+
+
+@pytest.mark.requirement("P6", "A10")
+@pytest.mark.parametrize("text", [ASKED, ASKED.replace(*ITEM)], ids=["step", "item"])
+def test_an_approval_that_a_call_has_used_allows_no_other_call(
+    project: Project, model_endpoint: ModelEndpoints, text: str
+) -> None:
+    paying(project, model_endpoint, text)["after"] = False
+    assert project.run().code == 8
+    approve(project)
+    dies(project, "after:tool.started:1", "--resume")
+    assert project.run("--resume").code == 2
+
+    for _ in range(2):
+        done = project.run("--resume", "--retry-unknown")
+        assert done.code == 8, done.stderr
+    assert paid(project) == 0
+    assert len({one["id"] for one in of_type(project.journal, "approval.asked")}) == 2
+
+    approve(project)
+    assert project.run("--resume", "--retry-unknown").code == 0
+    assert paid(project) == 1
+
+
+@pytest.mark.requirement("P6", "A10")
+def test_an_approval_that_no_call_has_used_stands(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    paying(project, model_endpoint, ASKED)["after"] = False
+    assert project.run().code == 8
+    approve(project)
+    for failpoint in ("before:tool.decided:1", "after:tool.decided:1", "before:tool.started:1"):
+        dies(project, failpoint, "--resume")
+
+    assert project.run("--resume").code == 0
+    assert paid(project) == 1
+    assert len(of_type(project.journal, "approval.answered")) == 1
