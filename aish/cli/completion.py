@@ -12,6 +12,7 @@ from pathlib import Path
 
 import typer
 
+from aish.cli.options import OWN_FILE
 from aish.config.loader import read_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError
@@ -97,14 +98,15 @@ def _tools(ctx: typer.Context) -> Iterator[str]:
 
 def _pipeline(ctx: typer.Context) -> Pipeline | None:
     """The pipeline file on the command line, if it can be read."""
-    file = ctx.params.get("file") or _typed_file()
+    given = ctx.params.get("file")
+    file = given if isinstance(given, (str, Path)) and Path(given) != OWN_FILE else _typed_file()
     with suppress(AishError, OSError):
-        return read_pipeline(Path(file)).pipeline if isinstance(file, (str, Path)) else None
+        return read_pipeline(Path(file)).pipeline
     return None
 
 
-def _typed_file() -> str | None:
+def _typed_file() -> str | Path:
     """The same from the raw line: after an option without its value nothing is parsed."""
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     names = (word.strip("'\"") for word in line.split())
-    return next((name for name in names if name.endswith((".yaml", ".yml"))), None)
+    return next((name for name in names if name.endswith((".yaml", ".yml"))), OWN_FILE)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, TypedDict, Unpack
 
 from aish.core.frozen import frozen
+from aish.system.files import PROJECT_FILE
 
 
 class Details(TypedDict, total=False):
@@ -61,6 +62,8 @@ class LockUse(StrEnum):
 
 
 FileArgument = Annotated[Path, Argument(metavar="FILE", help="The pipeline file.")]
+ProjectFileArgument = Annotated[Path, Argument(metavar="[FILE]", help="The pipeline file.")]
+OWN_FILE = Path(PROJECT_FILE)
 CassetteArgument = Annotated[Path, Argument(metavar="CASSETTE", help="The cassette.")]
 SetOption = Annotated[
     list[str] | None,

@@ -7,7 +7,7 @@ imported when that command is asked for.
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -215,22 +215,7 @@ def _usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     program = context.command_path if context is not None else "aish"
     hint = f"see `{program} --help`"
-    if context is not None and text.startswith("Missing argument 'FILE'"):
-        hint = _taken_for_a_value(context.params, program) or hint
     raise UsageError(shown, hint=hint) from error
-
-
-def _taken_for_a_value(values: Mapping[str, object], program: str) -> str | None:
-    """The hint for an option that has taken the pipeline file as its value."""
-    for name in ("replay", "record", "cassette"):
-        value = values.get(name)
-        if value is not None and str(value).endswith((".yaml", ".yml")):
-            option = f"--{name}"
-            return (
-                f"`{value}` is the value of `{option}` here; "
-                f"`{program} {value} {option}` takes the cassette that the file names"
-            )
-    return None
 
 
 # --- Files that the installation of completion edits

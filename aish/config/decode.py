@@ -664,7 +664,7 @@ def _timeout(table: Table) -> ModelTimeout:
 
 
 _OWN = ("user", "file", "system")
-_OF_SERVER = ("name", "arguments")
+_OF_SERVER = ("name", "with", "arguments")
 
 
 def decode_prompts(prompts: Table, documents: Documents) -> dict[str, Prompt | ServerPrompt]:
@@ -701,8 +701,15 @@ def _of_server(parts: Table) -> ServerPrompt:
     return ServerPrompt(
         server=parts.text("server") or "",
         name=parts.text("name") or "",
-        arguments=parts.pairs("arguments"),
+        arguments=parts.pairs(_arguments_key(parts)),
     )
+
+
+def _arguments_key(table: Table) -> str:
+    """The key that holds the arguments of a call."""
+    if table.has("with") and table.has("arguments"):
+        table.problem("arguments", "`arguments` is the older name of `with`, which is here too")
+    return "arguments" if table.has("arguments") else "with"
 
 
 def decode_rules(mcp: Table) -> RuleLists:
@@ -765,7 +772,7 @@ def decode_policy_tests(top: Table) -> tuple[PolicyTest, ...]:
 def _policy_test(table: Table) -> PolicyTest:
     return PolicyTest(
         tool=table.text("tool") or "",
-        arguments=table.mapping("arguments"),
+        arguments=table.mapping(_arguments_key(table)),
         expect=cast("Literal['auto', 'ask', 'deny', 'staged']", table.text("expect")),
         path=table.path,
     )

@@ -27,7 +27,7 @@ from aish.config.yaml_tree import (
 from aish.core.errors import Position, Problem, UsageError
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue, strict_json
-from aish.system.files import read_capped
+from aish.system.files import PROJECT_FILE, read_capped
 
 PIPELINE_LIMIT = 5_000_000
 REFERENCED_LIMIT = 4 * 1024 * 1024
@@ -50,7 +50,10 @@ def read_text(path: Path, limit: int = PIPELINE_LIMIT) -> str:
     try:
         data = _bytes(path, limit)
     except FileNotFoundError as error:
-        raise UnreadableError(_problem(path, "no such file")) from error
+        hint = None
+        if path == Path(PROJECT_FILE):
+            hint = "`aish init` writes one; `aish COMMAND FILE` takes another"
+        raise UnreadableError(_problem(path, "no such file", hint)) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise UnreadableError(_problem(path, f"cannot be read: {reason}")) from error
@@ -105,8 +108,8 @@ def _too_large(limit: int) -> str:
     return f"is larger than {size}"
 
 
-def _problem(path: Path, message: str) -> Problem:
-    return Problem(Position(str(path), 1, 1), "", message)
+def _problem(path: Path, message: str, hint: str | None = None) -> Problem:
+    return Problem(Position(str(path), 1, 1), "", message, hint)
 
 
 def _unreadable(

@@ -20,14 +20,13 @@ from aish.shell.input.deferred_editor import DeferredEditor
 from aish.shell.input.lines import Lines, PipedLines
 from aish.shell.outputs import Lost, Outlets, SessionOutput, open_outlets
 from aish.system.clock import SystemClock
-from aish.system.files import config_folder, state_folder
+from aish.system.files import PROJECT_FILE, config_folder, state_folder
 from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
     from aish.features.control.run_services import ControlRequest, RunServices
     from aish.shell.resume import Earlier
 
-NAME = "aish.yaml"
 SESSIONS_FOLDER = "sessions"
 
 
@@ -39,12 +38,12 @@ def session_file(given: Path | None) -> Path:
     """
     if given is not None:
         return given
-    own = config_folder() / NAME
-    for place in (Path(NAME), own):
+    own = config_folder() / PROJECT_FILE
+    for place in (Path(PROJECT_FILE), own):
         if place.exists():
             return place
     raise UsageError(
-        f"no pipeline file was given, and there is neither `./{NAME}` nor `{own}`",
+        f"no pipeline file was given, and there is neither `./{PROJECT_FILE}` nor `{own}`",
         hint="`aish init` writes a first one; `aish shell FILE` uses any other",
     )
 

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from aish.core.errors import UsageError
 
+PROJECT_FILE = "aish.yaml"
+"""The pipeline file of a folder: that of a command without one."""
+
 _CHUNK = 1 << 20
 _PRIVATE_FILE = 0o600
 _SHARED_FILE = 0o666

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 from aish.cli.boundary import say
-from aish.cli.options import Argument, Option
+from aish.cli.options import OWN_FILE, Argument, Option
 from aish.core.errors import UsageError
 from aish.core.text import for_line
 from aish.engine.run_folder import hidden_folder
 from aish.system.files import schema_text, write_private
 
-DEFAULT = Path("aish.yaml")
 SCHEMA = Path(".aish") / "pipeline.schema.json"
 NOTE = "note.md"
 _HEAD = f"# yaml-language-server: $schema={SCHEMA.as_posix()}\n"
@@ -48,7 +47,7 @@ def command(
     ] = None,
     output: Annotated[
         Path, Option("-o", "--output", metavar="FILE", help="The file to write.")
-    ] = DEFAULT,
+    ] = OWN_FILE,
     force: Annotated[bool, Option("--force", help="Overwrite the file.")] = False,
 ) -> int:
     """Write a working starter pipeline.
@@ -88,11 +87,11 @@ def command(
 def starter(template: Template, output: Path) -> str:
     """The text of a starter pipeline, with its future name."""
     text = _shipped(f"{template}.yaml")
-    if output.name != DEFAULT.name:
+    if output.name != OWN_FILE.name:
         from aish.cli.importing.pipeline import pipeline_name
 
         text = text.replace(f"\nname: {template}\n", f"\nname: {pipeline_name(output)}\n", 1)
-    return _HEAD + text.replace(DEFAULT.name, for_line(str(output)))
+    return _HEAD + text.replace(OWN_FILE.name, for_line(str(output)))
 
 
 def _shipped(name: str) -> str:

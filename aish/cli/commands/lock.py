@@ -9,9 +9,10 @@ import anyio
 
 from aish.cli.boundary import report, say
 from aish.cli.options import (
+    OWN_FILE,
     BroadRootOption,
-    FileArgument,
     Option,
+    ProjectFileArgument,
     Report,
     ReportOption,
     SetOption,
@@ -49,7 +50,7 @@ class _Way(Enum):
 
 
 def command(
-    file: FileArgument,
+    file: ProjectFileArgument = OWN_FILE,
     *,
     check: Annotated[
         bool, Option("--check", help="Write nothing; exit 7 if something differs.")

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from aish.cli.boundary import report, say
 from aish.cli.options import (
+    OWN_FILE,
     AllowOption,
     BroadRootOption,
     DenyOption,
-    FileArgument,
     InputOption,
     InputsOption,
     LockOption,
@@ -24,6 +24,7 @@ from aish.cli.options import (
     ModelOption,
     NoKeyCheckOption,
     Option,
+    ProjectFileArgument,
     SetOption,
     StrictOption,
     TimeoutOption,
@@ -459,7 +460,7 @@ class PlanReport(StrEnum):
 
 
 def command(
-    file: FileArgument,
+    file: ProjectFileArgument = OWN_FILE,
     *,
     inputs: InputOption = None,
     inputs_file: InputsOption = None,

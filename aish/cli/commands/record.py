@@ -5,12 +5,13 @@ from typing import Annotated
 
 from aish.cli.cassette_options import recording_of
 from aish.cli.options import (
-    FileArgument,
+    OWN_FILE,
     InputOptions,
     KeepFailedOption,
     Option,
     OutputOptions,
     PolicyOptions,
+    ProjectFileArgument,
     ReportOptions,
 )
 from aish.cli.pipeline_options import load
@@ -18,12 +19,12 @@ from aish.cli.run_command import RunRequest, run_pipeline
 
 
 def command(
-    file: FileArgument,
+    file: ProjectFileArgument = OWN_FILE,
+    *,
     filling: InputOptions,
     ruling: PolicyOptions,
     telling: OutputOptions,
     reporting: ReportOptions,
-    *,
     cassette: Annotated[
         Path | None,
         Option(

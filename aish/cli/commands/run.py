@@ -3,14 +3,15 @@
 from typing import TYPE_CHECKING
 
 from aish.cli.options import (
+    OWN_FILE,
     BatchOptions,
     CassetteOptions,
     ClusterOptions,
     ControlOptions,
-    FileArgument,
     InputOptions,
     OutputOptions,
     PolicyOptions,
+    ProjectFileArgument,
     ReportOptions,
     ResultOptions,
     ResumeOptions,
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    file: FileArgument,
+    file: ProjectFileArgument = OWN_FILE,
+    *,
     filling: InputOptions,
     ruling: PolicyOptions,
     telling: OutputOptions,
@@ -46,6 +48,8 @@ def command(
             "`--live-model` and `--model` exclude each other",
             hint="`--live-model ALIAS` is the model of every step already",
         )
+    if file == OWN_FILE and cassettes != CassetteOptions():
+        _check_values(cassettes)
     pipeline = load(file, filling.overrides, quiet=telling.quiet)
     asked = RunRequest(
         filling,
@@ -60,6 +64,23 @@ def command(
         controlling,
     )
     return run_pipeline(pipeline, asked, _cassette_session(pipeline, cassettes))
+
+
+def _check_values(cassettes: CassetteOptions) -> None:
+    """Check that no option has taken the pipeline file as its value.
+
+    Raises:
+        UsageError: one has.
+    """
+    from aish.features.yaml_files import is_pipeline
+
+    for name in ("replay", "record", "cassette"):
+        value = getattr(cassettes, name)
+        if value is not None and is_pipeline(value):
+            raise UsageError(
+                f"`{value}` is the value of `--{name}` here, and a pipeline",
+                hint=f"`aish run {value} --{name}` takes the cassette that the file names",
+            )
 
 
 def _cassette_session(pipeline: Pipeline, cassettes: CassetteOptions) -> "CassetteSession | None":

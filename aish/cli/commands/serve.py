@@ -13,6 +13,7 @@ import anyio
 from aish.cli.arguments import DEFAULT_ADDRESS
 from aish.cli.boundary import say
 from aish.cli.options import (
+    OWN_FILE,
     AllowOption,
     Argument,
     BroadRootOption,
@@ -164,7 +165,8 @@ class ServeCassetteOptions:
 
 def command(
     file: Annotated[
-        Path | None, Argument(metavar="[FILE]", help="The pipeline file whose tools are served.")
+        Path | None,
+        Argument(metavar="[FILE]", help=f"The pipeline file; default, without packs: {OWN_FILE}."),
     ] = None,
     *,
     packs: PackOptions,
@@ -187,6 +189,8 @@ def command(
     Example: aish serve --pack fs --root .
     """
     del verbose
+    if file is None and packs == PackOptions() and OWN_FILE.exists():
+        file = OWN_FILE
     options = look_options(
         policy.allow, policy.deny, allow_broad_root=policy.broad_root, lock=policy.lock
     )
@@ -411,8 +415,8 @@ def _pipeline(
             raise UsageError("`--pack` and `--root` go without a file", hint=hint)
         return load(file, overrides, quiet=quiet)
     if not packs.pack:
-        hint = "for example `aish serve pipeline.yaml` or `aish serve --pack fs --root .`"
-        raise UsageError("there is nothing to serve: name a file, or packs", hint=hint)
+        hint = f"`aish init` writes `{OWN_FILE}`; `aish serve --pack fs --root .` serves a pack"
+        raise UsageError(f"there is no `{OWN_FILE}` here, and no file or pack is named", hint=hint)
     if overrides:
         raise UsageError("`--set` goes with a file", hint="name a file to change a value of it")
     names = tuple(dict.fromkeys(packs.pack))
@@ -425,7 +429,7 @@ def _pipeline(
         hint = "`--root .` is the current folder"
         raise UsageError(f"the pack `{needy}` needs `--root`, the folder for its tools", hint=hint)
     return Pipeline(
-        file=_home_of(root) / "aish.yaml",
+        file=_home_of(root) / OWN_FILE,
         name="aish",
         servers={name: ServerEntry(alias=name, pack=(name,), root=root) for name in names},
         rules=RuleLists(auto_approve=tuple(_read_only(names))),

@@ -41,7 +41,14 @@ class Beginning:
     """Options for the start of a session."""
 
     model: Annotated[
-        str | None, Option("-m", "--model", metavar="ALIAS", help="The model at the start.")
+        str | None,
+        Option(
+            "-m",
+            "--model",
+            metavar="ALIAS",
+            help="The model at the start.",
+            completes="model_aliases",
+        ),
     ] = None
     overrides: SetOption = None
     resume: Annotated[

@@ -20,7 +20,8 @@ PathsArgument = Annotated[
     list[Path] | None,
     Argument(
         metavar="[PATH...]",
-        help="Pipeline files or folders; default: `pipelines/`, or this folder.",
+        help="Pipeline files or folders; default: `pipelines/`, or this folder if that is missing "
+        "or `aish.yaml` is here.",
     ),
 ]
 KeywordOption = Annotated[

@@ -5,13 +5,14 @@ from typing import Annotated
 
 from aish.cli.boundary import report
 from aish.cli.options import (
+    OWN_FILE,
     AllowOption,
     BroadRootOption,
     DenyOption,
-    FileArgument,
     LockOption,
     LockUse,
     Option,
+    ProjectFileArgument,
     Report,
     ReportOption,
     SetOption,
@@ -32,7 +33,7 @@ _WIDTH = 79
 
 
 def command(
-    file: FileArgument,
+    file: ProjectFileArgument = OWN_FILE,
     *,
     as_json: Annotated[
         bool, Option("--json", help="Print the tools and their schemas as JSON.")

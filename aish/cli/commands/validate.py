@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 from aish.cli.boundary import say
-from aish.cli.options import Argument, Report, ReportOption, SetOption, StrictOption, VerboseOption
+from aish.cli.options import (
+    OWN_FILE,
+    Argument,
+    Report,
+    ReportOption,
+    SetOption,
+    StrictOption,
+    VerboseOption,
+)
 from aish.cli.printer import print_json, print_text
 from aish.cli.problems import ProblemPrinter
 from aish.config.loader import lookup_position, read_pipeline
@@ -37,7 +45,10 @@ _OF_POLICY_TESTS = (
 
 
 def command(
-    paths: Annotated[list[Path], Argument(metavar="FILE...", help="Pipeline files.")],
+    paths: Annotated[
+        list[Path] | None,
+        Argument(metavar="[FILE...]", help=f"Pipeline files; default: {OWN_FILE}."),
+    ] = None,
     *,
     overrides: SetOption = None,
     strict: StrictOption = False,
@@ -54,7 +65,7 @@ def command(
     code = ExitCode.OK
     rows: list[JsonValue] = []
     printer = ProblemPrinter(say)
-    for path in paths:
+    for path in paths or (OWN_FILE,):
         problems = problems_of(path, tuple(overrides or ()), os.environ)
         bad = any(strict or not problem.warning for problem in problems)
         if bad:

@@ -8,9 +8,10 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
 from aish.features.yaml_files import SUFFIXES, beginning, files_below, is_cassette, is_pipeline
+from aish.system.files import PROJECT_FILE
 
 USUAL = Path("pipelines")
-"""Where pipelines are looked for if nothing is said and it is there."""
+"""Where pipelines are looked for if nothing is said, it is there, and the folder has no file."""
 
 _TESTED = re.compile(rb"""^(?:\{\s*)?["']?(?:tests|extends)["']?[ \t]*:""", re.MULTILINE)
 
@@ -35,7 +36,7 @@ def find_files(paths: Sequence[Path]) -> Search:
         UsageError: a path does not exist, or there is no pipeline at all.
     """
     if not paths:
-        paths = (USUAL if USUAL.is_dir() else Path(),)
+        paths = (USUAL if USUAL.is_dir() and not Path(PROJECT_FILE).exists() else Path(),)
     found: dict[Path, Path] = {}
     searched: set[Path] = set()
     for path in paths:

@@ -309,6 +309,31 @@ def test_an_older_name_is_judged_alike_wherever_it_is_asked_about(project: Proje
     assert denied.code == 3
 
 
+@pytest.mark.parametrize("key", ["with", "arguments"])
+def test_the_arguments_of_a_call_in_a_file_are_its_with(project: Project, key: str) -> None:
+    rules = "auto_approve: [{tool: r__file_read, when: {path: a.md}}]"
+    given = f"{key}: {{path: a.md}}"
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{d: {{url: "http://127.0.0.1:9/"}}, r: {{pack: [fs], root: .}}}}, {rules}}}
+        policy_tests:
+          - {{tool: r__file_read, {given}, expect: auto}}
+          - {{tool: r__file_read, with: {{path: b.md}}, expect: ask}}
+        prompts: {{review: {{server: d, name: review, {key}: {{code: "{{{{ nowhere }}}}"}}}}}}
+        prompt: review
+        """
+    )
+
+    done = project.aish("validate", "p.yaml")
+    both = "{tool: r__file_read, with: {}, arguments: {}, expect: ask}"
+    project.pipeline(f"policy_tests: [{both}]\nprompt: Hi there\n")
+    twice = project.aish("validate", "p.yaml")
+
+    assert done.stderr.count("error: ") == 1, done.stderr
+    assert f"prompts.review.{key}.code: " in done.stderr
+    assert "policy_tests[0].arguments: `arguments` is the older name of `with`" in twice.stderr
+
+
 def test_strict_validation_turns_warnings_into_errors(project: Project) -> None:
     project.pipeline("inputs: {unused: {type: string, default: x}}\nprompt: Say hello\n")
 
@@ -401,6 +426,63 @@ def test_the_note_of_a_starter_goes_beside_it_and_never_replaces_one(project: Pr
     assert (project.folder / "note.md").read_text("utf-8") == "mine\n"
     read = project.aish("call", "data/read.yaml", "repo__file_read", "path=note.md")
     assert "Friday" in read.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("run -q", "Hello."),
+        ("validate", "aish.yaml: ok"),
+        ("plan --offline", "own  aish.yaml"),
+        ("tools", "repo__file_read"),
+        ("record -q -o c.yaml", "Hello."),
+        ("lock", "aish.lock.json: "),
+        ("serve --print-config claude", "/aish.yaml"),
+    ],
+)
+def test_without_a_file_a_command_takes_the_one_of_the_folder(
+    project: Project, model_endpoint: ModelEndpoints, line: str, wanted: str
+) -> None:
+    project.uses(model_endpoint([text_reply("Hello.")]))
+    mcp = "mcp: {servers: {repo: {pack: [fs], root: .}}}"
+    project.pipeline(f"name: own\n{mcp}\nprompt: Say hello\n", "aish.yaml")
+
+    done = project.aish(*line.split())
+
+    assert done.code == 0, done.stderr
+    assert wanted in done.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "plan", "tools", "record", "lock", "serve"])
+def test_without_any_file_the_message_says_which_one_is_missing(
+    project: Project, command: str
+) -> None:
+    done = project.aish(command)
+
+    assert (done.code, done.stdout) == (2, "")
+    missing = (
+        "there is no `aish.yaml` here" if command == "serve" else "aish.yaml:1:1: no such file"
+    )
+    assert f"error: {missing}" in done.stderr
+    assert "`aish init` writes" in done.stderr
+
+
+def test_the_tests_of_the_file_of_the_folder_run_with_those_of_pipelines(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("Hello."), text_reply("Hello.")]))
+    (project.folder / "pipelines").mkdir()
+    for name in ("aish.yaml", "pipelines/below.yaml"):
+        cassette = f"{project.folder / name}.cassette.yaml"
+        tests = "tests: [{name: says hello, expect: [{equals: {path: text, value: Hello.}}]}]"
+        project.pipeline(f"prompt: Say hello\ncassette: {cassette}\n{tests}\n", name)
+        assert project.aish("record", name).code == 0
+
+    done = project.aish("test")
+
+    assert done.code == 0, done.stdout
+    assert "aish.yaml::says hello PASSED" in done.stdout
+    assert "pipelines/below.yaml::says hello PASSED" in done.stdout
 
 
 @pytest.mark.requirement("F8")

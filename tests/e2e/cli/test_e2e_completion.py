@@ -89,6 +89,15 @@ def test_a_shell_completes_what_the_project_has(
     assert complete(files, line) == words
 
 
+def test_without_a_file_the_one_of_the_folder_is_completed(files: Project) -> None:
+    files.write("aish.yaml", PIPELINE.replace("strong", "own"))
+
+    assert complete(files, "aish run -m ") == ["fast", "own"]
+    assert complete(files, "aish shell --model o") == ["own"]
+    assert complete(files, "aish tools --allow repo__file_se") == ["repo__file_search"]
+    assert complete(files, "aish run p.yaml -m ") == ["fast", "strong"]
+
+
 def test_other_shells_are_told_the_same(files: Project) -> None:
     assert complete(files, "aish runs show 20261101", "zsh") != []
     assert RUNS[0] in " ".join(complete(files, "aish runs show 20261101", "zsh"))

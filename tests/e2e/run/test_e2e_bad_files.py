@@ -188,10 +188,11 @@ def test_a_pipeline_file_that_an_option_took_as_its_value_is_named(
 ) -> None:
     project.pipeline("prompt: Say hello")
 
-    done = project.aish("run", option, "p.yaml")
+    alone = project.aish("run", option, "p.yaml")
+    project.pipeline("prompt: Say hello", "aish.yaml")
+    beside = project.aish("run", option, "p.yaml")
 
-    assert (done.code, done.stdout) == (2, "")
-    assert "error: Missing argument `FILE`" in done.stderr
-    assert f"hint: `p.yaml` is the value of `{option}` here; `aish run p.yaml {option}`" in (
-        done.stderr
-    )
+    assert alone == beside
+    assert (alone.code, alone.stdout) == (2, "")
+    assert f"error: `p.yaml` is the value of `{option}` here, and a pipeline" in alone.stderr
+    assert f"hint: `aish run p.yaml {option}`" in alone.stderr

@@ -87,7 +87,7 @@ RULE_OBJECT = DEFS["rule"]["anyOf"][1]
         (DEFS["server"], (fields(ServerEntry) - {"alias"}) | {"args"}),
         (DEFS["server"]["properties"]["timeout"], fields(ServerTimeout)),
         (DEFS["mcp"], fields(RuleLists) | LOOP | {"servers"}),
-        (DEFS["prompt"], fields(Prompt, ServerPrompt)),
+        (DEFS["prompt"], fields(Prompt, ServerPrompt) | {"with"}),
         (
             DEFS["attachment"]["anyOf"][1],
             (fields(Attachment) - {"ref"}) | {"uri"} | fields(Retrieval),
@@ -103,7 +103,7 @@ RULE_OBJECT = DEFS["rule"]["anyOf"][1]
         (EXPECT["snapshot"]["anyOf"][1], fields(Expectation) & {"path", "file"}),
         (EXPECT["tool_sequence"]["anyOf"][1], fields(Expectation) & {"tools", "exact"}),
         (DEFS["toolMatch"], (fields(ToolMatch) - {"arguments"}) | {"with"}),
-        (DEFS["policyTest"], fields(PolicyTest) - {"path"}),
+        (DEFS["policyTest"], (fields(PolicyTest) - {"path"}) | {"with"}),
         (DEFS["limits"], fields(Limits)),
         (DEFS["context"], fields(Context)),
         (DEFS["price"], fields(Price)),

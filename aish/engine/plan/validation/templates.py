@@ -344,7 +344,9 @@ def _of_prompt(
     prompt: Prompt | ServerPrompt, path: str, pipeline: Pipeline
 ) -> Iterator[tuple[str, str]]:
     if isinstance(prompt, ServerPrompt):
-        yield from sources_in(dict(prompt.arguments), f"{path}.arguments")
+        older = f"{path}.arguments"
+        key = older if older in pipeline.positions else f"{path}.with"
+        yield from sources_in(dict(prompt.arguments), key)
         return
     part = f"{path}.file" if prompt.file is not None else f"{path}.user"
     yield (part if part in pipeline.positions else path), prompt.user
