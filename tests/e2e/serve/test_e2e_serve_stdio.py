@@ -599,7 +599,7 @@ def test_without_its_record_no_call_is_made(project: Project) -> None:
 def test_there_has_to_be_something_to_serve(project: Project) -> None:
     project.pipeline("mcp: {}")
     for arguments, said in (
-        ((), "there is nothing to serve: name a file, or packs"),
+        ((), "there is no `aish.yaml` here, and no file or pack is named"),
         (("p.yaml", "--pack", "fs"), "`--pack` and `--root` go without a file"),
         (("--pack", "fz"), "there is no tool pack `fz`"),
         (
