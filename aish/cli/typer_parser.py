@@ -25,13 +25,28 @@ from aish.cli.printer import print_text
 from aish.core.errors import ExitCode, UsageError
 from aish.core.text_diff import hunks
 
-HELP = """Run language-model pipelines from a YAML file, unattended.
+HELP = f"""Run language-model pipelines from a YAML file, unattended.
 
-Results go to stdout, everything for people to stderr. The exit code is the status: 0 ok,
-1 failed, 2 usage, 3 denied, 4 budget, 5 unavailable, 6 cassette, 7 lock, 130 interrupted.
+Results go to stdout, everything for people to stderr. The exit code is the status:
+{", ".join(f"{int(code)} {code.name.lower()}" for code in ExitCode)}.
 
 Example: aish run pipelines/quickstart.yaml
 """
+# The options of the commands that have very many; those in no group come last.
+OPTION_GROUPS = {
+    "Most used": "input model output format quiet allow ask max-cost-usd replay resume",
+    "Input and model": "inputs set",
+    "Approvals": "deny allow-broad-root lock staged",
+    "Limits": "timeout max-turns",
+    "Output and reports": "stream run-dir ephemeral step csv-raw junit html sarif github otel "
+    "otel-endpoint otel-content",
+    "Record and replay": "record cassette record-mode live-tools live-model keep-failed pace",
+    "Resume": "retry-failed retry-unknown force",
+    "Many rows and machines": "concurrency shard no-key-check cluster cluster-ca cluster-cert "
+    "cluster-key",
+    "Control": "control allow-remote behind-proxy tls-cert tls-key",
+}
+_MANY_OPTIONS = 25
 INSTALL_HELP = (
     "Install completion for the current shell. bash: writes ~/.bash_completions/aish.sh and adds a "
     "line to ~/.bashrc; zsh: writes ~/.zfunc/_aish and adds lines to ~/.zshrc; fish: writes "
@@ -118,7 +133,7 @@ def load_command(row: Command) -> Any:
     # The result of `inspect.signature`, and so what typer reads.
     vars(call)["__signature__"] = inspect.Signature(seen)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    app.command(row.name, hidden=row.hidden)(call)
+    app.command(row.name, cls=_Command, hidden=row.hidden)(call)
     return typer.main.get_command(app)
 
 
@@ -143,6 +158,30 @@ def _completing(name: str) -> Callable[[typer.Context, str], Any]:
         return getattr(import_module("aish.cli.completion"), name)(ctx, incomplete)
 
     return complete
+
+
+class _Command(TyperCommand):
+    """Shows options in groups if there are very many."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        options = {
+            one.opts[-1]: one.get_help_record(ctx)
+            for one in self.get_params(ctx)
+            if one.param_type_name == "option"
+        }
+        if len(options) <= _MANY_OPTIONS:
+            super().format_options(ctx, formatter)
+            return
+        arguments = [one for one in self.params if one.param_type_name == "argument"]
+        with formatter.section("Arguments"):
+            formatter.write_dl([one.get_help_record(ctx) for one in arguments])
+        for title, names in OPTION_GROUPS.items():
+            rows = [options.pop(f"--{name}", None) for name in names.split()]
+            if any(rows):
+                with formatter.section(title):
+                    formatter.write_dl(list(filter(None, rows)))
+        with formatter.section("Other"):
+            formatter.write_dl(list(filter(None, options.values())))
 
 
 class _Group(TyperGroup):

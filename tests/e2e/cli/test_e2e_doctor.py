@@ -199,9 +199,48 @@ def test_a_pack_that_cannot_be_opened_is_a_finding_among_others(
     done = without(project, ["pygit2"], "doctor", "p.yaml", "--format", "json")
 
     assert done.returncode == 5, done.stderr
-    (found,) = [row for row in json.loads(done.stdout) if row["state"] == "bad"]
-    assert found["subject"] == "tool servers"
+    rows = json.loads(done.stdout)
+    bad = [row["subject"] for row in rows if row["state"] == "bad"]
+    (found,) = [row for row in rows if row["subject"] == "tool servers"]
+    assert bad == [row["subject"] for row in rows][: len(bad)]
+    assert bad == ["tool servers", "pack `git`"] if hint else ["tool servers"]
     assert (project.tidy(found["text"]), found["hint"]) == (f"mcp server `repo`: {text}", hint)
+
+
+@pytest.mark.requirement("K88")
+def test_with_a_file_the_doctor_looks_at_what_it_needs_and_names_what_is_missing_first(
+    project: Project,
+) -> None:
+    servers = "{repo: {pack: [fs, issues], root: .}, gone: {command: [./nowhere]}}"
+    project.pipeline(f"mcp: {{servers: {servers}}}\nsteps: [{{id: list, run: [ls]}}]\n")
+    project.aish.env["PATH"] = str(project.folder)
+
+    done = project.aish("doctor", "p.yaml")
+
+    assert done.code == 5
+    states = [line[:4].strip() for line in done.stdout.splitlines() if line[:4].strip()]
+    assert states.count("bad") == 1
+    assert states[0] == "bad"
+    subjects = [line[6:].partition(":")[0] for line in done.stdout.splitlines() if line[:4].strip()]
+    assert subjects == [
+        "mcp server `gone`",
+        "p.yaml",
+        "mcp server `repo`",
+        "pack `fs`",
+        "pack `issues`",
+        "openat2",
+        "bd",
+    ]
+
+
+@pytest.mark.requirement("K88")
+def test_the_doctor_says_whether_aish_can_listen(project: Project) -> None:
+    assert findings(project)["extra `serve`"]["state"] == "ok"
+
+    done = without(project, ["uvicorn"], "doctor", "--format", "json")
+
+    found = {row["subject"]: row for row in json.loads(done.stdout)}["extra `serve`"]
+    assert (found["state"], found["hint"]) == ("--", "pip install 'aish-pipelines[serve]'")
 
 
 @pytest.mark.requirement("A1", "A7")

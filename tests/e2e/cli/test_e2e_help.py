@@ -9,6 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from aish import __version__
 from aish.cli.catalogue import COMMANDS, GROUPS
+from aish.core.errors import ExitCode
 
 EVERY = [
     [],
@@ -40,6 +41,39 @@ def test_a_list_of_commands_has_whole_sentences_at_80_columns(
     assert [line for line in commands if not line.endswith(".") or line.endswith("..")] == []
 
 
+def test_the_options_of_a_run_are_in_groups_and_the_most_used_come_first(project: Project) -> None:
+    text = project.aish("run", "--help", env={"COLUMNS": "80"}).stdout
+    parts = re.split(r"(?m)^(\w.*):$", text)[1:]
+    groups = dict(zip(parts[::2], parts[1::2], strict=True))
+    options = {
+        name: re.findall(r"(?m)^  (?:-\w, )?(--[\w-]+)", rows) for name, rows in groups.items()
+    }
+
+    assert list(options)[1:] == [
+        "Most used",
+        "Input and model",
+        "Approvals",
+        "Limits",
+        "Output and reports",
+        "Record and replay",
+        "Resume",
+        "Many rows and machines",
+        "Control",
+        "Other",
+    ]
+    assert len(options["Most used"]) == 10
+    assert options["Other"] == ["--verbose", "--help"]
+    listed = [name for names in options.values() for name in names]
+    assert len(listed) == len(set(listed))
+
+
+def test_the_top_of_the_help_has_every_exit_code(project: Project) -> None:
+    words = " ".join(project.aish("--help").stdout.split())
+
+    for code in ExitCode:
+        assert f"{int(code)} {code.name.lower()}" in words
+
+
 @pytest.mark.real_process
 def test_the_version_is_told(project: Project) -> None:
     for flag in ("--version", "-V"):
@@ -54,7 +88,7 @@ def test_the_version_is_told(project: Project) -> None:
         (["rum"], "run"),
         (["no-such-thing"], "no-such-thing"),
         (["--no-such-flag"], "--no-such-flag"),
-        (["run"], "FILE"),
+        (["call"], "FILE"),
         (["run", "a.yaml", "b.yaml"], "b.yaml"),
         (["run", "a.yaml", "--formt", "json"], "--format"),
         (["run", "a.yaml", "--timeout"], "--timeout"),
@@ -63,7 +97,6 @@ def test_the_version_is_told(project: Project) -> None:
         (["policy", "explain", "a.yaml"], "--tool"),
         (["schema", "pipelin"], "pipeline"),
         (["init", "nothing"], "minimal"),
-        (["validate"], "FILE"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
