@@ -31,6 +31,7 @@ from aish.models.retry import (
     malformed,
     origin_of,
     refuses_schema_beside_tools,
+    refuses_usage,
 )
 from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
@@ -109,6 +110,7 @@ class Turn:
 
 
 _NOTICED_SECONDS = 1.0
+_ASKS_USAGE = b'"stream_options":{"include_usage":true}'
 _NOT_BOTH = "no schema together with tools; retrying without it"
 
 
@@ -200,8 +202,9 @@ class ChatModel:
                 self._over(slot, hold, begun=shown)
             if shown:
                 yield [Withdrawn(failure.message)]
-            if self._is_refused_beside_tools(failure, turn.request):
-                yield self._without_schema(turn)
+            adapted = self._adapted(failure, turn)
+            if adapted is not None:
+                yield adapted
                 continue
             retrying = self._again(failure, turn, exchange.recorded_again)
             yield [*self._news(), retrying]
@@ -229,6 +232,15 @@ class ChatModel:
             slot.refused()
         return failure
 
+    def _adapted(self, failure: AttemptError, turn: Turn) -> Sequence[Delta] | None:
+        """Leave out of the request what the endpoint refuses, if that is known."""
+        if self._is_refused_beside_tools(failure, turn.request):
+            return self._without_schema(turn)
+        is_own = "stream_options" in {**self._entry.params, **turn.request.params}
+        if _ASKS_USAGE in turn.body and not is_own and refuses_usage(failure):
+            return self._without_usage(turn)
+        return None
+
     def _is_refused_beside_tools(self, failure: AttemptError, request: ModelRequest) -> bool:
         """Whether the endpoint reports that it supports tools or a schema, but not both (B9)."""
         both = request.schema is not None and bool(request.tools) and self.enforces_schema
@@ -239,6 +251,14 @@ class ChatModel:
         turn.request = replace(turn.request, schema=None)
         turn.body = self._encoder.body(turn.request)
         return [StreamNotice("schema_apart", f"{self._origin}: {_NOT_BOTH}")]
+
+    def _without_usage(self, turn: Turn) -> Sequence[Delta]:
+        is_known = not self._encoder.dialect.usage
+        self._encoder = Encoder(replace(self._encoder.dialect, usage=False))
+        turn.body = self._encoder.body(turn.request)
+        said = f"{self._origin}: no token counts in streams; retrying without them"
+        again = Retrying(self._origin, turn.tries + 1, 0.0, said)
+        return [again if is_known else StreamNotice("usage_refused", said)]
 
     def _again(
         self, failure: AttemptError, turn: Turn, recorded: Callable[[], bool] | None
@@ -309,7 +329,7 @@ class ChatModel:
         if isinstance(error, InBandError):
             if is_malformed(error.message):
                 return malformed(message)
-            advice = judge_code(error.code, retryable=error.retryable)
+            advice = judge_code(error.code, retryable=error.retryable, told=error.advice)
         else:
             found = error.retryable and not isinstance(error, MalformedToolCallError)
             advice = Advice(retry=error.retryable, unavailable=found)

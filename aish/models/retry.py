@@ -7,7 +7,7 @@ import json
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from urllib.parse import urlsplit
 
 import anyio
@@ -15,10 +15,12 @@ import anyio
 from aish.config.model import ModelEntry, RetryPolicy
 from aish.core.errors import AishError, StepFailedError, UnavailableError
 from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.core.protocols import Clock
 from aish.net.http import unknown_host
 from aish.system.clock import SystemClock
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
+from aish.wire.errors import RetryAdvice, retry_advice
 
 MAX_HINT = 120.0
 FIRST_DELAY = 0.5
@@ -76,29 +78,35 @@ def judge_status(status: int, headers: Mapping[str, str], body: str, now: float)
     """The meaning of a status of 300 or more; `headers` in lower case, `now` since the epoch."""
     if status >= _SERVER_ERROR and is_malformed(body):
         return MALFORMED
-    quota = status == _RATE_LIMITED and is_quota(_error_words(body))
+    error = _error_in(body)
+    told = retry_advice(error)
+    quota = status == _RATE_LIMITED and (told.daily or is_quota(_error_words(error)))
     retry = status in _RETRYABLE and not quota
-    told = headers.get("x-should-retry", "").strip().lower()
-    if told in {"true", "false"}:
-        retry = told == "true"
+    should = headers.get("x-should-retry", "").strip().lower()
+    if should in {"true", "false"}:
+        retry = should == "true"
+    wait = hinted_wait(headers, now)
     return Advice(
         retry=retry,
-        wait=hinted_wait(headers, now),
+        wait=told.wait if wait is None else wait,
         cools=status == _RATE_LIMITED and not quota,
         unavailable=retry or quota or status in _REFUSED or status >= _SERVER_ERROR,
         overload=status in _OVERLOADED and not quota,
     )
 
 
-def judge_code(code: str | int | None, *, retryable: bool) -> Advice:
+def judge_code(
+    code: str | int | None, *, retryable: bool, told: RetryAdvice | None = None
+) -> Advice:
     """The meaning of an error inside a stream; its code may be a status, or a word."""
     text = str(code) if code is not None else ""
-    if text in _STATUSES:
-        return judge_status(int(text), {}, "", 0.0)
-    if is_quota((text,)):
+    told = told or RetryAdvice()
+    if told.daily or is_quota((text,)):
         return Advice(retry=False)
+    if text in _STATUSES:
+        return replace(judge_status(int(text), {}, "", 0.0), wait=told.wait)
     overload = retryable and any(word in text.lower() for word in _OVERLOAD_WORDS)
-    return Advice(retry=retryable, unavailable=retryable, overload=overload)
+    return Advice(retryable, told.wait, unavailable=retryable, overload=overload)
 
 
 def hinted_wait(headers: Mapping[str, str], now: float) -> float | None:
@@ -129,17 +137,20 @@ def is_quota(words: tuple[str, ...]) -> bool:
     )
 
 
-def _error_words(body: str) -> tuple[str, ...]:
-    """The `code` and `type` of an error body."""
+def _error_in(body: str) -> JsonObject:
+    """The error that a body reports; empty if there is none."""
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):
-        return ()
+        return {}
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
-    if not isinstance(error, dict):
-        return ()
+    return error if isinstance(error, dict) else {}
+
+
+def _error_words(error: JsonObject) -> tuple[str, ...]:
+    """The `code` and `type` of an error."""
     found = (error.get("code"), error.get("type"))
     return tuple(word for word in found if isinstance(word, str))
 
@@ -263,6 +274,14 @@ def hint_for(status: int, entry: ModelEntry) -> str | None:
     if status in _REDIRECTS:
         return "redirects are not followed: set `base_url` to where the endpoint is"
     return None
+
+
+def refuses_usage(failure: AttemptError) -> bool:
+    """Whether an endpoint refuses to be asked for token counts in a stream."""
+    if failure.advice.retry or failure.advice.unavailable:
+        return False
+    words = failure.message.lower()
+    return "stream_options" in words or "include_usage" in words
 
 
 def refuses_schema_beside_tools(failure: AttemptError) -> bool:

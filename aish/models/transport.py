@@ -7,7 +7,7 @@ first token, idle, whole turn (L10).
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -28,7 +28,13 @@ from aish.models.retry import (
     not_connected,
     too_late,
 )
-from aish.net.http import DirectTransport, remember_absence, tls_context
+from aish.net.http import (
+    INFLATES,
+    DirectTransport,
+    inflated,
+    remember_absence,
+    tls_context,
+)
 
 if TYPE_CHECKING:
     from aish.wire.chat.decode import ChatDecoder
@@ -125,6 +131,9 @@ class BodyBuffer:
         Raises:
             AttemptError: the body exceeds the size limit.
         """
+        self._size += len(chunk)
+        if self._size > CAP:
+            raise AttemptError(f"the answer is larger than {CAP >> 20} MiB", REFUSED)
         self._held += len(chunk)
         self._chunks.append(chunk)
         self._arrived.set()
@@ -132,9 +141,6 @@ class BodyBuffer:
 
     async def room(self) -> None:
         """Wait until the buffer was emptied."""
-        self._size += self._held
-        if self._size > CAP:
-            raise AttemptError("the answer is larger than 64 MiB", REFUSED)
         while self._chunks:
             self._room.clear()
             await self._room.wait()
@@ -263,9 +269,12 @@ class Deadlines:
 
 KEEP_ALIVE_SECONDS = 60.0
 TRAILER_SECONDS = 1.0
+MARKER_SECONDS = 3.0
+"""How long the marker of the end, or an error, may come after the finish reason and the usage."""
 ERROR_BODY_SECONDS = 10.0
 _ERROR_BODY_CAP = 64 * 1024
 _SHOWN = 400
+_SILENT = "without sending a response"
 _OK = 200
 _REDIRECT = 300
 
@@ -284,10 +293,12 @@ def is_sendable(url: str) -> bool:
 def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
     """One connection, reopened as needed; uses a proxy only if the entry names one."""
     if entry.proxy is None:
-        return DirectTransport(verify=entry.verify_tls, most=1, kept_seconds=KEEP_ALIVE_SECONDS)
+        return _KeptClient(
+            DirectTransport(verify=entry.verify_tls, most=1, kept_seconds=KEEP_ALIVE_SECONDS)
+        )
     remember_absence("sniffio")
     is_https = httpx.URL(entry.base_url or "").scheme == "https"
-    return httpx.AsyncHTTPTransport(
+    proxied = httpx.AsyncHTTPTransport(
         # Plain http needs no certificates, so none are loaded.
         verify=tls_context(verify=is_https and entry.verify_tls),
         trust_env=False,
@@ -298,6 +309,57 @@ def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
             keepalive_expiry=KEEP_ALIVE_SECONDS,
         ),
     )
+    return _KeptClient(proxied)
+
+
+class _KeptClient(httpx.AsyncBaseTransport):
+    """A client of one connection, below a cassette: what it hides is not recorded.
+
+    A kept connection may be closed by the endpoint just when a request is sent: then the request
+    is sent once more, on a new one. An answer that is compressed unasked is decompressed.
+    """
+
+    def __init__(self, client: httpx.AsyncBaseTransport) -> None:
+        self._client = client
+        self._is_kept = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request.
+
+        Raises:
+            httpx.TransportError: there was no response.
+        """
+        try:
+            response = await self._client.handle_async_request(request)
+        except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
+            is_silent = isinstance(error, httpx.NetworkError) or _SILENT in str(error)
+            if not (self._is_kept and is_silent):
+                raise
+            self._is_kept = False
+            response = await self._client.handle_async_request(request)
+        self._is_kept = True
+        coding = response.headers.get("content-encoding", "").strip().lower()
+        if coding in INFLATES:
+            response.stream = _Inflated(body_of(response), coding)
+            del response.headers["content-encoding"]
+        return response
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._client.aclose()
+
+
+class _Inflated(httpx.AsyncByteStream):
+    def __init__(self, body: httpx.AsyncByteStream, coding: str) -> None:
+        self._body = body
+        self._pieces = inflated(body, coding)
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._pieces
+
+    async def aclose(self) -> None:
+        """Close the connection, if the body was not read to its end."""
+        await self._body.aclose()
 
 
 class Exchange:
@@ -383,6 +445,8 @@ class Exchange:
             self._watch.progressed()
         if reader.done:
             self._watch.end_within(TRAILER_SECONDS)
+        elif reader.complete and reader.counted:
+            self._watch.end_within(MARKER_SECONDS)
 
     async def _talk(self, request: httpx.Request, check: Check) -> None:
         # For a cassette: which deadline passed, if any, and how to simulate it.

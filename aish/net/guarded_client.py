@@ -10,7 +10,6 @@ import ssl
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from http import HTTPStatus
 from typing import Final, Literal
 
@@ -30,7 +29,7 @@ from aish.net.address_guard import (
     shown_host,
     system_addresses,
 )
-from aish.net.http import DirectTransport, TooManyBytesError, unknown_host
+from aish.net.http import INFLATES, DirectTransport, TooManyBytesError, inflated, unknown_host
 from aish.system.globs import matches_word
 
 SECONDS: Final = 15.0
@@ -39,7 +38,6 @@ MAX_REDIRECTS: Final = 5
 MAX_SENT: Final = 5 * 1024 * 1024
 """Bytes that a server sends in answer to one request."""
 MAX_DECODED: Final = 10 * 1024 * 1024
-_STEP: Final = 64 * 1024
 _MOST_CONNECTIONS: Final = 16
 _LONGEST_URL: Final = 8_192
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -48,7 +46,6 @@ _NOT_LEGAL: Final = "the URL or a header has a character that is not legal"
 _LAST_PORT: Final = 65_535
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 _WORD: Final = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,60}(?:/[A-Za-z0-9.+-]{1,60})?")
-_MOST_MEMBERS: Final = 100
 _DIGITS: Final = 20
 
 Wanted = Callable[[str], bool]
@@ -340,97 +337,21 @@ async def _body(response: httpx.Response, is_wanted: Wanted | None) -> bytes:
     if said.isdecimal() and int(said[:_DIGITS]) > MAX_SENT:
         raise _too_large(MAX_SENT)
     coding = response.headers.get("content-encoding", "").strip().lower()
-    decode = _DECODERS.get(coding)
-    if decode is None:
+    if coding not in {"", "identity", *INFLATES}:
         message = f"the compression{_named(coding)} is not supported"
         raise GuardedRequestError("unsupported", message)
     assert isinstance(response.stream, httpx.AsyncByteStream)
-    decoder = decode()
+    pieces: list[bytes] = []
+    left = MAX_DECODED
+    stream = inflated(response.stream, coding) if coding in INFLATES else response.stream
     try:
-        pieces = [decoder.feed(piece) async for piece in response.stream]
-        decoder.end()
-    except zlib.error as error:
-        message = f"the answer is not valid {coding}, or incomplete"
-        raise GuardedRequestError("unavailable", message) from error
-    return b"".join(pieces)
-
-
-class _Plain:
-    """A body as it is: what a connection receives is limited already."""
-
-    def feed(self, data: bytes) -> bytes:  # ruff: ignore[no-self-use] - as `_Inflated`
-        """The same."""
-        return data
-
-    def end(self) -> None:
-        """Nothing is left."""
-
-
-class _Inflated:
-    """A compressed body, in steps of bounded size (K44)."""
-
-    def __init__(self, *, is_gzip: bool) -> None:
-        self._is_gzip = is_gzip
-        self._stream = zlib.decompressobj(_GZIP) if is_gzip else None
-        self._start = b""
-        self._is_empty = True
-        self._left = MAX_DECODED
-        self._members = 1
-
-    def feed(self, data: bytes) -> bytes:
-        """What these bytes bring.
-
-        Raises:
-            GuardedRequestError: it is too much.
-            zlib.error: they are not valid.
-        """
-        self._is_empty = self._is_empty and not data
-        if self._stream is None:
-            self._start += data
-            if len(self._start) < 2:  # ruff: ignore[magic-value-comparison] - the bytes of a header
-                return b""
-            # `deflate` is either what its name says or zlib's format, which it should be.
-            is_zlib = self._start[0] & 15 == zlib.DEFLATED and not (
-                int.from_bytes(self._start[:2]) % 31
-            )
-            self._stream = zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS)
-            data = self._start
-        pieces: list[bytes] = []
-        while True:
-            piece = self._stream.decompress(data, _STEP)
+        async for piece in stream:
             pieces.append(piece)
-            self._left -= len(piece)
-            if self._left < 0:
+            left -= len(piece) if coding in INFLATES else 0
+            if left < 0:
                 raise _too_large(MAX_DECODED)
-            if self._stream.eof:
-                data = self._stream.unused_data
-                if not (self._is_gzip and data.startswith(b"\x1f")):
-                    break
-                self._members += 1
-                if self._members > _MOST_MEMBERS:
-                    raise zlib.error("too many members")
-                self._stream = zlib.decompressobj(_GZIP)
-            else:
-                data = self._stream.unconsumed_tail
-                if not data and len(piece) < _STEP:
-                    break
-        return b"".join(pieces)
-
-    def end(self) -> None:
-        """The body has ended.
-
-        Raises:
-            zlib.error: it was incomplete.
-        """
-        if not self._is_empty and not (self._stream is not None and self._stream.eof):
-            raise zlib.error("incomplete")
-
-
-_GZIP: Final = zlib.MAX_WBITS | 16
-_DECODERS: Final[Mapping[str, Callable[[], _Plain | _Inflated]]] = {
-    "": _Plain,
-    "identity": _Plain,
-    "gzip": partial(_Inflated, is_gzip=True),
-    "x-gzip": partial(_Inflated, is_gzip=True),
-    "deflate": partial(_Inflated, is_gzip=False),
-}
+    except httpx.RemoteProtocolError as error:
+        if not isinstance(error.__cause__, zlib.error):
+            raise
+        raise GuardedRequestError("unavailable", str(error)) from error
+    return b"".join(pieces)

@@ -15,8 +15,18 @@ import select
 import socket
 import ssl
 import sys
+import zlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, suppress
 from functools import cache
 from importlib import import_module
@@ -662,6 +672,82 @@ class DirectTransport(httpx.AsyncBaseTransport):
     def _tls(self) -> ssl.SSLContext:
         verify = self._verify
         return verify if isinstance(verify, ssl.SSLContext) else tls_context(verify=verify)
+
+
+INFLATES: Final = frozenset({"gzip", "x-gzip", "deflate"})
+"""The content codings that `inflated` knows."""
+_GZIP: Final = zlib.MAX_WBITS | 16
+_STEP: Final = 64 * 1024
+_MOST_MEMBERS: Final = 100
+
+
+async def inflated(body: AsyncIterable[bytes], coding: str) -> AsyncIterator[bytes]:
+    """A compressed body, in pieces of bounded size; how many are taken is up to the caller.
+
+    Raises:
+        httpx.RemoteProtocolError: it is not valid, or incomplete.
+    """
+    decoder = _Inflater(is_gzip=coding != "deflate")
+    try:
+        async for data in body:
+            for piece in decoder.feed(data):
+                yield piece
+        decoder.end()
+    except zlib.error as error:
+        said = f"the answer is not valid {coding}, or incomplete"
+        raise httpx.RemoteProtocolError(said) from error
+
+
+class _Inflater:
+    def __init__(self, *, is_gzip: bool) -> None:
+        self._is_gzip = is_gzip
+        self._stream = zlib.decompressobj(_GZIP) if is_gzip else None
+        self._start = b""
+        self._is_empty = True
+        self._members = 1
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The pieces that these bytes bring.
+
+        Raises:
+            zlib.error: they are not valid.
+        """
+        self._is_empty = self._is_empty and not data
+        if self._stream is None:
+            self._start += data
+            if len(self._start) < 2:  # ruff: ignore[magic-value-comparison] - the bytes of a header
+                return
+            # `deflate` is either what its name says or zlib's format, which it should be.
+            is_zlib = self._start[0] & 15 == zlib.DEFLATED and not (
+                int.from_bytes(self._start[:2]) % 31
+            )
+            self._stream = zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS)
+            data = self._start
+        while True:
+            piece = self._stream.decompress(data, _STEP)
+            if piece:
+                yield piece
+            if self._stream.eof:
+                data = self._stream.unused_data
+                if not (self._is_gzip and data.startswith(b"\x1f")):
+                    break
+                self._members += 1
+                if self._members > _MOST_MEMBERS:
+                    raise zlib.error("too many members")
+                self._stream = zlib.decompressobj(_GZIP)
+            else:
+                data = self._stream.unconsumed_tail
+                if not data and len(piece) < _STEP:
+                    break
+
+    def end(self) -> None:
+        """The body has ended.
+
+        Raises:
+            zlib.error: it was incomplete.
+        """
+        if not self._is_empty and not (self._stream is not None and self._stream.eof):
+            raise zlib.error("incomplete")
 
 
 class PostError(Exception):

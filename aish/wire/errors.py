@@ -1,6 +1,11 @@
 """Errors of unusable answers, and whether a retry may help (L7, L8)."""
 
-from typing import ClassVar
+from typing import Any, ClassVar, Final
+
+from aish.core.frozen import frozen
+from aish.core.patterns import lazy_pattern
+
+_SECONDS: Final = lazy_pattern(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
 
 
 class StreamError(Exception):
@@ -41,10 +46,42 @@ class UnreadableStreamError(StreamError):
     usual_code = "unreadable_stream"
 
 
+@frozen
+class RetryAdvice:
+    """The seconds that an error asks to wait, and whether a quota of the day is used up."""
+
+    wait: float | None = None
+    daily: bool = False
+
+
+def retry_advice(error: Any) -> RetryAdvice:
+    """The advice in the `details` of an error of Google's endpoints (quirk 61)."""
+    details = error.get("details") if isinstance(error, dict) else None
+    wait, daily = None, False
+    for one in details if isinstance(details, list) else ():
+        kind = str(one.get("@type", "")).rpartition(".")[2] if isinstance(one, dict) else ""
+        if kind == "RetryInfo" and (found := _SECONDS.fullmatch(str(one.get("retryDelay")))):
+            wait = float(found[1])
+        elif kind == "QuotaFailure":
+            daily = daily or "perday" in str(one.get("violations")).lower()
+    return RetryAdvice(wait, daily)
+
+
 class InBandError(StreamError):
     """The endpoint reports an error inside an answer with status 200 (quirks 23 to 26)."""
 
     usual_code = "endpoint_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | int | None = None,
+        retryable: bool | None = None,
+        advice: RetryAdvice | None = None,
+    ) -> None:
+        super().__init__(message, code=code, retryable=retryable)
+        self.advice = advice or RetryAdvice()
 
 
 class MalformedToolCallError(StreamError):

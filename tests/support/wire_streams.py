@@ -9,7 +9,15 @@ import pytest
 from hypothesis import settings
 
 from aish.core.events import Place
-from aish.core.messages import Delta, Finish, FinishReason, ReasoningPiece, TextPiece, Usage
+from aish.core.messages import (
+    Delta,
+    Finish,
+    FinishReason,
+    ReasoningPiece,
+    TextPiece,
+    Usage,
+    Withdrawn,
+)
 from aish.wire.chat.decode import ChatDecoder
 from aish.wire.errors import StreamError
 
@@ -150,12 +158,14 @@ def decoded(
 
 
 def joined(deltas: Iterable[Delta]) -> list[Delta]:
-    """Deltas with neighbouring pieces of the same kind made one."""
+    """Deltas without withdrawn ones, neighbouring pieces of the same kind made one."""
     result: list[Delta] = []
     for delta in deltas:
         last = result[-1] if result else None
         if isinstance(delta, TextPiece) and isinstance(last, TextPiece):
             result[-1] = TextPiece(last.text + delta.text)
+        elif isinstance(delta, Withdrawn):
+            result = [one for one in result if not isinstance(one, TextPiece | ReasoningPiece)]
         elif isinstance(delta, ReasoningPiece) and isinstance(last, ReasoningPiece):
             result[-1] = ReasoningPiece(last.text + delta.text)
         else:

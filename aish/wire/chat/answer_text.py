@@ -6,10 +6,11 @@ The `content` of a message has many shapes, and so has thinking (quirks 58, 59).
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
-from aish.core.messages import Delta, ReasoningPiece, TextPiece
+from aish.core.messages import Delta, ReasoningPiece, TextPiece, Withdrawn
 
 _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"
+_QUOTES: Final = ("`", "'", '"')
 # Between texts of different choices.
 _APART: Final = "\n\n"
 
@@ -20,7 +21,10 @@ class Speech:
     `texts` may be appended to directly while `thoughts` is empty: the usual case in a stream.
     """
 
-    __slots__ = ("_deltas", "_heard", "_tags", "_text", "_thought", "said", "texts", "thoughts")
+    __slots__ = (
+        "_deltas", "_heard", "_is_shown", "_may_close", "_tags", "_text", "_thought", "said",
+        "texts", "thoughts",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -32,6 +36,8 @@ class Speech:
         self._tags = ThinkTags()
         self._text = WholeText()
         self._thought = WholeText()
+        self._may_close = True
+        self._is_shown = False
 
     def say(self, text: str) -> None:
         """Add text of the answer."""
@@ -43,6 +49,7 @@ class Speech:
         """Add text of the thinking."""
         if self.texts:
             self._settle_texts()
+        self._may_close = False
         self.thoughts.append(text)
 
     def remark(self, delta: Delta) -> None:
@@ -61,6 +68,7 @@ class Speech:
         """The pieces since the last time."""
         self.settle()
         deltas, self._deltas = self._deltas, []
+        self._is_shown = bool(self._heard)
         return deltas
 
     def finish(self) -> None:
@@ -108,18 +116,43 @@ class Speech:
 
     def _add(self, pieces: list[tuple[str, bool]]) -> None:
         for text, thought in pieces:
+            self._may_close = self._may_close and not thought
             if not thought:
                 self._say(text)
             elif text := self._thought.feed(text):
                 self._deltas.append(ReasoningPiece(text))
 
     def _say(self, text: str) -> None:
+        if ">" in text and self._may_close and self._closes(text):
+            return
         if self._text.half or not text.isascii():
             text = self._text.feed(text)
         if text:
             self.said = True
             self._deltas.append(TextPiece(text))
             self._heard.append(text)
+
+    def _closes(self, text: str) -> bool:
+        """Take all text so far as thinking if a template opened it and `text` closes it.
+
+        Text that quotes the tag, or that has the opening one, only mentions it.
+        """
+        if _CLOSE not in "".join((*self._heard[-len(_CLOSE) :], text)):
+            return False
+        self._may_close = False
+        thought, _, rest = (self.heard + self._text.half + text).partition(_CLOSE)
+        if _OPEN in thought or thought.endswith(_QUOTES):
+            return False
+        self._deltas = [one for one in self._deltas if not isinstance(one, TextPiece)]
+        if self._is_shown:
+            self._deltas.append(Withdrawn(f"the text before `{_CLOSE}` is thinking"))
+        if thought:
+            self._deltas.append(ReasoningPiece(mended(thought)))
+        self._heard.clear()
+        self._text, self.said = WholeText(), False
+        self._tags.trim()
+        self._add(self._tags.feed(rest))
+        return True
 
 
 class ThinkTags:
@@ -154,6 +187,10 @@ class ThinkTags:
             return []
         self.over = True
         return [(held, False)]
+
+    def trim(self) -> None:
+        """Leave out white space until the next text, as after the closing tag."""
+        self._trim, self.over = True, False
 
     def flush(self) -> list[tuple[str, bool]]:
         """The held-back text, at the end."""

@@ -32,6 +32,7 @@ from aish.wire.errors import (
     StreamError,
     TruncatedToolCallError,
     UnreadableStreamError,
+    retry_advice,
 )
 from aish.wire.json_text import (
     DONE,
@@ -89,7 +90,9 @@ def in_band_error(error: Any, mask: Mask) -> InBandError:
     code = _code(error)
     text = excerpt(_message(error), mask, _SHOWN)
     status = f"HTTP {code}: " if isinstance(code, int) else ""
-    return InBandError(f"{status}{text}", code=code, retryable=_is_retryable(code))
+    return InBandError(
+        f"{status}{text}", code=code, retryable=_is_retryable(code), advice=retry_advice(error)
+    )
 
 
 def _message(error: dict[str, Any]) -> str:
@@ -370,7 +373,8 @@ def plain_text(value: Any) -> str | None:
     if len(delta) > 1 + ("role" in delta) and _has_more(delta):
         return None
     more = choice.get("finish_reason") or choice.get("index") or choice.get("error")
-    return None if more or value.get("usage") or value.get("error") else text
+    more = more or value.get("usage") or value.get("error") or value.get("x_groq")
+    return None if more else text
 
 
 def _has_more(delta: dict[str, Any]) -> bool:
@@ -446,6 +450,8 @@ class Answer:
             raise error
         if usage := value.get("usage"):
             self.first.count(usage)
+        elif isinstance(other := value.get("x_groq"), dict) and not self.first.usage:
+            self.first.count(other.get("usage"))
         choices = value.get("choices")
         first_taken = False
         for choice in choices if isinstance(choices, list) else ():
@@ -740,6 +746,7 @@ def is_cut_field(line: bytes) -> bool:
 
 _BOM: Final = b"\xef\xbb\xbf"
 _PINGS: Final = frozenset({b"ping", b"heartbeat", b"keepalive", b"keep-alive"})
+_PINGED: Final = ("ping_as_data", "pings come framed as data")
 
 
 class ChatDecoder:
@@ -780,6 +787,11 @@ class ChatDecoder:
     def complete(self) -> bool:
         """Whether the answer is complete, so that the end of the connection is no loss."""
         return self.done or self._answer.over
+
+    @property
+    def counted(self) -> bool:
+        """Whether token counts have come."""
+        return bool(self._answer.first.usage)
 
     def feed(self, chunk: bytes) -> list[Delta]:
         """The deltas in a piece of the body, with text merged.
@@ -854,6 +866,8 @@ class ChatDecoder:
         elif isinstance(value, dict):
             self.progress += "choices" in value or "usage" in value
             self._answer.take(value)
+        elif value is None:
+            self._answer.notice(*_PINGED)
         elif isinstance(value, list):  # Gemini wraps an error in one
             for inner in value:
                 self._take_value(inner)
@@ -872,6 +886,9 @@ class ChatDecoder:
             return
         if text.startswith(":"):
             self._answer.notice("comment_as_data", "comments come framed as data")
+            return
+        if text.lower().encode() in _PINGS:
+            self._answer.notice(*_PINGED)
             return
         try:
             for value in json_values(text):

@@ -255,7 +255,7 @@ class Encoder:
     """Encodes the requests of one model entry; what was encoded of a history is kept weakly."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+        self.dialect = dialect
         self._transcripts: WeakKeyDictionary[History, Transcript] = WeakKeyDictionary()
         self._tools: dict[int, tuple[tuple[Tool, ...], bytes]] = {}
 
@@ -268,11 +268,11 @@ class Encoder:
 
     def max_tokens(self, request: ModelRequest) -> int | None:
         """The requested maximum number of answer tokens; `None` if there is none."""
-        return answer_limit({**self._dialect.params, **request.params})
+        return answer_limit({**self.dialect.params, **request.params})
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
         """Everything but tools and messages."""
-        dialect = self._dialect
+        dialect = self.dialect
         left_out = _RESERVED if request.tools else _RESERVED | _NEEDS_TOOLS
         head: dict[str, Any] = {"model": dialect.model, "stream": True}
         if dialect.usage:
@@ -298,7 +298,7 @@ class Encoder:
     def _transcript(self, history: History) -> Transcript:
         transcript = self._transcripts.get(history)
         if transcript is None or not transcript.fits(history.turns):
-            dialect = self._dialect
+            dialect = self.dialect
             transcript = self._transcripts[history] = Transcript(
                 origin=dialect.origin,
                 tool_role=dialect.tool_role,

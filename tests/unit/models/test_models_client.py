@@ -24,7 +24,7 @@ from model_turns import Ticking, a_model, a_request, a_tool, an_entry, text_of, 
 
 from aish.config.model import ModelEntry, RetryPolicy
 from aish.core.errors import AishError, StepFailedError, UnavailableError
-from aish.core.json import JsonObject
+from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Delta, FellBack, Finish, Retrying, StreamNotice, TextPiece, Withdrawn
 from aish.core.tools import ToolCall
 from aish.models.fallback import with_fallbacks
@@ -434,3 +434,118 @@ async def test_a_key_stays_with_its_own_endpoint() -> None:
             await turn(with_fallbacks(cloud, [fast]))
     assert down.requests[0].headers["authorization"] == "Bearer sk-planted-key"
     assert "sk-planted" not in json.dumps(up.requests[0].headers)
+
+
+# Refused fields -----------------------------------------------------------------------------
+
+NO_USAGE = json_reply(
+    422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"]}]}
+)
+
+
+@pytest.mark.requirement("Q63")
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        NO_USAGE,
+        json_reply(400, {"error": {"message": "Unrecognized request argument: stream_options"}}),
+    ],
+    ids=["422", "400"],
+)
+async def test_an_endpoint_that_refuses_stream_options_is_asked_without_them_from_then_on(
+    refusal: Reply,
+) -> None:
+    replies = [refusal, text_reply("one"), text_reply("two")]
+    with ModelEndpoint(replies) as endpoint:
+        entry = an_entry(endpoint.base_url, retry=RetryPolicy(attempts=1))
+        async with a_model(entry) as model:
+            first, second = await turn(model), await turn(model)
+    notices = [piece for piece in (*first, *second) if isinstance(piece, StreamNotice)]
+    assert [text_of(first), text_of(second)] == ["one", "two"]
+    assert [notice.code for notice in notices] == ["usage_refused"]
+    assert ["stream_options" in body for body in endpoint.asked] == [True, False, False]
+
+
+@pytest.mark.requirement("Q63")
+async def test_requests_that_were_refused_together_are_told_once() -> None:
+    gate = Gate(opens_at=2)
+    refusals = [NO_USAGE.but(before_head=gate)] * 2
+    with ModelEndpoint([*refusals, text_reply("hi"), text_reply("hi")]) as endpoint:
+        said: list[Delta] = []
+        async with a_model(an_entry(endpoint.base_url)) as model, anyio.create_task_group() as both:
+            for _ in range(2):
+                both.start_soon(lambda: turn(model, said=said))
+    assert [p.code for p in said if isinstance(p, StreamNotice)] == ["usage_refused"]
+    assert text_of(said) == "hihi"
+
+
+@pytest.mark.requirement("Q63")
+@pytest.mark.parametrize(
+    ("refusal", "params"),
+    [
+        (NO_USAGE, {"stream_options": {"include_usage": True}}),
+        (json_reply(422, {"detail": "no such model"}), {}),
+        (json_reply(403, {"detail": "stream_options"}), {}),
+    ],
+    ids=["own", "other", "status"],
+)
+async def test_any_other_refusal_is_final(refusal: Reply, params: JsonObject) -> None:
+    _, endpoint = await fails(refusal, params=params, tries=1)
+    assert len(endpoint.requests) == 1
+
+
+def exhausted(quota: str, delay: JsonValue) -> JsonObject:
+    """An error as Gemini's compatible endpoint sends it, in a list."""
+    google = "type.googleapis.com/google.rpc."
+    details: list[JsonObject] = [
+        {"@type": f"{google}QuotaFailure", "violations": [{"quotaId": quota}]},
+        {"@type": f"{google}Help", "links": []},
+        {"@type": f"{google}RetryInfo", "retryDelay": delay},
+    ]
+    return {
+        "error": {
+            "code": 429,
+            "message": "You exceeded your current quota",
+            "status": "RESOURCE_EXHAUSTED",
+            "details": details,
+        }
+    }
+
+
+@pytest.mark.requirement("Q61")
+@pytest.mark.parametrize("in_band", [False, True])
+async def test_a_wait_in_the_body_counts_as_a_hint(*, in_band: bool) -> None:
+    error = exhausted("GenerateRequestsPerMinutePerProject", "38.5s")
+    reply = stream_reply(sse([error])) if in_band else json_reply(429, [error])
+    clock = Ticking()
+    said, _ = await told(reply, text_reply("hi"), clock=clock)
+    assert text_of(said) == "hi"
+    assert max(clock.slept) == pytest.approx(38.5)
+
+
+@pytest.mark.requirement("Q61")
+@pytest.mark.parametrize("in_band", [False, True])
+@pytest.mark.parametrize(
+    ("quota", "delay"),
+    [("GenerateRequestsPerMinute", "121s"), ("GenerateRequestsPerDayPerProject", "1s")],
+    ids=["too-long", "daily"],
+)
+async def test_a_daily_quota_and_a_long_wait_in_the_body_give_up(
+    quota: str, delay: str, *, in_band: bool
+) -> None:
+    error = exhausted(quota, delay)
+    reply = stream_reply(sse([error])) if in_band else json_reply(429, error)
+    caught, endpoint = await fails(reply)
+    assert isinstance(caught, UnavailableError)
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.requirement("Q61")
+@pytest.mark.parametrize("delay", [None, "soon", "-3s", {"seconds": 3}, "9" * 30 + "s"])
+async def test_an_odd_wait_in_the_body_is_none(delay: JsonValue) -> None:
+    clock = Ticking()
+    said, _ = await told(
+        json_reply(429, exhausted("PerMinute", delay)), text_reply("hi"), clock=clock
+    )
+    assert text_of(said) == "hi"
+    assert max(clock.slept, default=0) == 0

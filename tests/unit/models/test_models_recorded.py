@@ -53,7 +53,7 @@ async def twice(entry: ModelEntry) -> tuple[str, str, tuple[Interaction, ...]]:
 @pytest.mark.requirement("C2", "C3")
 @pytest.mark.parametrize("compressed", [False, True])
 async def test_a_turn_is_replayed_without_its_endpoint(*, compressed: bool) -> None:
-    headers = {"content-encoding": "gzip"} if compressed else {}
+    headers = {"content-encoding": "br"} if compressed else {}
     with ModelEndpoint([text_reply("hello", pieces=["hel", "lo"]).but(headers=headers)]) as served:
         live, again, _ = await twice(an_entry(served.base_url, retry=RetryPolicy(attempts=1)))
 

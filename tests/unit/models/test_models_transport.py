@@ -1,10 +1,12 @@
 """Where bytes go and where they do not (L1, L10, X5, X6), against a real endpoint."""
 
 import asyncio
+import gzip
 import itertools
 import socket
 import ssl
 import threading
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +15,9 @@ import anyio
 import httpx
 import pytest
 from model_endpoint import (
+    CUT,
+    RESET,
+    Break,
     Gate,
     ModelEndpoint,
     Part,
@@ -23,6 +28,7 @@ from model_endpoint import (
     sse,
     stream_reply,
     text_reply,
+    usage,
 )
 from model_turns import a_model, a_request, an_entry, text_of, turn
 from waits import put_forward, waits_of
@@ -32,6 +38,7 @@ from aish.core.errors import AishError, StepFailedError, UnavailableError, Usage
 from aish.core.messages import Delta, Finish, TextPiece, Usage
 from aish.models import transport
 from aish.models.client import open_model
+from aish.models.retry import AttemptError
 from aish.models.transport import open_client
 from aish.net.http import tls_context
 from aish.system.secrets.secrets import Secrets
@@ -213,11 +220,67 @@ async def test_certificates_are_not_loaded_for_plain_http() -> None:
 
 @pytest.mark.requirement("X6")
 async def test_a_compressed_answer_is_refused_unread() -> None:
-    reply = stream_reply(b"\x1f\x8b" + b"\0" * 200_000, headers={"content-encoding": "gzip"})
+    reply = stream_reply(b"\x1f\x8b" + b"\0" * 200_000, headers={"content-encoding": "br"})
     with ModelEndpoint([reply]) as endpoint:
         error = await failing(once(endpoint.base_url))
     assert isinstance(error, StepFailedError)
-    assert "compressed (gzip)" in error.message
+    assert "compressed (br)" in error.message
+
+
+@pytest.mark.requirement("Q67")
+@pytest.mark.parametrize("coding", ["gzip", "X-Gzip", "deflate", "raw"])
+async def test_an_answer_that_is_compressed_unasked_is_read_as_it_arrives(coding: str) -> None:
+    window = {"deflate": zlib.MAX_WBITS, "raw": -zlib.MAX_WBITS}.get(coding, zlib.MAX_WBITS | 16)
+    packer = zlib.compressobj(wbits=window)
+    first = packer.compress(sse([delta(content="Hel")], done=False))
+    first += packer.flush(zlib.Z_SYNC_FLUSH)
+    rest = packer.compress(sse([delta(content="lo"), delta("stop")])) + packer.flush()
+    gate = Gate()
+    name = "deflate" if coding == "raw" else coding
+    reply = stream_reply(first, gate, rest[:3], rest[3:], headers={"content-encoding": name})
+    with ModelEndpoint([reply, text_reply("again")]) as endpoint:
+        async with a_model(once(endpoint.base_url)) as model:
+            said: list[Delta] = []
+            async for batch in model.stream(a_request()):
+                said += batch
+                gate.open()
+            again = await turn(model)
+    assert text_of(said) == "Hello"
+    assert text_of(again) == "again"
+    assert endpoint.connections == 1
+
+
+@pytest.mark.requirement("Q67")
+async def test_the_body_of_an_error_that_is_compressed_is_shown() -> None:
+    reply = Reply(
+        parts=(gzip.compress(b"no such model"),), status=400, headers={"content-encoding": "gzip"}
+    )
+    with ModelEndpoint([reply]) as endpoint:
+        error = await failing(once(endpoint.base_url))
+    assert error.message == "HTTP 400: no such model"
+
+
+@pytest.mark.requirement("Q67")
+async def test_an_answer_that_is_compressed_beyond_the_cap_or_cut_is_an_error() -> None:
+    whole = gzip.compress(sse([delta(content="x" * 500)]))
+    huge = gzip.compress((b": " + b"x" * 1021 + b"\n") * (64 * 1024 + 1))
+    headers = {"content-encoding": "gzip"}
+    replies = [stream_reply(whole[:20], headers=headers), stream_reply(huge, headers=headers)]
+    with ModelEndpoint(replies) as endpoint:
+        cut = await failing(once(endpoint.base_url))
+        too_large = await failing(once(endpoint.base_url))
+    assert cut.message == "the connection broke: the answer is not valid gzip, or incomplete"
+    assert "64 MiB" in too_large.message
+
+
+@pytest.mark.requirement("X6")
+async def test_all_bytes_of_a_body_count_however_fast_they_are_taken() -> None:
+    body = transport.BodyBuffer()
+    for _ in range(64):
+        body.put(b"x" * 1024 * 1024)
+        await body.take()
+    with pytest.raises(AttemptError, match="64 MiB"):
+        body.put(b"x")
 
 
 @pytest.mark.requirement("X6", "L7")
@@ -454,6 +517,46 @@ async def test_an_endpoint_that_does_not_hang_up_after_done_is_not_waited_for(
             with anyio.fail_after(5):
                 said = await turn(model)
     assert isinstance(said[-1], Finish)
+
+
+@pytest.mark.requirement("Q65")
+async def test_after_finish_reason_and_usage_the_marker_is_waited_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "MARKER_SECONDS", 0.1)
+    body = sse([delta(content="hi"), delta("stop"), usage()], done=False)
+    with ModelEndpoint([stream_reply(body, Gate())]) as endpoint:
+        async with a_model(once(endpoint.base_url)) as model:
+            with anyio.fail_after(5):
+                said = await turn(model)
+    assert text_of(said) == "hi"
+    assert isinstance(said[-1], Finish)
+    assert said[-1].usage.input == 7
+
+
+@pytest.mark.parametrize("end", [CUT, RESET])
+async def test_a_kept_connection_that_is_dead_is_opened_anew_and_is_no_retry(end: Break) -> None:
+    dead = Reply(parts=(end,), framing="raw")
+    with ModelEndpoint([text_reply("one"), dead, text_reply("two"), dead]) as endpoint:
+        async with a_model(once(endpoint.base_url)) as model:
+            first, second = await turn(model), await turn(model)
+        # Nothing was kept: the endpoint hangs up on new connections.
+        error = await failing(once(endpoint.base_url))
+    assert [text_of(first), text_of(second)] == ["one", "two"]
+    assert [type(piece) for piece in second] == [TextPiece, Finish]
+    assert len(endpoint.requests) == 4
+    assert endpoint.connections == 3
+    assert "the connection broke" in error.message
+
+
+async def test_a_kept_connection_that_dies_within_an_answer_is_a_failure() -> None:
+    begun = stream_reply(sse([delta(content="hal")], done=False), CUT)
+    with ModelEndpoint([text_reply("one"), begun, text_reply("two")]) as endpoint:
+        async with a_model(once(endpoint.base_url)) as model:
+            await turn(model)
+            with pytest.raises(AishError):
+                await turn(model)
+    assert len(endpoint.requests) == 2
 
 
 async def test_a_base_url_that_is_none_fails_before_anything_is_sent() -> None:

@@ -54,6 +54,7 @@ CALLING = {
 BODY = json.dumps(COMPLETION).encode()
 PAGE = b"<!DOCTYPE html>\n<html>\n<title>502\x1b[31m Bad gateway</title>\n</html>\n"
 COMMENTS = StreamNotice("comment_as_data", "comments come framed as data")
+PINGS = StreamNotice("ping_as_data", "pings come framed as data")
 TAIL = StreamNotice("unframed_text", "text without a frame after the answer")
 
 ROWS = [
@@ -147,6 +148,11 @@ ROWS = [
     row("Q21 L4", "unknown fields are no text", b"foo: bar\n" + STREAM, *HELLO),
     row("Q21", "text after the answer", said("Hello") + ends() + b"bye\n\n" + DONE,
         TextPiece("Hello"), TAIL, finished()),
+    row("Q66", "null and pings between events",
+        b"data: null\n\n" + said("Hel") + b"data: ping\n\ndata: null\n\ndata: PING\n\n" + said("lo")
+        + ends() + DONE, PINGS, *HELLO),
+    row("Q66", "nothing but null and pings", b"data: null\n\ndata: ping\n\n",
+        Broken(EmptyStreamError, "empty", retryable=True)),
     row("Q22", "a page", PAGE,
         Broken(UnreadableStreamError,
                "not a chat completion: <!DOCTYPE html>⏎<html>⏎<title>502\\x1b[31m Bad gateway",
