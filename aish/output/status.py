@@ -72,7 +72,7 @@ def cassette_text(info: CassetteInfo) -> str:
 
 ANSWERS: Mapping[ApprovalAnswer, str] = {
     "approve": "approved",
-    "always": "approved for all such calls",
+    "always": "approved, with the same call from now on,",
     "deny": "denied",
     "expired": "expired: nobody answered in time",
     "withdrawn": "withdrawn: the call is not made any more",

@@ -4,8 +4,7 @@ Also explains the decision rule by rule (P7), runs the file's `policy_tests`, an
 that an "always" stores: the narrowest rule for calls like the one asked about.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from aish.core.events import DecisionLevel, Verdict
@@ -14,18 +13,16 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import PolicyTest, RuleEntry
 from aish.core.tools import Tool, ToolName
 from aish.policy.rules import (
-    MEANT,
-    Command,
+    LONGEST,
+    SEPARATOR,
     Fit,
     FitsSchema,
     Judgement,
     Policy,
     Rule,
-    autorun_paths,
-    command_keys,
-    command_of,
-    is_command_tool,
+    is_exact,
     judge,
+    rule_of,
     split_glob,
 )
 
@@ -45,7 +42,7 @@ def decision_level(policy: Policy, tool: Tool, verdict: Verdict) -> DecisionLeve
 class Ruling:
     """The verdict, the text of the deciding rule (empty if none), and the reason.
 
-    `hint` is the rule that approves just this call, if another one was probably meant to.
+    `hint` is the rule that would approve just this call, where none does.
     """
 
     verdict: RulingVerdict
@@ -97,21 +94,21 @@ def decide(
     approving = looked_at(policy.auto_approve)
     if found := _first(approving, Fit.YES):
         return _ruling("auto", found)
-    return _unapproved(tool, arguments, approving)
+    return _unapproved(tool, arguments, approving, mask)
 
 
-def _unapproved(tool: Tool, arguments: JsonObject, approving: list[Judgement]) -> Ruling:
+def _unapproved(
+    tool: Tool, arguments: JsonObject, approving: list[Judgement], mask: Callable[[str], str]
+) -> Ruling:
     """The ruling without an approving rule; says why a similar rule does not apply."""
-    reason = f"no rule approves {tool.name}"
-    nearest = max(approving, key=lambda one: one.near, default=None)
-    if nearest is None or not nearest.near:
-        return Ruling("ask", "", reason)
     from aish.policy.rule_yaml import rule_flow
 
-    # Where only the arguments do not fit, the tool's name alone would approve too much.
-    by_name = nearest.near == MEANT or is_command_tool(tool.name)
-    exact = exact_entry(tool, arguments) if by_name else None
+    reason = f"no rule approves {tool.name}"
+    exact = exact_entry(tool, arguments, mask)
     hint = None if exact is None else f"`{rule_flow(exact)}` under `mcp.auto_approve` approves this"
+    nearest = max(approving, key=lambda one: one.near, default=None)
+    if nearest is None or not nearest.near:
+        return Ruling("ask", "", reason, hint)
     return Ruling("ask", "", f"{reason} (rule {nearest.rule.text}: {nearest.why})", hint)
 
 
@@ -133,47 +130,103 @@ def _ruling(verdict: RulingVerdict, found: Judgement) -> Ruling:
     return Ruling(verdict, found.rule.name, reason)
 
 
-_WILDCARDS = frozenset("*?")
+_READ_IN_WHEN = frozenset({"path", "new_path", "argv", "command", "cwd", "shell"})
+"""Arguments about which a rule has to say more than its schema can (K19, K47)."""
+_DEEPEST = 32
+_LONGEST_KEY = 500
+_LONGEST_NUMBER = 300
 
 
-def exact_entry(tool: Tool, arguments: JsonObject) -> RuleEntry | None:
-    """The rule by the tool's exact name; of a command, with its exact words too.
-
-    `None` if no rule can be that exact: a `*` in a name or word is a wildcard in a rule.
-    """
-    glob = str(tool.name)
-    if _has_wildcard(glob) or split_glob(glob) != (tool.name.server, tool.name.name):
-        return None
-    entry = RuleEntry(tool=glob)
-    if paths := autorun_paths(tool, arguments):
-        return None if any(map(_has_wildcard, paths.values())) else replace(entry, when=paths)
-    if not is_command_tool(tool.name):
-        return entry
-    name = tool.name.name
-    command = command_of(arguments, name)
-    return None if command is None else _exact_command(entry, name, arguments, command)
-
-
-def _exact_command(
-    entry: RuleEntry, name: str, arguments: JsonObject, command: Command
+def exact_entry(
+    tool: Tool, arguments: JsonObject, mask: Callable[[str], str] = str
 ) -> RuleEntry | None:
-    """The exact rule for a command: with its folder and its input."""
-    keys = command_keys(name)
-    around = {key: value for key, value in arguments.items() if key not in keys}
-    if any(map(_has_wildcard, (command.raw, *around.values()))):
+    """Return the rule that approves this call of this tool and no other, if there is one.
+
+    An argument from which `mask` takes a secret is in no rule.
+    """
+    if unruled(tool.name, arguments, mask) is not None:
         return None
-    if isinstance(command.raw, str) and command.words is None:
-        # Only a shell can split this into words, so the rule has the text.
-        return replace(entry, when={**around, "command": command.raw})
-    words = command.words or command.raw
-    assert isinstance(words, (tuple, list))
-    return replace(entry, when=around, command=tuple(map(str, words)))
+    entry = entry_of(tool.name, arguments)
+    found = judge(rule_of("auto_approve", entry), tool, arguments, simple_fit)
+    return entry if found.fit is Fit.YES else None
 
 
-def _has_wildcard(value: JsonValue) -> bool:
-    if isinstance(value, str):
-        return not _WILDCARDS.isdisjoint(value)
-    return isinstance(value, (tuple, list)) and any(map(_has_wildcard, value))
+def entry_of(
+    tool: ToolName, arguments: JsonObject, patterns: Mapping[str, JsonValue] | None = None
+) -> RuleEntry:
+    """Return a rule about each argument, with its value or the pattern that replaces it."""
+    pinned = {
+        name: value
+        for name, value in arguments.items()
+        if isinstance(value, str)
+        and not is_exact(value)
+        and (patterns is None or patterns[name] == value)
+    }
+    when = {
+        name: value
+        for name, value in (patterns or arguments).items()
+        if name not in pinned or name in _READ_IN_WHEN
+    }
+    schema: dict[str, JsonValue] = {}
+    if pinned:
+        schema["required"] = list(pinned)
+        schema["properties"] = {name: {"const": value} for name, value in pinned.items()}
+    schema["maxProperties"] = len(arguments)
+    return RuleEntry(str(tool), when=when, schema=schema)
+
+
+def unruled(tool: ToolName, arguments: JsonObject, mask: Callable[[str], str] = str) -> str | None:
+    """Return why no rule can be written about a call, or `None`."""
+    if not tool.server or not tool.name or SEPARATOR in tool.server or not is_exact(str(tool)):
+        return "a rule cannot name this tool alone"
+    for name, value in arguments.items():
+        if len(name) > _LONGEST_KEY:
+            return f"the name of an argument is longer than {_LONGEST_KEY} characters"
+        if why := _unwritable({name: value}, mask):
+            return why
+    return None
+
+
+def _unwritable(argument: JsonObject, mask: Callable[[str], str]) -> str | None:
+    size = -len(next(iter(argument)))
+    for piece, depth in pieces(argument):
+        text = piece if isinstance(piece, str) else str(piece)
+        size += len(text)
+        if size > LONGEST:
+            return f"an argument is longer than {LONGEST:,} characters"
+        if depth > _DEEPEST:
+            return "its arguments are nested too deeply"
+        if not isinstance(piece, str) and len(text) > _LONGEST_NUMBER:
+            return f"a number in its arguments has more than {_LONGEST_NUMBER} digits"
+        if not _is_text(text):
+            return "its arguments contain half of a surrogate pair"
+        if mask(text) != text:
+            return "its arguments contain a secret"
+    return None
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def pieces(value: JsonValue) -> Iterator[tuple[str | float | None, int]]:
+    """Yield every key, text and number in a value, with its depth."""
+    waiting: list[tuple[JsonValue, int]] = [(value, 0)]
+    while waiting:
+        held, depth = waiting.pop()
+        if isinstance(held, Mapping):
+            for name, one in held.items():
+                yield name, depth
+                waiting.append((one, depth + 1))
+        elif isinstance(held, Sequence) and not isinstance(held, str):
+            waiting += [(one, depth + 1) for one in held]
+            yield "", depth
+        else:
+            yield held, depth
 
 
 @frozen

@@ -370,6 +370,8 @@ class Gate:
         assert opened.end is not None, "it was waited for"
         if opened.end.answer != "always" or rule is None:
             return self._answered(opened, opened.end, asking, proposal)
+        # Of an answer that was given while nobody executed the run, nobody was told.
+        self._add(rule)
         for other in self.questions.still_open():
             # In a replay each has a recorded answer of its own.
             if other.recorded is None or other.recorded.is_by_rule:
@@ -419,7 +421,8 @@ class Gate:
         return replace(rule, given_for=tool)
 
     def _add(self, rule: Rule) -> None:
-        self._policy = self._policy.with_rule(rule)
+        if rule not in self._policy.auto_approve:
+            self._policy = self._policy.with_rule(rule)
 
     async def _until_ended(self, opened: OpenQuestion, recorded: RecordedAnswer | None) -> None:
         """Wait for the first answer: from the terminal, from elsewhere, or by its time.
@@ -523,7 +526,7 @@ class Gate:
 
     def _always(self, tool: Tool, arguments: JsonObject) -> RuleEntry | None:
         """The rule that an "always" stores, if it would approve this very call."""
-        entry = exact_entry(tool, arguments)
+        entry = exact_entry(tool, arguments, self._mask)
         if entry is None:
             return None
         policy = self._policy.with_rule(rule_of("auto_approve", entry))

@@ -830,12 +830,12 @@ def _certain_command(rule: Rule, tool: Tool, arguments: JsonObject) -> Judgement
     command = command_of(arguments, tool.name.name)
     if command is None:
         return Judgement(rule, Fit.NO, "there is no command in the arguments")
-    if command.words is not None or _states(rule, command):
+    if command.words is not None or _states(rule, tool, command):
         return None
     return Judgement(rule, Fit.NO, uncertain(command), near=MEANT)
 
 
-def _states(rule: Rule, command: Command) -> bool:
-    entry = rule.entry
-    patterns = (entry.when.get("argv"), entry.when.get("command"), entry.command)
+def _states(rule: Rule, tool: Tool, command: Command) -> bool:
+    stated = command_of(rule.entry.when, tool.name.name)
+    patterns = (rule.entry.command, None if stated is None else stated.raw)
     return any(pattern is not None and spells_out(pattern, command) for pattern in patterns)

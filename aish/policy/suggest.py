@@ -8,17 +8,17 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import Annotations, Tool, ToolName
-from aish.policy.decide import decide
+from aish.policy.decide import decide, entry_of, exact_entry, pieces, unruled
 from aish.policy.rules import (
     LOCAL_COMMAND,
     LONGEST,
-    Command,
     Policy,
     command_keys,
     command_of,
     compile_policy,
     has_metacharacter,
     is_command_tool,
+    is_exact,
     is_odd,
 )
 from aish.system.globs import is_autorun
@@ -31,16 +31,11 @@ _HOST_AT = 3
 Family = tuple[str, str]
 
 
-def has_wildcard(text: str) -> bool:
-    """Whether a text would be a glob in a rule."""
-    return "*" in text or "?" in text
-
-
 def family(value: JsonValue) -> Family | None:
     """The folder and the suffix of a text; `None` if no glob may replace it."""
     if not isinstance(value, str) or not value or len(value) > LONGEST:
         return None
-    if has_wildcard(value) or "\\" in value or is_odd(value) or any(map(str.isspace, value)):
+    if not is_exact(value) or "\\" in value or is_odd(value) or any(map(str.isspace, value)):
         return None
     folder, slash, name = value.rpartition("/")
     if ("://" in value and value.count("/") < _HOST_AT) or "@" in name:
@@ -80,10 +75,6 @@ def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
     return list(rows[0][:count])
 
 
-# `when` on a path speaks for `new_path` too, and a command has to be spelled out in `when`.
-_IN_WHEN_TOO = frozenset({"new_path", "argv", "command"})
-
-
 @frozen
 class Made:
     """A call of a tool with its arguments; `unknown` says why these are not what was sent."""
@@ -95,20 +86,6 @@ class Made:
 
 Group = tuple[Made, ...]
 _Fields = Mapping[str, JsonValue]
-
-
-def exact_rules(call: Made) -> Iterator[RuleEntry]:
-    """Rules that approve this call and no other, the most readable first."""
-    if not is_command_tool(call.tool):
-        yield _by_arguments(call.tool, call.arguments)
-        return
-    command = command_of(call.arguments, call.tool.name)
-    if command is None:
-        return
-    words = _spelled_words(command)
-    if words is not None:
-        yield _by_words(call, words, _beside(call))
-    yield _by_arguments(call.tool, call.arguments)
 
 
 def groups(calls: Sequence[Made]) -> Iterator[tuple[Group, RuleEntry | None]]:
@@ -177,7 +154,7 @@ def _fields(call: Made) -> _Fields:
 def _rule(call: Made, fields: _Fields) -> RuleEntry:
     words = _plain_words(call)
     if words is None:
-        return _by_arguments(call.tool, call.arguments, fields)
+        return entry_of(call.tool, call.arguments, fields)
     pattern = tuple(str(fields[str(number)]) for number in range(len(words)))
     beside = {name[1:]: one for name, one in fields.items() if name.startswith(" ")}
     return _by_words(call, pattern, beside)
@@ -192,18 +169,6 @@ def _plain_words(call: Made) -> tuple[str, ...] | None:
     return words
 
 
-def _spelled_words(command: Command) -> tuple[str, ...] | None:
-    """The words as a pattern that matches only them."""
-    raw = command.raw
-    if command.words is not None:
-        words = command.words
-    elif isinstance(raw, Sequence) and not isinstance(raw, str):
-        words = tuple(map(str, raw))
-    else:
-        return None
-    return None if any(map(has_wildcard, words)) else words
-
-
 def _beside(call: Made) -> JsonObject:
     keys = command_keys(call.tool.name)
     return {name: value for name, value in call.arguments.items() if name not in keys}
@@ -214,39 +179,12 @@ def _by_words(call: Made, words: tuple[str, ...], beside: JsonObject) -> RuleEnt
     if tool == LOCAL_COMMAND:
         # It has no further arguments: its own schema, checked before any rule, sees to that.
         return RuleEntry(str(tool), command=words)
-    conditions = _by_arguments(tool, beside)
+    conditions = entry_of(tool, beside)
     schema: JsonObject = {**(conditions.schema or {}), "maxProperties": len(call.arguments)}
     return RuleEntry(str(tool), when=conditions.when, schema=schema, command=words)
 
 
-def _by_arguments(
-    tool: ToolName, arguments: JsonObject, patterns: _Fields | None = None
-) -> RuleEntry:
-    """Each argument with its value, or with the pattern that replaces it."""
-    pinned = {
-        name: value
-        for name, value in arguments.items()
-        if isinstance(value, str)
-        and has_wildcard(value)
-        and (patterns is None or patterns[name] == value)
-    }
-    when = {
-        name: value
-        for name, value in (patterns or arguments).items()
-        if name not in pinned or name in _IN_WHEN_TOO
-    }
-    schema: dict[str, JsonValue] = {}
-    if pinned:
-        schema["required"] = list(pinned)
-        schema["properties"] = {name: {"const": value} for name, value in pinned.items()}
-    schema["maxProperties"] = len(arguments)
-    return RuleEntry(str(tool), when=when, schema=schema)
-
-
 _MASK = re.compile(r"<secret:[^<>]*>")
-_DEEPEST = 32
-_LONGEST_KEY = 500
-_LONGEST_NUMBER = 300
 DENIED = "the same call was denied as well"
 
 
@@ -291,7 +229,7 @@ def suggestion(made: Sequence[Made], denied: Sequence[Made] = ()) -> Suggestion:
     for calls in _by_tool(made).values():
         known: list[Made] = []
         for call in calls.values():
-            if why := _unfit(call):
+            if why := _unknown(call) or unruled(call.tool, call.arguments):
                 left_out.append(LeftOut(call, why))
             else:
                 known.append(call)
@@ -332,13 +270,10 @@ def _of_tool(calls: Sequence[Made], denied: Sequence[Made]) -> list[Given | Left
 
 
 def _exactly(call: Made, denied: Sequence[Made]) -> Given | LeftOut:
-    why = "no rule approves exactly this call"
-    for rule in exact_rules(call):
-        if _suits(rule, (call,), denied):
-            return Given(rule, (call,))
-        if _suits(rule, (call,), ()):
-            why = DENIED
-    return LeftOut(call, why)
+    rule = exact_entry(stand_in(call.tool), call.arguments)
+    if rule is None:
+        return LeftOut(call, "no rule approves exactly this call")
+    return Given(rule, (call,)) if _suits(rule, (call,), denied) else LeftOut(call, DENIED)
 
 
 def _suits(rule: RuleEntry, calls: Sequence[Made], denied: Sequence[Made]) -> bool:
@@ -352,81 +287,11 @@ def _approves(policy: Policy, call: Made) -> bool:
     return decide(policy, stand_in(call.tool), call.arguments).verdict == "auto"
 
 
-def _unfit(call: Made) -> str | None:
-    """Why a call cannot be written as a rule."""
-    tool = call.tool
-    if not tool.server or not tool.name or "__" in tool.server or has_wildcard(str(tool)):
-        return "a rule cannot name this tool alone"
-    if why := _unknown(call):
-        return why
-    return _unwritable(call.arguments)
-
-
 def _unknown(call: Made) -> str | None:
     """Why the arguments are not those that were sent."""
     if call.unknown:
         return call.unknown
-    if masked := _MASK.search(_readable(call.arguments)):
+    texts = (piece for piece, _ in pieces(call.arguments) if isinstance(piece, str))
+    if masked := _MASK.search("\n".join(texts)):
         return f"its arguments contained a secret: {masked[0]}"
     return None
-
-
-def _readable(arguments: JsonObject) -> str:
-    return "\n".join(piece for piece, _ in _pieces(arguments) if isinstance(piece, str))
-
-
-def _unwritable(arguments: JsonObject) -> str | None:
-    size = 0
-    for piece, depth in _pieces(arguments):
-        text = piece if isinstance(piece, str) else str(piece)
-        size += len(text)
-        if size > LONGEST:
-            return f"its arguments are longer than {LONGEST} characters"
-        if depth > _DEEPEST:
-            return "its arguments are nested too deeply"
-        if not isinstance(piece, str) and len(text) > _LONGEST_NUMBER:
-            return f"a number in its arguments has more than {_LONGEST_NUMBER} digits"
-        if not _is_text(text):
-            return "its arguments contain half of a surrogate pair"
-    if any(len(name) > _LONGEST_KEY for name in _names(arguments)):
-        return f"the name of an argument is longer than {_LONGEST_KEY} characters"
-    return None
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _names(value: JsonValue) -> list[str]:
-    """All keys in a value."""
-    found: list[str] = []
-    waiting: list[JsonValue] = [value]
-    while waiting:
-        held = waiting.pop()
-        if isinstance(held, Mapping):
-            found += held
-            waiting += held.values()
-        elif isinstance(held, Sequence) and not isinstance(held, str):
-            waiting += held
-    return found
-
-
-def _pieces(value: JsonValue) -> list[tuple[str | float | None, int]]:
-    """Every key, text and number in a value, with its depth."""
-    found: list[tuple[str | float | None, int]] = []
-    waiting: list[tuple[JsonValue, int]] = [(value, 0)]
-    while waiting:
-        held, depth = waiting.pop()
-        if isinstance(held, Mapping):
-            found += [(name, depth) for name in held]
-            waiting += [(one, depth + 1) for one in held.values()]
-        elif isinstance(held, Sequence) and not isinstance(held, str):
-            waiting += [(one, depth + 1) for one in held]
-            found.append(("", depth))
-        else:
-            found.append((held, depth))
-    return found

@@ -131,7 +131,6 @@ MOST_ROWS = 200
 
 _LOOKALIKE = "lookalike letters"
 _FIRST, _LAST = 40, 20
-_LONGEST_RULE = 1000
 
 
 @frozen
@@ -278,7 +277,7 @@ def _keys(value: JsonValue) -> Iterator[str]:
 
 def _always(rule: str | None, secrets: Secrets | None) -> str | None:
     """The rule that would be stored; none if it cannot be shown unchanged."""
-    if rule is None or len(rule) > _LONGEST_RULE or (secrets and secrets.mask(rule) != rule):
+    if rule is None or (secrets and secrets.mask(rule) != rule):
         return None
     return visible(rule)
 
@@ -410,10 +409,11 @@ def _word(typed: str | None) -> str:
     return "" if typed is None else typed.strip().lower()
 
 
-Decision = Literal["approve", "deny", "open"]
+Decision = Literal["approve", "always", "deny", "open"]
 """What a person decides about a question that need not be answered now."""
 
 PROMPT_DECIDE = "approve this call? [y: approve, n: deny, Enter: leave it open]"
+PROMPT_DECIDE_ALWAYS = "approve this call? [y: approve, a: always, n: deny, Enter: leave it open]"
 PROMPT_DENY = "deny this call? [y: deny, Enter: leave it open]"
 VIEW_DECIDE = "v shows all of it, n denies it [v/n, Enter: leave it open]"
 VIEW_DENY = "v shows all of it, y denies it [v/y, Enter: leave it open]"
@@ -444,13 +444,15 @@ async def ask_decision(
         while True:
             width = terminal.width
             sheet = sheet_of(question, width, details=details, masked=masked)
-            said = await _said_to(terminal, sheet, prompt, view, denials)
+            offers = sheet.offers_always and not deny
+            shown = PROMPT_DECIDE_ALWAYS if offers else prompt
+            said = await _said_to(terminal, sheet, shown, view, denials)
             if said in denials:
                 return "deny"
-            if said not in YES:
+            if said not in YES and not (offers and said in _ALWAYS):
                 return "open"
             if terminal.width >= width:
-                return "approve"
+                return "approve" if said in YES else "always"
             await terminal.show(("", *words(RESIZED, terminal.width)))
 
 

@@ -31,6 +31,7 @@ QUESTION: dict[str, Any] = {
     "arguments": {"text": "one"},
     "digest": "d" * 64,
     "reason": "no rule approves box__write",
+    "always": None,
     "asked": "2026-11-21T19:01:38.000Z",
     "expires": None,
     "state": "open",

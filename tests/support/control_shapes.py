@@ -94,7 +94,7 @@ VALUE = record(value=ANY, type={"enum": ["integer", "number", "string"]})
 VALUES = record(values=named(VALUE))
 ONE_VALUE = record(path=TEXT, **VALUE["properties"])
 QUESTION = record(
-    **dict.fromkeys(("run", "step", "item", "server", "tool", "digest", "reason"), ANY),
+    **dict.fromkeys(("run", "step", "item", "server", "tool", "digest", "reason", "always"), ANY),
     id=ID,
     arguments=ANY,
     asked=TIME,

@@ -62,6 +62,10 @@ def command(
     ],
     *,
     deny: Annotated[bool, Option("--deny", help="Deny the call.")] = False,
+    always: Annotated[
+        bool,
+        Option("--always", help="With `--yes`: approve this call, and the same call later."),
+    ] = False,
     yes: Annotated[
         bool, Option("--yes", help="Do not ask; to approve, `--digest` is needed too.")
     ] = False,
@@ -89,6 +93,8 @@ def command(
     if yes and digest is None and not deny:
         said = "`--yes` approves only the call of a digest"
         raise UsageError(said, hint="`aish runs pending --format json` has it: `--digest DIGEST`")
+    if always and (deny or not yes):
+        raise UsageError("`--always` goes with `--yes --digest DIGEST`")
     if note is not None and len(note) > LONGEST_NOTE:
         raise UsageError(f"more than {LONGEST_NOTE:,} characters", where="--note")
     with ExitStack() as stack:
@@ -97,8 +103,10 @@ def command(
         require_open(question)
         if digest is not None:
             require_digest(question, digest)
+        if always and question.always is None:
+            raise UsageError("`--always` is not offered for this call", where=question.id)
         if yes:
-            decision: Decision = "deny" if deny else "approve"
+            decision: Decision = "deny" if deny else "always" if always else "approve"
         else:
             decision = _ask(question, deny=deny)
         if decision == "open":
@@ -205,14 +213,16 @@ def _record(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -> 
     except OSError as error:
         said = f"cannot write the journal: {error.strerror}; no answer was recorded"
         raise AishError(said, where=question.run) from error
-    done = "approved" if given.answer == "approve" else "denied"
+    done = "denied" if given.answer == "deny" else "approved"
     print_text(f"{done}: {for_line(question.tool)}, question {question.id}")
+    if given.answer == "always":
+        print_text(f"always: auto_approve {for_line(question.always or '')}, for this run")
     if rest:
         are = "is" if rest == 1 else "are"
         of = "server" if HUB_ID.match(question.run) else "run"
         say(f"note: {counted(rest, 'question')} of this {of} {are} still open")
     if HUB_ID.match(question.run):
-        if given.answer == "approve":
+        if given.answer != "deny":
             say("note: the call is made once, when its client waits for it or makes it again")
     elif is_live:
         say("note: the run goes on by itself")

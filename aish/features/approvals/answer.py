@@ -64,7 +64,7 @@ class RunIsLiveError(NotAnsweredError):
 class GivenAnswer:
     """An answer: who gave it, from where, and what they wrote about it."""
 
-    answer: Literal["approve", "deny"]
+    answer: Literal["approve", "always", "deny"]
     by: str
     way: str
     note: str = ""

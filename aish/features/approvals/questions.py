@@ -32,6 +32,7 @@ class ApprovalQuestion:
 
     `caller_waiting` says whether the process that asked still waits for the answer. `answer` is
     missing where nobody gave one: while it is open, and where it ended with its time or its run.
+    `always` is the rule that this answer would add, where it is offered.
     """
 
     id: str
@@ -43,6 +44,7 @@ class ApprovalQuestion:
     arguments: JsonValue
     digest: str
     reason: str
+    always: str | None
     asked: str
     expires: str | None
     state: QuestionState
@@ -72,6 +74,7 @@ def approval_question(run: str, question: Question) -> ApprovalQuestion:
         arguments=asked.arguments,
         digest=asked.digest,
         reason=asked.reason,
+        always=asked.always,
         answer=answer,
         expires=asked.expires,
         state=question.state,
@@ -79,8 +82,8 @@ def approval_question(run: str, question: Question) -> ApprovalQuestion:
     )
 
 
-def as_asked(question: ApprovalQuestion, always: str | None = None) -> protocols.Question:
-    """The question as whoever decides is shown it; `always` is the rule that may be stored."""
+def as_asked(question: ApprovalQuestion) -> protocols.Question:
+    """Return the question as whoever decides is shown it."""
     server, tool = question.server, question.tool
     return protocols.Question(
         Tool(ToolName(server, tool.removeprefix(f"{server}__")), tool, "", {}),
@@ -92,7 +95,7 @@ def as_asked(question: ApprovalQuestion, always: str | None = None) -> protocols
             # A server has no steps, and its clients stand for them.
             client=question.step if HUB_ID.match(question.run) else None,
         ),
-        always,
+        question.always,
     )
 
 

@@ -442,8 +442,7 @@ class Calls:
                 return "ok", {"content": [{"type": "text", "text": STAGED}], "isError": is_error}
             return "transport_error", failed(NOT_KEPT)
         assert decision.reply is not None, "a call that is not made has a reply"
-        hint = f" ({decision.hint})" if decision.hint else ""
-        return "denied", failed(f"{self.mask(decision.reply)}{self.mask(hint)}")
+        return "denied", failed(self.mask(decision.reply))
 
     def _encoded(self, tool: Tool, result: JsonObject, complete: Complete) -> bytes:
         """The JSON of a result, or of the reason why it cannot be sent."""

@@ -111,6 +111,36 @@ def test_a_yes_that_came_in_time_counts_after_the_time(paused: Paused) -> None:
     assert ledger(project) == [TEXT]
 
 
+@pytest.mark.requirement("A9", "A10")
+def test_always_for_a_paused_run_approves_the_same_call_of_its_resumed_part(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(PAUSES.replace("limits: {time: 30m}", "on_denied: continue"))
+    texts = iter(("one", "one", "two"))
+
+    def calls(request: Any) -> Reply:
+        text = next(texts, None)
+        if text is None:
+            return text_reply("done")
+        return tool_reply([(f"c{len(request['messages'])}", "box__write", f'{{"text": "{text}"}}')])
+
+    project.uses(model_endpoint(calls))
+    assert project.run().code == 8
+    (asked,) = of_type(project.journal, "approval.asked")
+    words = ("approve", "latest", asked["id"], "--always")
+    bare = project.aish(*words)
+    done = project.aish(*words, "--yes", "--digest", asked["digest"])
+    resumed = project.run("--resume")
+
+    assert (bare.code, "`--always` goes with `--yes" in bare.stderr) == (2, True)
+    rule = 'box__write when {"text": "one"} schema {"maxProperties": 1}'
+    assert f"always: auto_approve {rule}, for this run\n" in done.stdout
+    assert resumed.code == 8, resumed.stderr
+    assert ledger(project) == ["one", "one"]
+    _, other = of_type(project.journal, "approval.asked")
+    assert other["arguments"] == {"text": "two"}
+
+
 @pytest.mark.requirement("A10", "B3")
 def test_a_file_that_changed_keeps_the_answer_to_a_call_that_did_not(paused: Paused) -> None:
     project, endpoint, asked = paused

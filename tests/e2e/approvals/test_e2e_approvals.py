@@ -170,24 +170,33 @@ def test_the_question_as_a_person_sees_it(
     assert "\n".join(rows[start:]).rstrip() == snapshot
 
 
-@pytest.mark.requirement("P2", "P7")
+@pytest.mark.requirement("P2", "P7", "T34")
 def test_always_is_asked_once_and_named_in_the_events(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
-    calls = [(f"c{number}", "s__echo", f'{{"text": "{number}"}}') for number in range(3)]
+    calls = [
+        (f"c{number}", "s__echo", f'{{"text": "{text}"}}') for number, text in enumerate("001")
+    ]
     project.uses(model_endpoint([tool_reply(calls), text_reply("done")]))
     project.pipeline(RULES + "on_denied: continue\nprompt: Use your tools\n")
+    rule = 's__echo when {"text": "0"} schema {"maxProperties": 1}'
     with at_terminal(project, "exec $AISH run p.yaml --ask") as terminal:
-        terminal.expect_exact("always: auto_approve s__echo, for this session")
+        terminal.expect_exact(f"always: auto_approve {rule}, for this session")
         terminal.expect_exact("[y/N/a]")
         terminal.send("a\r")
+        terminal.expect_exact('"text": "1"')
+        terminal.expect_exact("[y/N/a]")
+        terminal.send("n\r")
         terminal.expect(pexpect.EOF)
         terminal.wait()
 
     assert terminal.exitstatus == 0
     decided = [(e["verdict"], e["rule"]) for e in of_type(project.journal, "tool.decided")]
-    stored = ("auto", "s__echo (this session)")
-    assert decided == [("ask-yes", "the user, always: s__echo (this session)"), stored, stored]
+    assert decided == [
+        ("ask-yes", f"the user, always: {rule} (this session)"),
+        ("auto", f"{rule} (this session)"),
+        ("ask-no", "the user"),
+    ]
 
 
 @pytest.mark.requirement("P2", "exit-130")
@@ -289,7 +298,8 @@ def test_a_command_that_just_misses_its_rule_is_told_why_and_how_to_write_it(
 
     why = "`*` does not take a word that begins with a dash, `-n`"
     reason = f'no rule approves shell__run (rule shell__run command ["echo", "*"]: {why})'
-    hint = "`{tool: shell__run, command: [echo, -n]}` under `mcp.auto_approve` approves this"
+    rule = "{tool: shell__run, when: {argv: [echo, -n]}, schema: {maxProperties: 1}}"
+    hint = f"`{rule}` under `mcp.auto_approve` approves this"
     assert f"ask: {reason}\n       hint: {hint}\n" in planned.stdout
     assert done.code == 3
     assert done.stderr == (f"error: step `main`: tool call denied: {reason}\n\nhint: {hint}\n")
@@ -307,7 +317,7 @@ def test_items_that_are_denied_say_which_rule_would_approve_them(
 
     found = project.result()
 
-    rule = "`{tool: shell__run, command: [echo, -x]}` under `mcp.auto_approve` approves this"
+    rule = "`{tool: shell__run, when: {argv: [echo, -x]}, schema: {maxProperties: 1}}` under"
     assert found["exit"]["code"] == 3
     assert found["exit"]["hint"].startswith(rule)
     assert found["steps"]["each"]["error"]["hint"].startswith(rule)

@@ -342,18 +342,24 @@ def test_the_terminal_says_who_was_first(waiting: Project) -> None:
     assert ledger(waiting) == ["one"]
 
 
-@pytest.mark.requirement("A6")
-def test_always_is_taken_where_it_is_offered(waiting: Project) -> None:
-    waiting.pipeline(TWO.replace("text: two", "text: one"))
+@pytest.mark.requirement("A6", "T34")
+def test_always_answers_the_same_call_and_no_other(waiting: Project) -> None:
+    more = "\n      - {id: c, call: box__write, with: {text: one}}"
+    waiting.pipeline(TWO.rstrip() + more)
     with live_run(waiting) as (running, client):
-        first, _ = all_of(client, 2)
+        questions = all_of(client, 3)
+        first = next(one for one in questions if one["arguments"] == {"text": "one"})
+        assert first["always"] == 'box__write when {"text": "one"} schema {"maxProperties": 1}'
         assert answer(client, first, "always").status_code == 200
+        (left,) = all_of(client, 1)
+        assert left["arguments"] == {"text": "two"}
+        assert answer(client, left, "deny").status_code == 200
         done = running.finish()
 
     assert done.code == 0, done.stderr
     assert ledger(waiting) == ["one", "one"]
     ways = [one["way"] for one in of_type(waiting.journal, "approval.answered")]
-    assert ways == ["api", "rule"]
+    assert ways == ["api", "rule", "api"]
 
 
 @pytest.mark.requirement("A1", "A2", "H18")

@@ -157,22 +157,23 @@ def test_equal_calls_have_their_answers_in_order(
 
 
 @pytest.mark.requirement("A6", "A11")
-def test_an_always_answers_the_other_questions_of_its_round_again(
+def test_an_always_answers_the_same_call_of_its_round_again_and_no_other(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
     strict = "cassette: {path: c.yaml, strict: true}"
     project.pipeline(WRITES.replace("cassette: c.yaml", f"on_ask: wait\n{strict}"))
-    endpoint = model_endpoint(rounds(("a", "b", "c"), ("d",)))
+    endpoint = model_endpoint(rounds(("a", "a"), ("b",), ("a",)))
     project.uses(endpoint)
 
-    assert at_terminal(project, "$AISH record p.yaml --ask", "a") == 0
+    assert at_terminal(project, "$AISH record p.yaml --ask", "a", "n") == 0
     recorded = told(project)
     replayed = project.run("--replay", env=NOTHING)
 
     assert replayed.code == 0, replayed.stderr
     assert told(project) == recorded
-    assert [one[2] for one in recorded if one[0] == "decided"] == ["ask-yes", *["auto"] * 3]
-    assert [one[0] for one in recorded[:6]] == ["asked"] * 3 + ["answered"] * 3
+    verdicts = [one[2] for one in recorded if one[0] == "decided"]
+    assert verdicts == ["ask-yes", "auto", "ask-no", "auto"]
+    assert [one[0] for one in recorded[:4]] == ["asked"] * 2 + ["answered"] * 2
 
 
 @pytest.mark.requirement("A11")

@@ -45,7 +45,7 @@ steps:
 RULES = [
     {"tool": "s__echo", "when": {"text": "docs/*.md"}, "schema": {"maxProperties": 1}},
     {"tool": "s__add", "when": {"a": 1, "b": 2}, "schema": {"maxProperties": 2}},
-    {"tool": "shell__run", "command": ["ls", "docs"]},
+    {"tool": "shell__run", "when": {"argv": ["ls", "docs"]}, "schema": {"maxProperties": 1}},
 ]
 
 
@@ -109,7 +109,7 @@ def test_a_cassette_tells_its_rules(project: Project) -> None:
     assert done.stdout == (
         "mcp:\n  auto_approve:\n"
         "    - {tool: files__read, when: {path: docs/*.md}, schema: {maxProperties: 1}}\n"
-        "    - {tool: shell__run, command: [ls]}\n"
+        "    - {tool: shell__run, when: {argv: [ls]}, schema: {maxProperties: 1}}\n"
     )
 
 

@@ -47,6 +47,7 @@ def test_an_open_question_has_all_that_a_person_needs() -> None:
         "arguments": {"path": "TITLE.md", "content": "# aish\n"},
         "digest": DIGEST,
         "reason": "no rule approves repo__file_write",
+        "always": None,
         "asked": times[1],
         "expires": rfc3339(NOW),
         "state": "open",

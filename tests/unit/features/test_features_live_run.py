@@ -20,6 +20,7 @@ QUESTION = ApprovalQuestion(
     tool="rm",
     arguments={},
     digest="0" * 64,
+    always=None,
     reason="no rule approves it",
     asked="2026-11-21T19:01:38.000Z",
     expires=None,

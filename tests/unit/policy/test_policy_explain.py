@@ -39,7 +39,10 @@ def test_every_rule_is_looked_at_and_says_why() -> None:
     ]
     assert found.ruling.verdict == "ask"
     assert found.ruling.reason == f"no rule approves repo__write ({NEAREST})"
-    assert found.ruling.hint is None
+    assert found.ruling.hint == (
+        "`{tool: repo__write, when: {path: src/x}, schema: {maxProperties: 1}}` under "
+        "`mcp.auto_approve` approves this"
+    )
     assert not found.known
 
 
@@ -64,7 +67,9 @@ def test_a_wildcard_that_a_destructive_tool_outranks_says_so() -> None:
         "no rule approves repo__git_gc (rule repo__git_*: the tool calls itself destructive and"
         " its server is not trusted: only its exact name)"
     )
-    assert found.ruling.hint == "`repo__git_gc` under `mcp.auto_approve` approves this"
+    assert found.ruling.hint == (
+        "`{tool: repo__git_gc, schema: {maxProperties: 0}}` under `mcp.auto_approve` approves this"
+    )
 
 
 @pytest.mark.requirement("P7")
@@ -103,73 +108,73 @@ ONLY = "only a rule with exactly this command approves it"
 
 @pytest.mark.requirement("P4", "P7")
 @pytest.mark.parametrize(
-    ("arguments", "why", "hint"),
+    ("arguments", "why", "when"),
     [
         (
             {"command": "git log | head"},
             f"the command has the shell metacharacter `|`: {ONLY}",
-            '{tool: shell__run, when: {command: "git log | head"}}',
+            '{command: "git log | head"}',
         ),
         (
             {"argv": ["git", "log", "-3"]},
             "`*` does not take a word that begins with a dash, `-3`",
-            '{tool: shell__run, command: [git, log, "-3"]}',
+            '{argv: [git, log, "-3"]}',
         ),
         (
             {"argv": ["git", "log", "../x"]},
             "`*` does not take a word that may lead out of the folder, `../x`",
-            '{tool: shell__run, command: [git, log, "../x"]}',
+            '{argv: [git, log, "../x"]}',
         ),
         (
             {"argv": ["git", "log", "a;b"]},
             "`*` does not take a word with shell metacharacters, `a;b`",
-            '{tool: shell__run, command: [git, log, "a;b"]}',
+            '{argv: [git, log, "a;b"]}',
         ),
         (
             {"argv": ["git", "log", "a", "b"]},
             f"the command has 4 words, and the rule 3; {MORE}",
-            "{tool: shell__run, command: [git, log, a, b]}",
+            "{argv: [git, log, a, b]}",
         ),
         (
             {"argv": ["git", "push", "a"]},
             "word 2 is `push`, and the rule has `log`",
-            "{tool: shell__run, command: [git, push, a]}",
+            "{argv: [git, push, a]}",
         ),
         (
             {"argv": ["make", "--dir=/etc"]},
             "`**` does not take a word that may lead out of the folder, `--dir=/etc`",
-            '{tool: shell__run, command: [make, "--dir=/etc"]}',
+            '{argv: [make, "--dir=/etc"]}',
         ),
         (
             {"argv": ["git", "log", "@args"]},
             "`*` does not take a word that may name a file of arguments, `@args`",
-            '{tool: shell__run, command: [git, log, "@args"]}',
+            '{argv: [git, log, "@args"]}',
         ),
         (
             {"argv": ["make", "all", "@args"]},
             "`**` does not take a word that may name a file of arguments, `@args`",
-            '{tool: shell__run, command: [make, all, "@args"]}',
+            '{argv: [make, all, "@args"]}',
         ),
         (
             {"argv": ["sh", "-c", "make; make"]},
             f"the command goes through a shell, with metacharacters: {ONLY}",
-            '{tool: shell__run, command: [sh, -c, "make; make"]}',
+            '{argv: [sh, -c, "make; make"]}',
         ),
     ],
 )
 def test_a_command_that_just_misses_a_rule_is_told_why_and_how_to_write_it(
-    arguments: JsonObject, why: str, hint: str
+    arguments: JsonObject, why: str, when: str
 ) -> None:
     commands = (("make", "**"), ("git", "log", "*"), ("ls",), ("sh", "**"))
     rules = tuple(RuleEntry("shell__run", command=words) for words in commands)
     ruling = explain(compile_policy(RuleLists(rules)), SHELL, arguments).ruling
     assert ruling.reason.startswith("no rule approves shell__run (rule shell__run command [")
     assert ruling.reason.endswith(f"]: {why})")
+    hint = f"{{tool: shell__run, when: {when}, schema: {{maxProperties: 1}}}}"
     assert ruling.hint == f"`{hint}` under `mcp.auto_approve` approves this"
 
     written = yaml.safe_load(hint)
-    words = written.get("command")
-    rule = RuleEntry(written["tool"], written.get("when", {}), command=words and tuple(words))
+    rule = RuleEntry(written["tool"], written["when"], written["schema"])
     assert explain(compile_policy(RuleLists((rule,))), SHELL, arguments).ruling.verdict == "auto"
 
 
@@ -177,4 +182,4 @@ def test_a_command_that_just_misses_a_rule_is_told_why_and_how_to_write_it(
 def test_a_rule_about_another_command_is_no_reason() -> None:
     policy = compile_policy(RuleLists((RuleEntry("shell__run", command=("ls", "*")),)))
     ruling = explain(policy, SHELL, {"argv": ["git", "log"]}).ruling
-    assert (ruling.reason, ruling.hint) == ("no rule approves shell__run", None)
+    assert ruling.reason == "no rule approves shell__run"

@@ -3,6 +3,7 @@
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,10 @@ from aish.config.yaml_tree import to_data
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.text import for_ci_log
-from aish.core.tools import ToolName
-from aish.policy.decide import decide
+from aish.core.tools import Tool, ToolName
+from aish.policy.decide import decide, unruled
 from aish.policy.rule_yaml import rule_data, rule_flow, rules_yaml
-from aish.policy.rules import compile_policy
+from aish.policy.rules import compile_policy, is_command_tool, same_json
 from aish.policy.suggest import DENIED, Made, stand_in, suggest, suggestion
 
 READ = ToolName("repo", "file_read")
@@ -214,7 +215,7 @@ def test_a_command_denied_in_another_spelling_is_not_approved() -> None:
     [
         (Made(READ, {"key": "Bearer <secret:API_KEY>"}), "its arguments contained a secret"),
         (Made(READ, {"a": [{"<secret:X>": 1}]}), "its arguments contained a secret"),
-        (Made(READ, {"path": "x" * 5000}), "longer than 4096 characters"),
+        (Made(READ, {"path": "x" * 5000}), "longer than 4,096 characters"),
         (Made(READ, {"n": 10**400}), "more than 300 digits"),
         (Made(READ, {"x" * 600: 1}), "the name of an argument"),
         (Made(READ, {"half": "\ud800"}), "half of a surrogate"),
@@ -246,8 +247,14 @@ def test_arguments_nested_without_end_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        ([{"argv": ["git", "log"]}], ["{tool: shell__run, command: [git, log]}"]),
-        ([{"command": "git log"}], ["{tool: shell__run, command: [git, log]}"]),
+        (
+            [{"argv": ["git", "log"]}],
+            ["{tool: shell__run, when: {argv: [git, log]}, schema: {maxProperties: 1}}"],
+        ),
+        (
+            [{"command": "git log"}],
+            ['{tool: shell__run, when: {command: "git log"}, schema: {maxProperties: 1}}'],
+        ),
         (
             [{"argv": ["git", "show", "v1"]}, {"argv": ["git", "show", "v22"]}],
             ["{tool: shell__run, command: [git, show, v*]}"],
@@ -262,7 +269,7 @@ def test_arguments_nested_without_end_are_left_out() -> None:
         ),
         (
             [{"argv": ["sh", "-c", "ls | wc"]}],
-            ['{tool: shell__run, command: [sh, -c, "ls | wc"]}'],
+            ['{tool: shell__run, when: {argv: [sh, -c, "ls | wc"]}, schema: {maxProperties: 1}}'],
         ),
         (
             [{"command": "ls | wc"}],
@@ -271,7 +278,10 @@ def test_arguments_nested_without_end_are_left_out() -> None:
         # A program does not vary.
         (
             [{"argv": ["bin/a.sh"]}, {"argv": ["bin/b.sh"]}],
-            ["{tool: shell__run, command: [bin/a.sh]}", "{tool: shell__run, command: [bin/b.sh]}"],
+            [
+                "{tool: shell__run, when: {argv: [bin/a.sh]}, schema: {maxProperties: 1}}",
+                "{tool: shell__run, when: {argv: [bin/b.sh]}, schema: {maxProperties: 1}}",
+            ],
         ),
     ],
 )
@@ -282,8 +292,7 @@ def test_commands_are_given_word_by_word(arguments: list[JsonObject], rule: list
 @pytest.mark.requirement("S8")
 def test_the_command_of_a_pack_has_no_further_arguments() -> None:
     (rule,) = suggest(made(PACKED, {"command": "make test", "timeout_seconds": 5}))
-    assert rule.command == ("make", "test")
-    assert rule.when == {"timeout_seconds": 5}
+    assert rule.when == {"command": "make test", "timeout_seconds": 5}
     assert not approved([rule], Made(PACKED, {"command": "make test"}))
     assert not approved([rule], Made(PACKED, {"command": "make test", "timeout_seconds": 6}))
     more: JsonObject = {"command": "make test", "timeout_seconds": 5, "root": "/"}
@@ -291,12 +300,11 @@ def test_the_command_of_a_pack_has_no_further_arguments() -> None:
 
 
 @pytest.mark.requirement("S8", "K47")
-def test_a_process_is_approved_with_its_words_and_their_number() -> None:
+def test_a_process_is_approved_with_exactly_its_words() -> None:
     tool = ToolName("box", "process_start")
     call: JsonObject = {"command": "npm", "args": ["run", "dev"], "cwd": "web"}
     (rule,) = suggest(made(tool, call))
-    assert rule.command == ("npm", "run", "dev")
-    assert rule.when == {"cwd": "web"}
+    assert rule.when == call
     assert approved([rule], Made(tool, call))
     for other in ({"env": ["A=b"]}, {"cwd": "."}, {"args": ["run"]}, {"args": ["run", "x"]}):
         assert not approved([rule], Made(tool, {**call, **other}))
@@ -320,6 +328,11 @@ def test_a_command_for_a_shell_is_approved_as_it_is_spelled(text: str) -> None:
 
 # --- Whatever was called ---------------------------------------------------------------------
 
+PACK_TOOLS = [
+    Tool(ToolName("box", name), f"box__{name}", "", {}, builtin=True)
+    for name in ("shell_run", "process_start", "file_rename")
+]
+
 TEXTS = (
     st.text(max_size=12)
     | st.text(string.ascii_letters + "/.*?-_ $<>:\\~", max_size=12)
@@ -340,6 +353,59 @@ TOOLS = st.sampled_from([READ, ToolName("repo", "list"), ToolName("re", "po_x")]
 CALLS = st.builds(Made, TOOLS, ARGUMENTS) | st.builds(
     Made, st.sampled_from([SHELL, PACKED]), COMMANDS
 )
+
+
+PROCESSES = st.fixed_dictionaries(
+    {"command": TEXTS},
+    optional={"args": st.none() | st.lists(TEXTS, max_size=2), "cwd": TEXTS, "env": VALUES},
+)
+
+
+def _decided(rule: str, tool: Tool, arguments: JsonObject) -> str:
+    """The verdict where a file has this rule."""
+    root, problems = parse_mapping(rule, "rules.yaml")
+    assert not problems
+    assert root is not None
+    data: Any = to_data(root)
+    entry = RuleEntry(data["tool"], data.get("when", {}), data.get("schema"))
+    policy = compile_policy(RuleLists(auto_approve=(entry,)))
+    return decide(policy, tool, arguments).verdict
+
+
+@pytest.mark.requirement("T35")
+@given(
+    st.sampled_from([stand_in(READ), stand_in(SHELL), *PACK_TOOLS]),
+    ARGUMENTS | COMMANDS | PROCESSES,
+    NAMES,
+    VALUES,
+)
+def test_the_rule_of_a_hint_approves_this_call_and_no_other(
+    tool: Tool, arguments: JsonObject, name: str, value: JsonValue
+) -> None:
+    ruling = decide(compile_policy(RuleLists()), tool, arguments)
+    if ruling.hint is None:
+        assert is_command_tool(tool.name) or unruled(tool.name, arguments)
+        return
+    rule = ruling.hint.removeprefix("`").removesuffix("` under `mcp.auto_approve` approves this")
+    assert _decided(rule, tool, arguments) == "auto"
+    others: list[JsonObject] = [{**arguments, name: value}]
+    for one, held in arguments.items():
+        rest = {key: kept for key, kept in arguments.items() if key != one}
+        others += [rest, {**rest, name: value}, {**rest, name: held}]
+        others += [{**arguments, one: value}, {**arguments, one: [held]}]
+        if isinstance(held, str):
+            changed = (f"{held}x", f"x{held}", held[1:], held.swapcase(), held.replace("*", "x"))
+            others += [{**arguments, one: text} for text in (*changed, held.replace("?", "y"))]
+            others += [{**arguments, one: held.split()}]
+        elif isinstance(held, list):
+            others += [{**arguments, one: [*held, "x"]}, {**arguments, one: held[:-1]}]
+            others += [{**rest, "command": " ".join(map(str, held))}]
+    for other in others:
+        if not same_json(other, arguments):
+            assert _decided(rule, tool, other) != "auto", other
+    assert _decided(rule, replace(tool, name=ToolName("other", tool.name.name)), arguments) != (
+        "auto"
+    )
 
 
 @pytest.mark.requirement("S8")

@@ -90,11 +90,7 @@ class _Page:
         question = self._run.state.question(id)
         if question is None:
             raise HttpError(404, "unknown_question", "this run has no question with this id")
-        asked = self._handle.questions.get(id)
-        always = None if asked is None else asked.question.always
-        if always is not None and self._run.secrets.mask(always) != always:
-            always = None  # it cannot be shown as it is, so it is not offered
-        return json_response(_shown(question, always, columns))
+        return json_response(_shown(question, columns))
 
     async def code(self, request: Request, peer: Peer) -> Response:
         """`POST /code`: a link with a code, for whoever may do all that the link allows."""
@@ -158,7 +154,7 @@ def _columns(text: str | None) -> int:
     return int(text)
 
 
-def _shown(question: ApprovalQuestion, always: str | None, columns: int) -> JsonValue:
+def _shown(question: ApprovalQuestion, columns: int) -> JsonValue:
     """The call as rows of so many columns; `continued` are those that go on with the row before.
 
     Without rows it cannot be shown, and `problem` says why.
@@ -174,7 +170,7 @@ def _shown(question: ApprovalQuestion, always: str | None, columns: int) -> Json
         "caller_waiting": question.caller_waiting,
     }
     try:
-        call = visible_call(as_asked(question, always), masked=masked_tags(question))
+        call = visible_call(as_asked(question), masked=masked_tags(question))
     except (RecursionError, ValueError):
         facts: list[JsonValue] = [["tool", question.tool]]
         return {**found, "facts": facts, "rows": None, "problem": UNSHOWN, "always": None}
