@@ -552,6 +552,7 @@ class Answer:
 
 _MARKS = lazy_pattern(
     r"<tool_call>|<\|tool_call|<\|channel\|>|<function[=_]|<invoke\b|\[TOOL_CALLS\]|<\uff5ctool"
+    r"|\[call: \w"
 )
 
 

@@ -60,15 +60,22 @@ def told_result(tool: str, content: str) -> str:
     return f"[tool: {tool}]\n{content}"
 
 
+def told_call(call: ToolCall) -> str:
+    """A call as text of the assistant turn, for templates without a tool role (L13)."""
+    return f"[call: {call.name}]\n{call.arguments.strip() or '{}'}"
+
+
 def assistant_message(turn: AssistantTurn, ids: Sequence[str], *, same_origin: bool) -> Message:
-    """What the model said, with a call for each of `ids`; none for the form of L13.
+    """What the model said, with a call for each of `ids`; without ids the calls are text (L13).
 
     Content without text is `null` beside calls, as the documentation has it, and empty otherwise.
     """
     calls = [
         _call(call, id, turn_extras=same_origin) for call, id in zip(turn.calls, ids, strict=False)
     ]
-    message: Message = {"role": "assistant", "content": turn.text or (None if calls else "")}
+    told = () if calls else map(told_call, turn.calls)
+    text = "\n\n".join(filter(None, (turn.text, *told)))
+    message: Message = {"role": "assistant", "content": text or (None if calls else "")}
     if same_origin:
         message |= {key: value for key, value in turn.extras.items() if key not in _OWN_FIELDS}
     if calls:

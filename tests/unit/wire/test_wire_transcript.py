@@ -133,13 +133,19 @@ def test_without_a_tool_role_a_round_is_one_user_turn() -> None:
     said = messages(UserTurn("u"), turn, *replies, tool_role=False)
     assert said == [
         {"role": "user", "content": "u"},
-        {"role": "assistant", "content": "Look:", "x": 1},
+        {
+            "role": "assistant",
+            "content": 'Look:\n\n[call: repo__read]\n{"x": 1}\n\n[call: repo__list]\n{}',
+            "x": 1,
+        },
         told,
     ]
     said = messages(UserTurn("u"), turn, *replies, AssistantTurn("Done."), tool_role=False)
     assert said[2:] == [told, {"role": "assistant", "content": "Done."}]
-    silent = messages(AssistantTurn("", (CALL,)), result(), tool_role=False)
-    assert silent[0] == {"role": "assistant", "content": ""}
+    broken = (CALL, ToolCall("j", "t", " "), ToolCall("k", "t", '{"x": '))
+    silent = messages(AssistantTurn("", broken), result(), tool_role=False)
+    content = '[call: repo__read]\n{"x": 1}\n\n[call: t]\n{}\n\n[call: t]\n{"x":'
+    assert silent[0] == {"role": "assistant", "content": content}
 
 
 @pytest.mark.requirement("L13")
