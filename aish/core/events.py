@@ -604,12 +604,16 @@ AskEnd = Literal["answered", "expired", "withdrawn"]
 
 @frozen
 class AskEnded:
-    """The end of a question of another program; `by` is who responded, else empty."""
+    """The end of a question of another program; `by` is who responded, else empty.
+
+    `way` is from where, as in `approval.answered`.
+    """
 
     request_id: str
     end: AskEnd
     response: JsonValue
     by: str
+    way: str = "api"
     place: Place = NOWHERE
 
 

@@ -133,7 +133,8 @@ class RunHandle:
     `reset`), each called with its checked arguments and who sends them, and returns what is
     answered; `replace_conversation` gets the entries of a conversation in the same way. Both raise
     `AishError` for what cannot be done. A server also has commands (`reload`), and `caller_waits`:
-    the client of a question may be gone, or have been told to call again.
+    the client of a question may be gone, or have been told to call again. `approver` asks at the
+    terminal of the run.
     """
 
     questions: Questions
@@ -144,6 +145,7 @@ class RunHandle:
     commands: Mapping[str, ControlCommand] = field(default_factory=dict)
     replace_conversation: Callable[[Sequence[JsonObject], str], Awaitable[None]] | None = None
     caller_waits: Callable[[str], bool] | None = None
+    approver: Approver | None = None
 
 
 @frozen

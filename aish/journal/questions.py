@@ -1,4 +1,4 @@
-"""The questions of a run about its tool calls, folded from its events (A6).
+"""The questions of a run about its tool calls, and of other programs, folded from its events (A6).
 
 The only fold of questions. It takes events as they come, live or from a journal; it does no I/O and
 reads no clock. A question is open, and then exactly one of approved, denied, expired and withdrawn:
@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Literal
 
 from aish.core.errors import ExitCode
@@ -16,17 +17,30 @@ from aish.core.events import (
     ApprovalAnswer,
     ApprovalAnswered,
     ApprovalAsked,
+    AskEnded,
+    AskReceived,
     Event,
     RunFinished,
     RunStarted,
     Stamped,
 )
 from aish.core.frozen import frozen
+from aish.core.json import JsonValue, json_text
 
 QuestionState = Literal["open", "approved", "denied", "expired", "withdrawn"]
 
-EVENTS: Collection[type[Event]] = (RunStarted, RunFinished, ApprovalAsked, ApprovalAnswered)
+EVENTS: Collection[type[Event]] = (
+    RunStarted,
+    RunFinished,
+    ApprovalAsked,
+    ApprovalAnswered,
+    AskReceived,
+    AskEnded,
+)
 """What the fold needs of a run; all other events may be left out."""
+
+ASK = "ask"
+"""What the question of another program has as its tool; it has no server."""
 
 _STATES: Mapping[ApprovalAnswer, QuestionState] = {
     "approve": "approved",
@@ -97,12 +111,18 @@ class Question:
             return self
         return replace(self, state="expired", caller_waiting=False)
 
-    def outlives_process(self, now: float) -> bool:
-        """Whether it may still be answered after its process has ended.
+    @property
+    def ends_with_process(self) -> bool:
+        """Whether nobody can answer it after its process has ended.
 
-        One without an end was only asked at the terminal of that process.
+        One without an end was only asked at the terminal of that process, and another program waits
+        for no other.
         """
-        return self.asked.expires is not None and self.at(now).is_open
+        return self.asked.expires is None or not self.asked.server
+
+    def outlives_process(self, now: float) -> bool:
+        """Whether it may still be answered after its process has ended."""
+        return not self.ends_with_process and self.at(now).is_open
 
 
 class Questions:
@@ -121,7 +141,12 @@ class Questions:
 
     def take(self, stamped: Stamped) -> Sequence[Question]:
         """Fold one event in; returns the questions that it opened or ended."""
-        match stamped.event:
+        event = stamped.event
+        if isinstance(event, AskReceived):
+            event = asked_by_program(event)
+        elif isinstance(event, AskEnded):
+            event = answer_to_program(event)
+        match event:
             case ApprovalAsked() as asked:
                 return self._ask(asked, stamped.time)
             case ApprovalAnswered() as answered:
@@ -137,9 +162,9 @@ class Questions:
     def without_process(self) -> Sequence[Question]:
         """The process that asked is gone; a resumed run asks again, with the same ids.
 
-        Returns the questions that ended with it: those that were asked only at its terminal.
+        Returns the questions that ended with it.
         """
-        ended = self._withdraw([id for id, one in self._held.items() if one.asked.expires is None])
+        ended = self._withdraw([id for id, one in self._held.items() if one.ends_with_process])
         for id, one in self._held.items():
             self._held[id] = replace(one, caller_waiting=False)
         return ended
@@ -185,6 +210,34 @@ class Questions:
                 self._held[id] = replace(one, state="withdrawn", caller_waiting=False)
                 ended.append(self._held[id])
         return tuple(ended)
+
+
+def asked_by_program(event: AskReceived) -> ApprovalAsked:
+    """The question of another program as one about a call."""
+    given = {"title": event.title, "text": event.text, "data": event.data}
+    said: dict[str, JsonValue] = {key: value for key, value in given.items() if value}
+    digest = sha256(json_text([event.request_id, said]).encode()).hexdigest()
+    reason = f"{event.by} asks"
+    return ApprovalAsked(
+        event.place, event.request_id, ASK, "", ASK, said, digest, reason, event.expires
+    )
+
+
+def answer_to_program(event: AskEnded) -> ApprovalAnswered:
+    """The end of such a question as one about a call; only an explicit no is a denial."""
+    response = event.response
+    said = response if isinstance(response, Mapping) else {"approved": response}
+    is_no = event.end == "answered" and said.get("approved") is False
+    answer: ApprovalAnswer = "approve" if event.end == "answered" else event.end
+    note = said.get("note", response)
+    return ApprovalAnswered(
+        event.place,
+        event.request_id,
+        "deny" if is_no else answer,
+        event.by,
+        event.way,
+        note if isinstance(note, str) else "",
+    )
 
 
 def _seconds(time: str) -> float:

@@ -14,7 +14,18 @@ from typing import TypeVar
 
 from aish import __version__
 from aish.core.errors import ExitCode, UsageError
-from aish.core.events import NOWHERE, Exit, Notice, Place, RunFinished, RunStarted, Stamped
+from aish.core.events import (
+    NOWHERE,
+    AskEnded,
+    AskReceived,
+    Event,
+    Exit,
+    Notice,
+    Place,
+    RunFinished,
+    RunStarted,
+    Stamped,
+)
 from aish.core.frozen import frozen
 from aish.core.messages import Usage
 from aish.core.protocols import Clock, Emit, Follow
@@ -72,7 +83,7 @@ class HubServices:
         self.control.begin_after(lambda _types, _last: earlier, 0)
         handle = RunHandle(
             self.questions,
-            self.emit,
+            self._emit_from_outside,
             interrupt,
             subject="serve",
             commands=commands,
@@ -97,6 +108,11 @@ class HubServices:
         for notice in self.control.notices:
             # Clients are listened to as well.
             self.emit(replace(notice, text=f"control API: {notice.text}"))
+
+    def _emit_from_outside(self, event: Event) -> None:
+        if isinstance(event, AskReceived | AskEnded):
+            self.questions.keep(event)
+        self.emit(event)
 
     def end(self, code: int, seconds: float) -> None:
         """The hub has ended; its open questions can still be answered."""

@@ -192,6 +192,7 @@ def _attach(
         subject="shell",
         commands=control.commands,
         replace_conversation=control.replace_conversation,
+        approver=services.environment.approver,
     )
     environment.attach(handle)
 

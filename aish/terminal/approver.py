@@ -226,7 +226,7 @@ def sheet_of(
         always = labelled("always", f"auto_approve {call.always}, for this session", width)
     return Sheet(
         width=width,
-        head=("", *words("a tool call needs an answer", width), *head),
+        head=("", *words(f"{_asker(question)} needs an answer", width), *head),
         lines=len(call.lines),
         arguments=tuple(row for line in call.lines for row in barred(line, width)),
         always=tuple(always),
@@ -243,12 +243,18 @@ def _all(lines: int) -> str:
     return "the only line" if lines == 1 else f"all {lines:,} lines"
 
 
+def _asker(question: Question) -> str:
+    """What asks: only a call has a server."""
+    return "a tool call" if question.tool.name.server else "another program"
+
+
 def _facts(question: Question, masks: Masks) -> Iterator[tuple[str, str]]:
     name = question.tool.name
     if place := _place(question):
         yield "where", visible(place)
-    yield "server", visible(name.server)
-    yield "tool", visible(name.name)
+    if name.server:
+        yield "server", visible(name.server)
+        yield "tool", visible(name.name)
     yield "why", visible(masks.text(question.reason))
     if alike := _lookalikes(question):
         yield "beware", visible("lookalike letters: " + alike)
@@ -300,6 +306,7 @@ def _arguments(arguments: object) -> str:
 
 
 PROMPT = "send this call? [y/N]"
+PROMPT_ASKED = "answer yes? [y/N]"
 PROMPT_ALWAYS = "send this call? [y/N/a]"
 VIEW = "v shows all of it [v/N]"
 UNSEEN = "not before all of it was shown"
@@ -357,7 +364,9 @@ class TerminalApprover:
                 name = visible(str(question.tool.name))
                 await terminal.show(("", *labelled("not sent", f"{name}: {UNSHOWN}", width)))
                 return "no"
-            said = await _said_to(terminal, sheet, PROMPT_ALWAYS if sheet.offers_always else PROMPT)
+            prompt = PROMPT if question.tool.name.server else PROMPT_ASKED
+            prompt = PROMPT_ALWAYS if sheet.offers_always else prompt
+            said = await _said_to(terminal, sheet, prompt)
             answer: Answer = "no"
             if said in YES:
                 answer = "yes"

@@ -216,7 +216,8 @@ async def execute(
         if environment.attach is not None:
             emit = _Listening(environment.emit, progress)
             values = run_values(plan, progress.meter, progress.concurrency, progress.time)
-            environment.attach(RunHandle(questions, emit, interrupt.arrive, values))
+            handle = RunHandle(questions, emit, interrupt.arrive, values)
+            environment.attach(replace(handle, approver=environment.approver))
         try:
             await _to_its_end(plan, options, environment, progress)
             if interrupt.code is None:

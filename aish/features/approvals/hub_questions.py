@@ -187,8 +187,16 @@ class QuestionFolder:
         Raises:
             OSError: it could not be written, and nothing of it is left.
         """
+        return self.note(asked.id, asked, now)
+
+    def note(self, id: str, event: Event, now: float) -> HubQuestion:
+        """Write down, synced, that a question was asked, or how that of another program ended.
+
+        Raises:
+            OSError: it could not be written, and nothing of it is left.
+        """
         with self._locked():
-            return self._append(asked.id, asked, now)
+            return self._append(id, event, now)
 
     def answer(self, answered: ApprovalAnswered, now: float) -> HubQuestion | None:
         """Write an answer down, synced, if the question is open; `None`, or how it is instead.

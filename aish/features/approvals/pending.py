@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aish.core.errors import UsageError, did_you_mean
-from aish.core.events import EVENT_TYPES, ApprovalAsked, RunFinished
+from aish.core.events import EVENT_TYPES, ApprovalAsked, AskReceived, RunFinished
 from aish.core.frozen import frozen
 from aish.features.approvals.hub_questions import hub_ids, read_questions
 from aish.features.approvals.questions import HUB_ID, ApprovalQuestion, approval_question
@@ -31,7 +31,7 @@ from aish.journal.questions import EVENTS, Questions, ends_questions
 from aish.journal.reader import event_of
 from aish.journal.writer import last_record
 
-_ASKED = f'"type":"{EVENT_TYPES[ApprovalAsked]}"'.encode()
+_ASKED = tuple(f'"type":"{EVENT_TYPES[one]}"'.encode() for one in (ApprovalAsked, AskReceived))
 _BLOCK = 1 << 20
 
 
@@ -170,8 +170,8 @@ def _mentions_question(descriptor: int) -> bool:
     """Whether the bytes of a record that asks occur; they may also be a part of another record."""
     offset, before = 0, b""
     while block := os.pread(descriptor, _BLOCK, offset):
-        if _ASKED in before + block:
+        if any(asked in before + block for asked in _ASKED):
             return True
         offset += len(block)
-        before = block[-len(_ASKED) :]
+        before = block[-max(map(len, _ASKED)) :]
     return False

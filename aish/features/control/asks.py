@@ -1,13 +1,15 @@
-"""Questions of other programs, which one of them asks and another one responds to (A3).
+"""Questions of other programs, to which a person or another one of them responds (A3).
 
-They are not about tool calls, and decide nothing of the run: it goes on meanwhile.
+They are not about tool calls, and decide nothing of the run: it goes on meanwhile. A person answers
+them as others; the response is then `{"approved": …}`, with the person's `note` if there is one.
 """
 
 import math
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from secrets import token_hex
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 
@@ -15,10 +17,15 @@ from aish.core.events import AskEnd, AskEnded, AskReceived, rfc3339
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
 from aish.core.phrases import backticked
-from aish.core.protocols import Clock, Emit
+from aish.core.protocols import Approver, Clock
+from aish.engine.environment import RunHandle
+from aish.features.approvals.questions import approval_question, as_asked
 from aish.features.control.run_state import RunState
+from aish.journal.questions import Question, answer_to_program, asked_by_program
 from aish.net.listen.http_error import HttpError
 from aish.net.listen.routes import ConnectionState
+from aish.policy.gate import THE_USER
+from aish.policy.questions import QuestionEnd
 from aish.system.task_group import task_group
 
 SECONDS: Final = 60.0
@@ -45,19 +52,26 @@ class AskedQuestion:
 
 @slotted
 class _Ask:
-    """A question: open until it has an `end`."""
+    """A question: open until it has `ended`."""
 
     over: anyio.Event
-    end: AskEnd | None = None
-    response: JsonValue = None
-    by: str = ""
+    ended: AskEnded | None = None
+
+    @property
+    def said(self) -> str | None:
+        """How it ended, in words for a person who was asked too."""
+        if self.ended is None:
+            return None
+        given = answer_to_program(self.ended)
+        return QuestionEnd(given.answer, given.by, given.way, given.note).said
 
 
 class Asks:
     """The questions of other programs in one run: those that are open, and the latest of others."""
 
-    def __init__(self, emit: Emit, state: RunState, clock: Clock) -> None:
-        self._emit = emit
+    def __init__(self, handle: RunHandle, state: RunState, clock: Clock) -> None:
+        self._emit = handle.emit
+        self._approver = handle.approver
         self._state = state
         self._clock = clock
         self._asks: OrderedDict[str, _Ask] = OrderedDict()
@@ -72,28 +86,63 @@ class Asks:
         """
         if self._state.is_finished:
             raise HttpError(409, "finished", "the run has ended")
-        if sum(ask.end is None for ask in self._asks.values()) >= _MOST_OPEN:
+        if sum(ask.ended is None for ask in self._asks.values()) >= _MOST_OPEN:
             message = f"{_MOST_OPEN} questions wait for a response already"
             raise HttpError(503, "busy", message, headers={"retry-after": "5"})
         id, ask = token_hex(_ID_BYTES), _Ask(anyio.Event())
         self._asks[id] = ask
         self._forget_old()
         expires = rfc3339(self._clock.now() + asked.seconds)
+        received = AskReceived(id, asked.title, asked.text, asked.data, by, expires)
         try:
-            self._emit(AskReceived(id, asked.title, asked.text, asked.data, by, expires))
-            with anyio.move_on_after(asked.seconds) as scope:
-                await _first_of(ask.over, connection.gone, connection.closing)
-            self._settle(id, ask, "expired" if scope.cancelled_caught else "withdrawn")
+            self._emit(received)
+            async with task_group() as tasks:
+                if self._approver is not None and self._approver.attended:
+                    tasks.start_soon(self._ask_at, self._approver, received, ask)
+                with anyio.move_on_after(asked.seconds) as scope:
+                    await _first_of(ask.over, connection.gone, connection.closing)
+                self._settle(id, ask, "expired" if scope.cancelled_caught else "withdrawn")
+                tasks.cancel_scope.cancel()
         finally:
             # Whatever ended the wait: nobody is told of a response any more.
             self._settle(id, ask, "withdrawn")
-        if ask.end == "answered":
-            return id, ask.response
-        if ask.end == "expired":
+        assert ask.ended is not None, "it was just settled"
+        if ask.ended.end == "answered":
+            return id, ask.ended.response
+        if ask.ended.end == "expired":
             raise HttpError(504, "unanswered", f"nobody responded within {asked.seconds:g} s")
         raise HttpError(409, "finished", "the run has ended, and nobody responded")
 
-    def respond(self, id: str, response: JsonValue, by: str) -> None:
+    async def _ask_at(self, terminal: Approver, received: AskReceived, ask: _Ask) -> None:
+        """Ask at the terminal of the run too, as about a call."""
+
+        async def is_open() -> bool:  # ruff: ignore[unused-async] - the type of those that wait
+            return ask.ended is None
+
+        shown = approval_question("", Question(0.0, asked_by_program(received)))
+        question = replace(as_asked(shown), is_open=is_open, answered=lambda: ask.said)
+        answer = await terminal.ask(question)
+        if ask.ended is None:
+            self.answer(received.request_id, "deny" if answer == "no" else "approve", THE_USER)
+
+    def is_open(self, id: str) -> bool:
+        """Whether this is the id of a question that waits for a response."""
+        ask = self._asks.get(id)
+        return ask is not None and ask.ended is None
+
+    def answer(
+        self,
+        id: str,
+        answer: Literal["approve", "deny"],
+        by: str,
+        way: str = "terminal",
+        note: str = "",
+    ) -> None:
+        """Answer an open question as a person answers one about a call."""
+        said: dict[str, JsonValue] = {"approved": answer == "approve"}
+        self.respond(id, {**said, "note": note} if note else said, by, way)
+
+    def respond(self, id: str, response: JsonValue, by: str, way: str = "api") -> None:
         """Respond to a question; of several responses the first one counts.
 
         Raises:
@@ -102,7 +151,7 @@ class Asks:
         ask = self._asks.get(id)
         if ask is None:
             raise HttpError(404, "unknown_question", "this run has no question with this id")
-        match ask.end:
+        match ask.ended and ask.ended.end:
             case "answered":
                 raise HttpError(409, "decided", "somebody has responded before")
             case "expired":
@@ -110,21 +159,28 @@ class Asks:
             case "withdrawn":
                 raise HttpError(410, "withdrawn", "nobody waits for a response any more")
             case None:
-                ask.response, ask.by = response, by
-                self._settle(id, ask, "answered")
+                self._settle(id, ask, "answered", response, by, way)
                 ask.over.set()
 
-    def _settle(self, id: str, ask: _Ask, end: AskEnd) -> None:
-        if ask.end is not None:
+    def _settle(
+        self,
+        id: str,
+        ask: _Ask,
+        end: AskEnd,
+        response: JsonValue = None,
+        by: str = "",
+        way: str = "api",
+    ) -> None:
+        if ask.ended is not None:
             return
-        ask.end = end
+        ask.ended = AskEnded(id, end, response, by, way)
         if not self._state.is_finished:
-            self._emit(AskEnded(id, end, ask.response, ask.by))
+            self._emit(ask.ended)
 
     def _forget_old(self) -> None:
         if len(self._asks) <= _MOST_PAST:
             return
-        old = next((id for id, ask in self._asks.items() if ask.end is not None), None)
+        old = next((id for id, ask in self._asks.items() if ask.ended is not None), None)
         if old is not None:
             del self._asks[old]
 

@@ -12,12 +12,22 @@ import anyio
 
 from aish.config.model import NotifySettings
 from aish.core.errors import UsageError
-from aish.core.events import NOWHERE, ApprovalAnswered, ApprovalAsked, Notice, RunStarted, Stamped
+from aish.core.events import (
+    NOWHERE,
+    ApprovalAnswered,
+    ApprovalAsked,
+    AskEnded,
+    AskReceived,
+    Notice,
+    RunStarted,
+    Stamped,
+)
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, json_text
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line
 from aish.engine.environment import RunHandle
+from aish.journal.questions import ASK
 from aish.output.status import approve_command
 from aish.system.process.child import child_environment, run_command
 from aish.system.process.reaper import Reaper
@@ -125,7 +135,10 @@ class Notifier:
                 # Without an end it is for the terminal of the run, where somebody is.
                 self._untold[id] = shorten(for_line(tool), _LONGEST_NAME)
                 self._asked.set()
-            case ApprovalAnswered(id=id):
+            case AskReceived(request_id=id):
+                self._untold[id] = ASK
+                self._asked.set()
+            case ApprovalAnswered(id=id) | AskEnded(request_id=id):
                 self._untold.pop(id, None)
             case _:
                 pass

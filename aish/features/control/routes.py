@@ -25,7 +25,7 @@ from aish.core.phrases import backticked
 from aish.core.text import for_line, safe_utf8
 from aish.engine.environment import RunHandle
 from aish.engine.run_values import RunValue
-from aish.features.approvals.questions import LONGEST_NOTE
+from aish.features.approvals.questions import LONGEST_NOTE, ApprovalQuestion
 from aish.features.control.asks import Asks, asked_question, given_response
 from aish.features.control.commands import obey
 from aish.features.control.past_events import PastEvents
@@ -63,7 +63,7 @@ class Api:
         self.handle = handle
         self.secrets = run.secrets
         self.past = PastEvents(run.state, run.journal)
-        self.asks = Asks(handle.emit, run.state, run.clock)
+        self.asks = Asks(handle, run.state, run.clock)
         self.changed: set[str] = set()
         """The paths of values that were changed over this API."""
         self._questions = handle.questions
@@ -143,14 +143,20 @@ class Api:
         given = given_answer(await json_body(request))
         # Found after all that waits: from here on nobody else answers.
         asked = self._questions.get(id) or self._questions.past(id)
+        if asked is None and self.asks.is_open(id) and (of_program := self.state.question(id)):
+            _require_digest(of_program, given)
+            if given.answer == "always":
+                raise _no_always()
+            note = safe_utf8(given.note)
+            self.asks.answer(id, given.answer, name_of(peer), given.way, note)
+            return json_response(self._question(id))
         if asked is None:
             raise self._not_asked(id)
         self._require_open(asked, asked.end)
         _require_digest(asked, given)
         always = asked.question.always if isinstance(asked, OpenQuestion) else None
         if given.answer == "always" and always is None:
-            message = "`always` is not offered for this call: no rule would approve exactly it"
-            raise HttpError(422, "not_offered", message, hint="answer `approve`")
+            raise _no_always()
         end = QuestionEnd(given.answer, name_of(peer), given.way, safe_utf8(given.note))
         try:
             self._require_open(asked, self._questions.settle(id, end))
@@ -340,7 +346,9 @@ def is_same(value: JsonValue, other: JsonValue) -> bool:
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
-def _require_digest(asked: OpenQuestion | PastQuestion, given: PersonsAnswer) -> None:
+def _require_digest(
+    asked: OpenQuestion | PastQuestion | ApprovalQuestion, given: PersonsAnswer
+) -> None:
     if not asked.digest.startswith(given.digest):
         message = f"the call has another digest than `{given.digest}`"
         hint = "read the call again before it is answered"
@@ -349,6 +357,11 @@ def _require_digest(asked: OpenQuestion | PastQuestion, given: PersonsAnswer) ->
 
 def _invalid(message: str) -> HttpError:
     return HttpError(422, "invalid_body", message)
+
+
+def _no_always() -> HttpError:
+    message = "`always` is not offered for this call: no rule would approve exactly it"
+    return HttpError(422, "not_offered", message, hint="answer `approve`")
 
 
 def _unknown() -> HttpError:

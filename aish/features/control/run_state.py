@@ -14,6 +14,8 @@ from aish.core.events import (
     VERSION,
     ApprovalAnswered,
     ApprovalAsked,
+    AskEnded,
+    AskReceived,
     Exit,
     ItemFinished,
     ReasoningDelta,
@@ -224,7 +226,7 @@ class RunState:
 
     def _shown(self, question: Question) -> ApprovalQuestion:
         found = approval_question(self._run, question)
-        if self.caller_waits is None:
+        if self.caller_waits is None or not found.server:
             return found
         return replace(found, caller_waiting=found.is_open and self.caller_waits(found.id))
 
@@ -278,7 +280,7 @@ class RunState:
             case RunFinished():
                 self._finished = event
                 self._take_question(stamped)
-            case ApprovalAsked() | ApprovalAnswered():
+            case ApprovalAsked() | ApprovalAnswered() | AskReceived() | AskEnded():
                 self._take_question(stamped)
             case StepStarted() if event.place.item is None:
                 step = self._step(event.place.step)

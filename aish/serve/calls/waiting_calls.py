@@ -21,6 +21,8 @@ from aish.core.events import (
     NOWHERE,
     ApprovalAnswered,
     ApprovalAsked,
+    AskEnded,
+    AskReceived,
     DecisionLevel,
     Event,
     Notice,
@@ -391,7 +393,16 @@ class HubQuestions(Questions):
                 self._ended_by(one, end)
             self._tell(event)
 
+    def keep(self, event: AskReceived | AskEnded) -> None:
+        """Write down what another program asks, so that `aish runs pending` lists it."""
+        try:
+            self._folder.note(event.request_id, self._masked(event), self._time.now())
+        except OSError as error:
+            self._unread(error)
+
     def _take_over(self, held: HubQuestion) -> None:
+        if not held.question.asked.server:
+            return  # a program waited for the process that is gone
         one = self._restore(held.question.asked)
         given = held.question.answer
         if given is not None:

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from textwrap import dedent
 from typing import Any
@@ -127,6 +128,36 @@ def test_a_call_is_approved_after_half_a_second_of_looking(waiting: Project, bro
     (ended,) = of_type(waiting.journal, "approval.answered")
     assert (ended["answer"], ended["way"]) == ("approve", "page")
     assert ended["note"] == "read <b>twice</b>"
+
+
+def test_the_question_of_another_program_is_answered_on_the_page(
+    waiting: Project, browser: Any
+) -> None:
+    with live_run(waiting, *at_port()) as (running, client), open_tab(browser) as tab:
+        tab.open(link_of(waiting))
+        with ThreadPoolExecutor(2) as pool:
+            asked = [
+                pool.submit(client.post, "ask", json={"title": f"Deploy {number}?"})
+                for number in (1, 2)
+            ]
+            tab.page.locator("article.question").nth(2).wait_for(timeout=30_000)
+            for text in ("Another program asks", "Deploy", "the program waits for this answer"):
+                tab.has(text, "article.question")
+            tab.until_enabled("Approve", 1)
+            tab.button("Approve", 1).click()
+            tab.has("Approved by you", "article.question")
+            elsewhere = next(one for one in pending(client) if one["tool"] == "ask")
+            assert answer(client, elsewhere, "deny").status_code == 200
+            tab.has("Denied", "article.question")
+            said = [one.result().json()["response"] for one in asked]
+        (call,) = pending(client)
+        answer(client, call)
+        running.finish()
+        tab.has("ask", "#past")
+
+    assert sorted(said, key=str) == [{"approved": False}, {"approved": True}]
+    ended = of_type(waiting.journal, "ask_ended")
+    assert [one["way"] for one in ended] == ["page", "api"]
 
 
 @pytest.mark.requirement("A15", "A6")

@@ -389,6 +389,45 @@ async def test_of_several_responses_the_first_one_counts(tmp_path: Path) -> None
     assert (ended["end"], ended["response"], ended["by"]) == ("answered", "yes", "answer")
 
 
+@pytest.mark.parametrize("path", ["ask", "/api/ask"])
+async def test_a_person_answers_the_question_of_a_program_like_one_about_a_call(
+    tmp_path: Path, path: str
+) -> None:
+    async with served_run(tmp_path, SLEEPING) as run, anyio.create_task_group() as tasks:
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await run.post(path, {"title": "Go?", "text": "to production"}))
+
+        tasks.start_soon(ask)
+        await run.until("ask_received")
+        (question,) = (await run.get("approvals"))["pending"]
+        status, older = await run.get("status"), await run.get("/api/gui/mma_status")
+        shown = await run.get(f"approvals/{question['id']}/call")
+        where = f"approvals/{question['id']}"
+        digest = question["digest"]
+        other = await run.post(where, {"answer": "approve", "digest": "0" * 64})
+        always = await run.post(where, {"answer": "always", "digest": digest})
+        given = {"answer": "deny", "digest": digest, "note": "on Monday", "way": "page"}
+        answered = await run.post(where, given)
+        again = await run.post(where, given)
+        (ended,) = await run.until("ask_ended")
+        left = await run.get("approvals")
+
+    check(question, QUESTION)
+    assert (status["state"], status["pending"]) == ("waiting", [question["id"]])
+    assert (older["pending_tool_approval"], older["pending_approval"]) == (True, True)
+    assert shown["facts"] == [["why", f"{IN_ORDER} asks"]]
+    assert code_of(other) == (422, "other_digest")
+    assert code_of(always) == (422, "not_offered")
+    check(answered.json(), QUESTION)
+    assert (answered.json()["state"], answered.json()["answer"]["note"]) == ("denied", "on Monday")
+    assert code_of(again) == (409, "decided")
+    assert (ended["by"], ended["way"]) == (IN_ORDER, "page")
+    assert answers[0].json()["response"] == {"approved": False, "note": "on Monday"}
+    assert [one["state"] for one in left["decided"]] == ["denied"]
+
+
 BAD_RESPONSES: list[Any] = [{}, [], {"request_id": 1, "response": 1}, {"request_id": "a"}]
 BAD_QUESTIONS: list[Any] = [
     {},

@@ -481,10 +481,11 @@
 
     build() {
       const { call } = this, title = `question-${(numbers += 1)}`;
-      const name = call.facts.find(([label]) => label === "tool")[1];
+      const name = call.facts.find(([label]) => label === "tool")?.[1];
       const server = call.facts.find(([label]) => label === "server")?.[1];
       this.tool = call.tool;
-      this.title = server === undefined ? onLine(name) : `${server}__${name}`;
+      this.ofProgram = name === undefined;
+      this.title = this.ofProgram ? "Another program asks" : server === undefined ? onLine(name) : `${server}__${name}`;
       this.left = make("span", { class: "left" });
       const facts = make("dl", { class: "facts" });
       const fact = (label, value, kind) => facts.append(make("dt", {}, label), make("dd", { class: `text ${kind ?? ""}` }, value));
@@ -596,7 +597,7 @@
       const [waits, later] = isServer(this.call.run)
         ? ["the call waits, or its client is told to make it again", "nobody waits now; the answer counts when the client makes the call again"]
         : ["the call waits for this answer", "nobody waits now; the answer counts when the run is resumed"];
-      put(this.caller, this.callerWaits ? waits : later);
+      put(this.caller, this.ofProgram ? "the program waits for this answer" : this.callerWaits ? waits : later);
       const why = this.reason();
       put(this.why, why);
       this.why.classList.toggle("bad", why !== "" && why === this.problem);
@@ -791,6 +792,13 @@
     const { id, tool } = card;
     card.settle({ id, tool, step: event.step, item: event.item, state: STATE_OF[event.answer], answer: { by, way, note, time } });
   };
+  const endAsk = async (id) => {
+    const card = cards.find((one) => one.id === id);
+    await card?.sent;
+    const question = await json(`approvals/${id}`);
+    if (card === undefined) remember(question);
+    else card.settle(question);
+  };
   const takeQuestions = async (found) => {
     for (const question of found.decided) {
       const card = cards.find((one) => one.id === question.id);
@@ -818,7 +826,7 @@
 
   const REFRESHES = new Set([
     "run.started", "run.finished", "step.started", "step.finished", "item.finished", "turn.finished",
-    "approval.asked", "approval.answered",
+    "approval.asked", "approval.answered", "ask_received", "ask_ended",
   ]);
   const PURPOSES = { summary: "summary", sampling: "asked by a server", judge: "judging" };
 
@@ -888,6 +896,12 @@
         break;
       case "approval.answered":
         inTurn(() => endCard(event));
+        break;
+      case "ask_received":
+        inTurn(() => addCard(event.request_id));
+        break;
+      case "ask_ended":
+        inTurn(() => endAsk(event.request_id));
         break;
       case "step.finished": {
         const found = event.item === undefined && status?.steps.find((one) => one.id === event.step);
