@@ -134,11 +134,23 @@ class LockDiffersError(AishError):
     code = "lock"
 
 
+_LONGEST_COMPARED = 100
+_MOST_COMPARED = 20_000
+"""Characters of all names that one is compared with: the time grows with the product."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """The hint with the closest known name, if one is similar enough."""
     from difflib import get_close_matches
 
-    names = list(known)
+    names: list[str] = []
+    left = _MOST_COMPARED if len(name) <= _LONGEST_COMPARED else 0
+    for known_name in known:
+        if left <= 0:
+            break
+        if len(known_name) <= _LONGEST_COMPARED:
+            names.append(known_name)
+            left -= len(known_name)
     folded = {known_name.lower(): known_name for known_name in reversed(names)}
     near = get_close_matches(name, names, n=1, cutoff=0.6) or [
         folded[match] for match in get_close_matches(name.lower(), folded, n=1, cutoff=0.6)

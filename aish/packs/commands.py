@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field
@@ -260,10 +261,10 @@ def _protected(workspace: Workspace) -> Protected:
     own = _own_paths(workspace)
     names = {(path, "") for path in own}
     found: list[Path] = []
-    waiting: list[tuple[str, ...]] = [()]
+    waiting: deque[tuple[str, ...]] = deque([()])
     looked_at, complete = 0, True
     while waiting and complete:
-        above = waiting.pop(0)
+        above = waiting.popleft()
         try:
             entries = list(os.scandir(workspace.root.joinpath(*above)))
         except OSError:  # removed meanwhile, or not readable: then nobody writes in it

@@ -1,7 +1,8 @@
 """The bounds of F6: the cost of a template, and template errors as messages."""
 
 import re
-from collections.abc import Iterable, Mapping, Sized
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import Any
 
@@ -130,6 +131,8 @@ def _check_bits(operator: str, bits: int) -> None:
 _MOST_SHOWN = 59
 _MOST_NAMED = 8
 _DEEPEST_LOOK = 8
+_MOST_LOOKED_AT = 10_000
+_WORD = lazy_pattern(r"[\w-]+")
 
 
 class TemplateError(StepFailedError):
@@ -192,18 +195,34 @@ def _there_is(path: str, known: Mapping[str, Any]) -> str:
 def _path_to(wanted: Any, names: Mapping[str, Any], source: str) -> str | None:
     """The path of this very object among the names, if there is one.
 
-    It may have several paths (a step's `text` and `output`): the one that the template names.
+    It may have several paths (a step's `text` and `output`): the one that the template names. Only
+    if it names none, the first names of all are looked at.
     """
-    ahead: list[tuple[str, Any, int]] = [(name, value, 0) for name, value in names.items()]
+    words = dict.fromkeys(_WORD.findall(source))
+    found = _paths_to(wanted, names, lambda known: (word for word in words if word in known))
+    named = [path for path in found if path in source]
+    return next(iter(named or found or _paths_to(wanted, names, iter)), None)
+
+
+def _paths_to(
+    wanted: Any,
+    names: Mapping[str, Any],
+    keys: Callable[[Mapping[str, Any]], Iterator[Any]],
+) -> list[str]:
+    """The paths of an object, by these keys of each mapping."""
+    ahead: deque[tuple[str, Any, int]] = deque([("", names, 0)])
     found: list[str] = []
+    left = _MOST_LOOKED_AT
     while ahead:
-        path, value, depth = ahead.pop(0)
+        path, value, depth = ahead.popleft()
         if value is wanted:
             found.append(path)
-        elif isinstance(value, Mapping) and depth < _DEEPEST_LOOK:
-            ahead += [(f"{path}.{key}", inner, depth + 1) for key, inner in value.items()]
-    named = (path for path in found if path in source)
-    return next(named, found[0] if found else None)
+        elif isinstance(value, Mapping) and depth <= _DEEPEST_LOOK:
+            inside = list(islice(keys(value), left))
+            left -= len(inside)
+            dot = "." if path else ""
+            ahead += [(f"{path}{dot}{key}", value[key], depth + 1) for key in inside]
+    return found
 
 
 def _line_of(error: Exception) -> int | None:

@@ -74,13 +74,10 @@ def tool_sequence(expectation: Expectation, subject: Subject) -> tuple[str, str 
             fit(match, call) is Fit.YES for match, call in zip(expectation.tools, ran, strict=True)
         )
         return words, None if same else _names(ran)
-    rest = list(ran)
+    rest = iter(ran)
     for match in expectation.tools:
-        while rest and fit(match, rest[0]) is not Fit.YES:
-            rest.pop(0)
-        if not rest:
+        if not any(fit(match, call) is Fit.YES for call in rest):
             return words, _names(ran)
-        rest.pop(0)
     return words, None
 
 

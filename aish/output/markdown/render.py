@@ -154,11 +154,9 @@ def _width(cell: Cell) -> int:
 def _shared(needed: Sequence[int], width: int) -> Sequence[int]:
     """The width of each column: narrow ones have what they need, the others share the rest."""
     given = [max(1, need) for need in needed]
-    left, open_columns = width, sorted(range(len(given)), key=given.__getitem__)
-    while open_columns:
-        share = max(1, left // len(open_columns))
-        column = open_columns.pop(0)
-        given[column] = min(given[column], share)
+    left = width
+    for done, column in enumerate(sorted(range(len(given)), key=given.__getitem__)):
+        given[column] = min(given[column], max(1, left // (len(given) - done)))
         left -= given[column]
     return given
 

@@ -410,8 +410,8 @@ def _given(source: Source, text: str, what: str) -> bytes:
         PackError: it is empty, or cannot be part of the file.
     """
     lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip(" \t\n\f").split("\n")
-    while lines and not lines[0].strip():
-        lines.pop(0)
+    first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
+    lines = lines[first:]
     if not lines:
         raise PackError("bad_arguments", f"`{what}` is empty")
     joined = "\n".join(lines)

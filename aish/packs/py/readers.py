@@ -150,11 +150,7 @@ def cleaned(text: str) -> str:
         default=0,
     )
     lines = [lines[0].lstrip(), *(line[margin:] for line in lines[1:])]
-    while lines and not lines[-1]:
-        lines.pop()
-    while lines and not lines[0]:
-        lines.pop(0)
-    return "\n".join(lines)
+    return "\n".join(lines).strip("\n")
 
 
 def class_summary(

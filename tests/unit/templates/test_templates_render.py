@@ -1,5 +1,6 @@
 import contextlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from open_descriptors import opened_below
+from work import work_of
 
 from aish.core.errors import ExitCode
 from aish.core.json import JsonValue
@@ -146,6 +148,29 @@ def test_a_value_that_stands_twice_is_called_as_the_template_calls_it() -> None:
     for field in ("text", "output"):
         with pytest.raises(TemplateError, match=rf"`steps\.a\.{field}\.x` is not defined"):
             render(f"{{{{ steps.a.{field}.x.y }}}}", names)
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("{{ inputs.a.word }}", "inputs.a.word"),
+        ("{{ {}.word }}", "word"),
+        ("{{ steps['b' ~ 'c'].word }}", "steps.bc.word"),
+    ],
+)
+def test_a_name_that_is_not_defined_is_looked_for_in_bounds(source: str, path: str) -> None:
+    def steps(count: int) -> int:
+        large: dict[str, JsonValue] = {f"{n}": {f"k{n}": "v"} for n in range(count)}
+        names: dict[str, JsonValue] = {"steps": {"bc": {"text": "x"}}, "inputs": {"a": large}}
+
+        def fail() -> None:
+            with pytest.raises(TemplateError, match=f"`{re.escape(path)}` is not defined"):
+                render(source, names)
+
+        return work_of(fail).steps
+
+    steps(100)
+    assert steps(200_000) < 3 * steps(20_000)
 
 
 @pytest.mark.requirement("F6", "X10")

@@ -10,7 +10,8 @@ into and out of the steps of other pipeline files, and what a command prints is 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from aish.config.model import (
@@ -78,11 +79,7 @@ def exfiltration_issues(pipeline: Pipeline, policy: Policy) -> Iterator[Issue]:
     if not any(one.sends for _, one in abilities):
         return
     told: set[tuple[str, ...]] = set()
-    for step, path, own, before in _conversations(pipeline, abilities):
-        known = (*own, *before)
-        files = _first(known, "files")
-        untrusted = _first(known, "untrusted")
-        sends = _first(own, "sends")
+    for step, path, files, untrusted, sends in _conversations(pipeline, abilities):
         if files is None or untrusted is None or sends is None:
             continue
         names = tuple(dict.fromkeys(one.name for one in (files, untrusted, sends)))
@@ -101,83 +98,111 @@ def exfiltration_issues(pipeline: Pipeline, policy: Policy) -> Iterator[Issue]:
         )
 
 
-def _first(abilities: Sequence[_Ability], what: str) -> _Ability | None:
+def _first(abilities: Iterable[_Ability], what: str) -> _Ability | None:
     return next((one for one in abilities if getattr(one, what)), None)
 
 
 _Known = tuple[Tool | None, _Ability]
 """A tool, `None` where its server would have to be asked, and what a rule approves with it."""
+_Found = tuple[_Ability | None, _Ability | None, _Ability | None]
+"""What lets a model read files, read untrusted text and send data out."""
 
 
 def _conversations(
     pipeline: Pipeline, abilities: Sequence[_Known]
-) -> Iterator[tuple[PromptStep | None, str, tuple[_Ability, ...], tuple[_Ability, ...]]]:
-    """Each prompt step with the abilities of its model, and what else its conversation has."""
+) -> Iterator[tuple[PromptStep | None, str, *_Found]]:
+    """Each prompt step with the first ability of each kind that its conversation has."""
     if not pipeline.steps:
         given = _of_context(pipeline.context.files)
-        yield None, "", tuple(one for _, one in abilities), tuple(given)
+        known = (*(one for _, one in abilities), *given)
+        yield None, "", _first(known, "files"), _first(known, "untrusted"), _first(known, "sends")
         return
     flows = _Flows(pipeline, abilities)
+    files, untrusted, sends = flows.nearest("files"), flows.nearest("untrusted"), flows.senders()
     for index, step in enumerate(pipeline.steps):
         if isinstance(step, PromptStep):
             path = within(step_path(index, listed="steps" in pipeline.data), "prompt")
-            own = (*flows.own(step), *flows.sent(step))
-            yield step, path, own, tuple(flows.read(step))
+            own = _first(flows.own(step), "sends") or sends.get(step.id)
+            yield step, path, files.get(step.id), untrusted.get(step.id), own
+
+
+_ALL = ""
+"""Stands for all steps where a template reads whatever steps there are."""
 
 
 class _Flows:
-    """How text gets from step to step of one pipeline."""
+    """How text gets from step to step of one pipeline, followed once over all steps."""
 
     def __init__(self, pipeline: Pipeline, abilities: Sequence[_Known]) -> None:
         self._pipeline = pipeline
         self._abilities = abilities
         self._steps = {step.id: step for step in pipeline.steps}
         self._sources = {step.id: self._named(step) for step in pipeline.steps}
+        self._sources[_ALL] = tuple(self._steps)
+        self._known: dict[object, tuple[_Ability, ...]] = {}
 
-    def own(self, step: Step) -> Iterator[_Ability]:
+    def own(self, step: Step) -> tuple[_Ability, ...]:
         """What the model of a step may do with its tools, or a call step does."""
-        for tool, one in self._abilities:
-            if isinstance(step, PromptStep):
-                applies = _is_shown(step, one, tool)
-            else:
-                applies = isinstance(step, CallStep) and _is_called(step, one, tool)
-            if applies:
-                yield one
-
-    def read(self, step: PromptStep) -> Iterator[_Ability]:
-        """What comes into the conversation of a step otherwise than by its own tools."""
-        seen = {step.id}
-        # The closest steps first: a message names the first of several.
-        ahead: list[tuple[Step, bool]] = [(step, True)]
-        while ahead:
-            here, is_same = ahead.pop(0)
-            if here is not step:
-                own = (replace(one, sends=False) for one in self.own(here))
-                yield from own if is_same else (replace(one, step=here.id) for one in own)
-            if isinstance(here, PromptStep):
-                given = self._given(here)
-                yield from given if is_same else (replace(one, step=here.id) for one in given)
-                if here.continues in self._steps.keys() - seen:
-                    seen.add(here.continues)
-                    ahead.append((self._steps[here.continues], is_same))
-            for id in self._sources[here.id]:
-                if id not in seen:
-                    seen.add(id)
-                    ahead.append((self._steps[id], False))
-
-    def sent(self, step: PromptStep) -> Iterator[_Ability]:
-        """What call steps send that comes from the answer of a step."""
-        reached = {step.id}
-        for _ in self._steps:
-            reached |= {id for id, named in self._sources.items() if named & reached}
-        for id in self._sources:
-            here = self._steps[id]
-            if isinstance(here, CallStep) and id in reached:
-                yield from (
-                    replace(one, files=False, untrusted=False, step=id)
-                    for one in self.own(here)
-                    if one.sends
+        if isinstance(step, PromptStep):
+            key: object = step.tools
+        elif isinstance(step, CallStep):
+            key = step.call
+        else:
+            return ()
+        if key not in self._known:
+            self._known[key] = tuple(
+                one
+                for tool, one in self._abilities
+                if (
+                    _is_shown(step, one, tool)
+                    if isinstance(step, PromptStep)
+                    else _is_called(step, one, tool)
                 )
+            )
+        return self._known[key]
+
+    def nearest(self, what: str) -> dict[str, _Ability]:
+        """What gives each step's conversation an ability, in the closest step that has one."""
+        readers: dict[str, list[str]] = defaultdict(list)
+        for id, named in self._sources.items():
+            for source in named:
+                readers[source].append(id)
+        found: dict[str, _Ability] = {}
+        for id, step in self._steps.items():
+            given = self._given(step) if isinstance(step, PromptStep) else ()
+            if (one := _first((*self.own(step), *given), what)) is not None:
+                found[id] = one
+            if isinstance(step, PromptStep) and step.continues:
+                readers[step.continues].append(id)
+        owners = {id: id for id in found}
+        ahead = deque(found)
+        while ahead:
+            source = ahead.popleft()
+            for id in readers[source]:
+                if id in found:
+                    continue
+                ahead.append(id)
+                here, one = self._steps.get(id), found[source]
+                is_same = isinstance(here, PromptStep) and here.continues == source
+                owners[id] = owners[source]
+                found[id] = one if is_same or one.step else replace(one, step=owners[id])
+        return found
+
+    def senders(self) -> dict[str, _Ability]:
+        """What sends text of a step: the first call step that it gets to, which sends data."""
+        found: dict[str, _Ability] = {}
+        for id, step in self._steps.items():
+            sends = _first(self.own(step), "sends") if isinstance(step, CallStep) else None
+            if sends is None:
+                continue
+            sends = replace(sends, files=False, untrusted=False, step=id)
+            ahead = [id]
+            while ahead:
+                for source in self._sources[ahead.pop()]:
+                    if source not in found:
+                        found[source] = sends
+                        ahead.append(source)
+        return found
 
     def _given(self, step: PromptStep) -> Iterator[_Ability]:
         """What the file itself puts into the prompt of a step."""
@@ -197,7 +222,7 @@ class _Flows:
             if entry is not None and not entry.pack and not entry.trust:
                 yield _Ability(None, untrusted=True, key=key)
 
-    def _named(self, step: Step) -> set[str]:
+    def _named(self, step: Step) -> Collection[str]:
         """The steps whose text is in what a step is given."""
         foreach = step.flow.foreach
         names: set[str] = set()
@@ -208,9 +233,9 @@ class _Flows:
                 names |= references_of_expression(foreach.expression)
         except UsageError:
             # Reported as an error of the template itself.
-            return set()
+            return ()
         if "steps" in names:
-            return self._steps.keys() - {step.id}
+            return (_ALL,)
         parts = [name.split(".") for name in names if name.startswith("steps.")]
         return {
             id
