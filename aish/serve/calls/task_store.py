@@ -8,7 +8,8 @@ task, an answer or its end, it puts down beside it.
 import json
 import os
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Container, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock
-from aish.system.file_lock import is_written, take
+from aish.system.file_lock import BeingWrittenError, is_written, take
 from aish.system.files import atomic_write, open_new, open_own, private_folder, write_private
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -30,6 +31,9 @@ MOST_TASKS = 1024
 MOST_OF_CLIENT = 128
 MOST_BYTES = 1 << 30
 """Of all tasks together; the oldest that have ended are deleted before there are more."""
+_LISTED_SECONDS = 1.0
+"""How old may be what is known of the tasks of other processes."""
+_ID_LENGTH = 32
 _ID = re.compile(r"[0-9a-f]{32}\Z")
 _FILE = re.compile(r"([0-9a-f]{32})\.json\Z")
 _BESIDE = frozenset({".cancel", ".answer", ".result"})
@@ -81,8 +85,18 @@ _FIELDS = tuple(one.name for one in fields(Task) if one.name != "result")
 class Wishes:
     """What other processes have put down for a task."""
 
+    id: str
     is_cancelled: bool
     answers: tuple[JsonObject, ...]
+
+
+@frozen
+class _Known:
+    """A task as it was read from a file of this signature; `None` for one that is no task."""
+
+    signature: tuple[int, ...]
+    task: Task | None
+    size: int
 
 
 class TaskStore:
@@ -94,7 +108,9 @@ class TaskStore:
         self.owner = token_hex(16)
         """Names this process in the tasks that belong to it."""
         self._own_file = self._folder / f"{self.owner}.owner"
-        with self._locked():
+        self._known: dict[str, _Known] = {}
+        self._listed: float | None = None
+        with self._locked(_PATIENCE):
             self._held = open_new(self._own_file)
             take(self._held, self._own_file)
 
@@ -126,6 +142,7 @@ class TaskStore:
             data = json.dumps(task.result, separators=(",", ":")).encode("ascii")
             atomic_write(self._result(task.id), data)
         atomic_write(self._path(task.id), _encoded(task))
+        self._read(task.id)
 
     def changed(self, task: Task, **changes: Any) -> Task:
         """The same task, changed now, and put down so."""
@@ -162,43 +179,53 @@ class TaskStore:
         beside = self._folder / f"{task.id}.{token_hex(8)}"
         atomic_write(beside.with_name(f"{beside.name}.answer"), data)
 
-    def wishes(self, id: str) -> Wishes:
-        """What was put down for a task of this process since the last time."""
-        cancel = self._folder / f"{id}.cancel"
-        is_cancelled = cancel.exists()
-        if is_cancelled:
-            cancel.unlink(missing_ok=True)
-        answers = []
-        for path in sorted(self._folder.glob(f"{id}.*.answer")):
-            with suppress(OSError, ValueError, UsageError):
-                found = json.loads(_content(path))
-                answers.append(found if isinstance(found, Mapping) else {})
-            path.unlink(missing_ok=True)
-        return Wishes(is_cancelled, tuple(answers))
+    def wishes(self, ids: Container[str]) -> Iterator[Wishes]:
+        """What was put down for tasks of this process since the last time."""
+        beside: dict[str, list[str]] = defaultdict(list)
+        for name in self._names():
+            if name.endswith((".cancel", ".answer")) and name[:_ID_LENGTH] in ids:
+                beside[name[:_ID_LENGTH]].append(name)
+        for id, names in beside.items():
+            answers = []
+            for name in sorted(names):
+                path = self._folder / name
+                if path.suffix == ".answer":
+                    with suppress(OSError, ValueError, UsageError):
+                        found = json.loads(_content(path))
+                        answers.append(found if isinstance(found, Mapping) else {})
+                path.unlink(missing_ok=True)
+            yield Wishes(id, f"{id}.cancel" in names, tuple(answers))
 
     def take_over(self, task: Task) -> Task | None:
         """The task as one of this process, if the process that it belongs to is gone."""
         if task.has_ended or task.owner == self.owner:
             return None
-        with self._locked():
+        # One that another process is about to take over is that process's.
+        with suppress(BeingWrittenError), self._locked():
             now = self._read(task.id)
             if now is None or now.has_ended or self._is_alive(now.owner):
                 return None
             taken = replace(now, owner=self.owner)
             self.write(taken)
             return taken
+        return None
 
     def orphans(self) -> Iterator[Task]:
         """The tasks that are under way and belong to no process any more."""
-        for id in self._ids():
-            task = self._read(id)
-            if task is not None and not task.has_ended and not self._is_alive(task.owner):
-                yield task
+        self._list()
+        under_way = [
+            known.task
+            for known in self._known.values()
+            if known.task is not None and not known.task.has_ended
+        ]
+        gone = {owner for owner in {task.owner for task in under_way} if not self._is_alive(owner)}
+        yield from (task for task in under_way if task.owner in gone)
 
     def clean(self) -> None:
         """Delete what has expired, and what is more than may be kept."""
+        self._list()
         self._make_room(None)
-        with self._locked():
+        with suppress(BeingWrittenError), self._locked():
             for path in tuple(self._folder.iterdir()):
                 if path.suffix == ".owner":
                     is_left = not self._is_alive(path.stem)
@@ -208,32 +235,37 @@ class TaskStore:
                     path.unlink(missing_ok=True)
 
     @contextmanager
-    def _locked(self) -> Generator[None]:
-        """While this process alone changes whom tasks belong to."""
+    def _locked(self, patience: float = 0.0) -> Generator[None]:
+        """While this process alone changes whom tasks belong to.
+
+        Raises:
+            BeingWrittenError: another one does.
+        """
         path = self._folder / _LOCK
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(path, flags, 0o600)
         try:
-            take(descriptor, path, _PATIENCE)
+            take(descriptor, path, patience)
             yield
         finally:
             os.close(descriptor)
 
     def _make_room(self, client: str | None) -> None:
         """Delete ended tasks, the oldest first, until there is room for one more of a client."""
+        if self._listed is None or self._clock.monotonic() >= self._listed + _LISTED_SECONDS:
+            self._list()
         ended: list[tuple[float, str, str, int]] = []
         under_way, of_client, size = 0, 0, 0
-        for id in self._ids():
-            task = self._read(id)
+        for id, known in tuple(self._known.items()):
+            task = known.task
             if task is None:
                 continue
             if self._is_expired(task):
                 self._delete(id)
                 continue
-            length = self._size(id)
-            size += length
+            size += known.size
             if task.has_ended:
-                ended.append((task.updated, id, task.client, length))
+                ended.append((task.updated, id, task.client, known.size))
             else:
                 under_way += 1
                 of_client += task.client == client
@@ -263,16 +295,37 @@ class TaskStore:
         finally:
             os.close(descriptor)
 
+    def _names(self) -> list[str]:
+        with os.scandir(self._folder) as entries:
+            return [entry.name for entry in entries]
+
+    def _list(self) -> None:
+        """Learn of the tasks that other processes have made, changed and deleted."""
+        ids = {found[1] for name in self._names() if (found := _FILE.match(name))}
+        for id in self._known.keys() | ids:
+            self._read(id)
+        self._listed = self._clock.monotonic()
+
     def _read(self, id: str) -> Task | None:
+        """The task of that id; its file is read only if it is another one than before."""
         try:
+            status = self._path(id).lstat()
+            signature = (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
+            known = self._known.get(id)
+            if known is not None and known.signature == signature:
+                return known.task
             task = _decoded(_content(self._path(id)))
         except FileNotFoundError:
+            self._known.pop(id, None)
             return None
         except (ValueError, KeyError, TypeError, UsageError):
-            return None  # damaged, or planted: no task of ours
-        return task if task.id == id else None
+            task = None  # damaged, or planted: no task of ours
+        task = task if task is None or task.id == id else None
+        self._known[id] = _Known(signature, task, self._size(id))
+        return task
 
     def _delete(self, id: str) -> None:
+        self._known.pop(id, None)
         self._path(id).unlink(missing_ok=True)
         self._result(id).unlink(missing_ok=True)
 
@@ -280,11 +333,6 @@ class TaskStore:
         with suppress(FileNotFoundError):
             return self._result(id).stat().st_size
         return 0
-
-    def _ids(self) -> Iterator[str]:
-        with os.scandir(self._folder) as entries:
-            names = [entry.name for entry in entries]
-        yield from (found[1] for name in names if (found := _FILE.match(name)))
 
     def _path(self, id: str) -> Path:
         return self._folder / f"{id}.json"

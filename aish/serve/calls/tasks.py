@@ -36,7 +36,7 @@ from aish.serve.records.audit import AuditError, AuditLog, Caller
 
 if TYPE_CHECKING:
     # Most clients take no tasks.
-    from aish.serve.calls.task_store import Task, TaskStore
+    from aish.serve.calls.task_store import Task, TaskStore, Wishes
 
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension, in the capabilities of a request."""
@@ -122,6 +122,7 @@ class Tasks:
         self._is_live = is_live
         self._store: TaskStore | None = None
         self._live: dict[str, LiveCall] = {}
+        self._is_watching = False
 
     async def serve(self) -> None:
         """Take over what an earlier process has left, and delete what has expired."""
@@ -278,8 +279,26 @@ class Tasks:
         live.changed.set()
 
     def _follow(self, task: "Task", live: LiveCall) -> None:
+        if not self._is_watching:
+            self._is_watching = True
+            self._tasks.start_soon(self._watch)
         self._live[task.id] = live
         self._tasks.start_soon(partial(self._followed, task, live))
+
+    async def _watch(self) -> None:
+        """Look for what other processes want of the tasks of this one: for all at once."""
+        is_readable = True
+        while self._live:
+            try:
+                for wishes in self._opened().wishes(self._live):
+                    _grant(wishes, self._live[wishes.id])
+                is_readable = True
+            except OSError as error:
+                if is_readable:
+                    self._report(error)
+                is_readable = False
+            await anyio.sleep(_LOOK_SECONDS)
+        self._is_watching = False
 
     async def _followed(self, task: "Task", live: LiveCall) -> None:
         """Keep what is on disk of a task as its call is, until that has ended."""
@@ -298,9 +317,8 @@ class Tasks:
                     is_written = False
                 if task.has_ended:
                     break
-                with anyio.move_on_after(_LOOK_SECONDS):
+                with anyio.move_on_after(_TELL_SECONDS):
                     await changed.wait()
-                _grant(store, task, live)
         del self._live[task.id]
         if task.has_ended:
             self._note(None, task)
@@ -382,9 +400,8 @@ class _ResumedRun:
         self.scope.cancel()
 
 
-def _grant(store: "TaskStore", task: "Task", live: LiveCall) -> None:
+def _grant(wishes: "Wishes", live: LiveCall) -> None:
     """Do what other processes want of a task."""
-    wishes = store.wishes(task.id)
     if wishes.is_cancelled:
         live.cancel()
     for responses in wishes.answers:

@@ -1,12 +1,15 @@
 """Tasks on disk: whose they are, how long they are kept, and how many."""
 
+import fcntl
 import json
 import os
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from work import work_of
 
 from aish.serve.calls import task_store
 from aish.serve.calls.task_store import KEPT_SECONDS, NoRoomError, Task, TaskStore
@@ -136,10 +139,14 @@ def test_what_others_want_of_a_task_is_taken_once(tmp_path: Path, store: TaskSto
     store.wish_cancelled(task)
     (tmp_path / "tasks" / f"{task.id}.0.answer").write_text("no JSON")
 
-    wishes = store.wishes(task.id)
+    other = store.create("ada", "t__x", None)
+    store.wish_cancelled(other)
+
+    (wishes,) = store.wishes({task.id})
     assert wishes.is_cancelled
     assert wishes.answers == ({"a": {"action": "accept"}},)
-    assert store.wishes(task.id).answers == ()
+    assert list(store.wishes({task.id})) == []
+    assert [one.id for one in store.wishes({task.id, other.id})] == [other.id]
 
 
 @pytest.mark.requirement("H7")
@@ -165,3 +172,51 @@ def test_files_that_were_planted_or_damaged_are_no_tasks(tmp_path: Path, store: 
     (folder / f"{task.id}.result").unlink()
     assert store.get(task.id, "ada") is None
     assert list(store.orphans()) == []
+
+
+def test_a_new_task_reads_no_other_and_the_wishes_for_all_are_looked_for_at_once(
+    monkeypatch: pytest.MonkeyPatch, store: TaskStore
+) -> None:
+    monkeypatch.setattr(task_store, "MOST_OF_CLIENT", 1000)
+
+    def opened(count: int) -> int:
+        made = [store.create("ada", "t__x", None) for _ in range(count)]
+        work = work_of(lambda: store.create("ada", "t__x", None))
+        looking = work_of(lambda: list(store.wishes({one.id for one in made})))
+        assert looking.calls["scandir"] == 1
+        assert work_of(lambda: store.get(made[0].id, "ada")).calls["open"] == 0
+        return work.calls["open"] + work.calls["fdopen"]
+
+    assert opened(100) == opened(1) > 0
+
+
+def test_tasks_of_other_processes_count_after_a_second(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: TaskStore, clock: Clock
+) -> None:
+    monkeypatch.setattr(task_store, "MOST_OF_CLIENT", 3)
+    other = TaskStore(tmp_path / "tasks", clock)
+    mine = store.create("ada", "t__x", None)
+    theirs = other.create("ada", "t__x", None)
+    assert theirs == store.get(theirs.id, "ada")
+    other.create("ada", "t__x", None)
+    clock.time += 1
+    with pytest.raises(NoRoomError):
+        store.create("ada", "t__x", None)
+    other.changed(theirs, status="cancelled")
+    assert store.get(theirs.id, "ada") != theirs
+    store.create("ada", "t__x", None)
+    other.close()
+    assert store.get(mine.id, "ada") == mine
+
+
+def test_a_busy_lock_is_not_waited_for(tmp_path: Path, store: TaskStore, clock: Clock) -> None:
+    other = TaskStore(tmp_path / "tasks", clock)
+    theirs = other.create("ada", "pipeline__x", "run-1")
+    other.close()
+    lock = os.open(tmp_path / "tasks" / "tasks.lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    for act in (store.clean, partial(store.take_over, theirs)):
+        assert work_of(act).calls["sleep"] == 0
+    assert store.get(theirs.id, "ada") == theirs
+    os.close(lock)
+    assert store.take_over(theirs) is not None
