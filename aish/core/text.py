@@ -170,10 +170,10 @@ _POISON: tuple[tuple[str, str], ...] = (
 
 def suspicious(text: str) -> tuple[str, ...]:
     """The names of suspicious features in a server's description of itself (P9)."""
-    import unicodedata
+    from aish.core.normal_form import compatible_form
 
     signs = [name for name, sign in _SIGNS if re.search(sign, text)]
-    folded = unicodedata.normalize("NFKC", _ODD.sub("", text))
+    folded = compatible_form(_ODD.sub("", text))
     flags = re.IGNORECASE | re.DOTALL
     signs += [name for name, sign in _POISON if re.search(sign, folded, flags)]
     return tuple(signs)

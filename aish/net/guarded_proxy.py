@@ -467,16 +467,16 @@ async def _head(connection: socket.socket, data: bytes = b"") -> tuple[bytes, by
         _EndedError: there is none.
         _RefusedError: it is too long.
     """
-    seen = 0
-    while (end := data.find(b"\r\n\r\n", max(0, seen - 3))) < 0:
-        if len(data) > MAX_HEAD:
+    found, seen = bytearray(data), 0
+    while (end := found.find(b"\r\n\r\n", max(0, seen - 3))) < 0:
+        if len(found) > MAX_HEAD:
             raise _RefusedError("not_valid", "the head of the request is too long")
-        seen = len(data)
+        seen = len(found)
         piece = await _receive(connection, _STEP)
         if not piece:
             raise _EndedError
-        data += piece
-    return data[: end + 4], data[end + 4 :]
+        found += piece
+    return bytes(found[: end + 4]), bytes(found[end + 4 :])
 
 
 def _parsed(head: bytes) -> tuple[bytes, bytes, Sequence[bytes]]:

@@ -17,6 +17,7 @@ from aish.core.errors import UsageError
 from aish.core.events import RuleInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.normal_form import compatible_form
 from aish.core.phrases import counted, shorten
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.text import for_line, for_terminal
@@ -318,7 +319,7 @@ def _canonical(text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
+    return compatible_form(text).casefold()
 
 
 _METACHARACTERS = frozenset("|&;<>()$`\\\"'*?[]{}~#!\n\r")
@@ -807,7 +808,9 @@ def _reaches(rule: Rule, tool: Tool, arguments: JsonObject) -> bool:
         return False
     given = arguments.get(_PATH, "")
     folder = given if isinstance(given, str) and name not in _ANYWHERE else ""
-    return isinstance(wanted, str) and matches_below(_folded(wanted), _folded(_canonical(folder)))
+    if not isinstance(wanted, str):
+        return False
+    return len(folder) > LONGEST or matches_below(_folded(wanted), _folded(_canonical(folder)))
 
 
 MEANT = 100

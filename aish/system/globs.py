@@ -5,8 +5,9 @@
 """
 
 import re
-import unicodedata
 from functools import cache
+
+from aish.core.normal_form import compatible_form
 
 SLASHES = "/\\"
 """Both, because a server may run where a backslash separates folders."""
@@ -64,6 +65,7 @@ somebody builds, tests or starts the project is not meant: `Makefile`, `package.
 `conftest.py` are its source, as any other file.
 """
 
+_LONGEST_PATH = 4096
 _INVISIBLE = dict.fromkeys(
     (*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF)
 )
@@ -78,8 +80,7 @@ def comparable_name(name: str) -> str:
     """
     if not name.isascii():
         # Both ways, because case folding can leave the normal form.
-        name = unicodedata.normalize("NFKC", name.translate(_INVISIBLE)).casefold()
-        name = unicodedata.normalize("NFKC", name)
+        name = compatible_form(compatible_form(name.translate(_INVISIBLE)).casefold())
     return name.casefold().rstrip(". ")
 
 
@@ -88,7 +89,9 @@ def is_autorun(path: str) -> bool:
     segments = [comparable_name(part) for part in path.split("/") if part not in {"", ".", ".."}]
     if not any(map(may_be_autorun, segments)):
         return False
-    return any(matches_path(glob, "/".join(segments)) for glob in AUTORUN_FILES)
+    # The time of a glob grows with the path, and no system has longer ones.
+    plain = "/".join(segments)
+    return len(plain) > _LONGEST_PATH or any(matches_path(glob, plain) for glob in AUTORUN_FILES)
 
 
 def may_be_autorun(name: str) -> bool:

@@ -6,10 +6,10 @@ ours, is read like any other, and no nesting is too deep. Lines end as they do f
 
 import codecs
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from aish.core.normal_form import compatible_form
 from aish.packs.py.source_code import encoding_of
 
 LONGEST_LINE = 300
@@ -283,7 +283,7 @@ def _text_offsets(text: str, sought: str) -> Iterator[int]:
 
 def _name_offsets(text: str, name: str) -> Iterator[int]:
     """Where a name is, or names with dots between them, outside of strings and comments."""
-    parts = [unicodedata.normalize("NFKC", part) for part in name.split(".")]
+    parts = [compatible_form(part) for part in name.split(".")]
     if text.isascii():
         if not all(part in text for part in parts):
             return
@@ -295,7 +295,7 @@ def _name_offsets(text: str, name: str) -> Iterator[int]:
     code = code_only(text)
     seen: list[tuple[str, int, int]] = []
     for found in _NAME.finditer(code):
-        word = found[0] if found[0].isascii() else unicodedata.normalize("NFKC", found[0])
+        word = compatible_form(found[0])
         if len(parts) > 1 and seen and code[seen[-1][2] : found.start()].strip() != ".":
             seen = []
         seen = [*seen, (word, found.start(), found.end())][-len(parts) :]

@@ -6,11 +6,11 @@ of its last statement. Runs in the child process that parses, so it imports litt
 """
 
 import re
-import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from aish.core.normal_form import compatible_form
 from aish.packs.pack_error import PackError
 from aish.packs.py.source_code import Source
 
@@ -596,8 +596,7 @@ def _text(node: Any) -> str:
 
 def _name_of(node: Any) -> str:
     """A name in the form in which Python compares it."""
-    name = _text(node)
-    return name if name.isascii() else unicodedata.normalize("NFKC", name)
+    return compatible_form(_text(node))
 
 
 def _alias_name(node: Any) -> Any:
@@ -660,7 +659,7 @@ def found(
     Raises:
         PackError: there is none.
     """
-    wanted = unicodedata.normalize("NFKC", name.strip())
+    wanted = compatible_form(name.strip())
     if not wanted:
         raise PackError("bad_arguments", "`name` is empty")
     every = list(candidates)

@@ -1,11 +1,11 @@
 """`py_find_usages`: where a name is used, in a file or below a folder (K36)."""
 
-import unicodedata
 from typing import Annotated, Literal
 
 import anyio
 
 from aish.core.json import JsonValue
+from aish.core.normal_form import compatible_form
 from aish.core.text import for_line
 from aish.packs.framework.pack import PARSE_CODES, PATH_CODES, READS, Bounds, tool
 from aish.packs.installed_libraries import is_installed
@@ -124,14 +124,7 @@ def _containing(files: list[PythonFile], name: str, mode: str) -> list[PythonFil
 
 def _has_another_form(data: bytes, name: str) -> bool:
     """Tell if the name is there in letters that Python takes for the same, such as wide ones."""
-    text = data.decode("utf-8", "ignore")
-    # Letter by letter: the time to normalize a whole text grows with the square of its marks.
-    forms = {
-        ord(letter): form
-        for letter in set(text)
-        if not letter.isascii() and (form := unicodedata.normalize("NFKC", letter)).isascii()
-    }
-    return bool(forms) and name.rpartition(".")[2] in text.translate(forms)
+    return name.rpartition(".")[2] in compatible_form(data.decode("utf-8", "ignore"))
 
 
 async def _semantic(

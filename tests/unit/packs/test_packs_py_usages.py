@@ -3,11 +3,10 @@ import os
 import signal
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from pack_scenes import PackScene, opened_packs, started_packs
@@ -328,22 +327,3 @@ def test_broken_and_newer_code_is_searched_like_any_other(scene: PackScene) -> N
         ("brackets.py", 3, 5),
         ("newer.py", 2, 23),
     ]
-
-
-def test_a_file_is_searched_for_other_forms_of_a_name_letter_by_letter(
-    scene: PackScene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    normalize = unicodedata.normalize
-    longest = 0
-
-    def measured(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
-        nonlocal longest
-        longest = max(longest, len(text))
-        return normalize(form, text)
-
-    # Python's own normalization takes time in proportion to the square of such a run.
-    (scene.root / "marks.py").write_text("# a" + "\u0301" * 500 + "\n\uff41rea = 1\n")
-    monkeypatch.setattr(unicodedata, "normalize", measured)
-
-    assert ("marks.py", 2, 1) in places(scene, path=".", name="area")
-    assert longest <= len("area")
