@@ -43,9 +43,6 @@ _MARKER = lazy_pattern(
 _NOT_XML = lazy_pattern(r"[\ufffe\uffff]")
 # `&` first: the others bring some.
 _MARKUP = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#x27;"))
-_PUNCTUATION = str.maketrans(
-    {mark: f"&#{ord(mark)};" for mark in "!\"#$%&'()*+-./:<=>?@[\\]^_`{|}~"}
-)
 
 
 def _spell(found: re.Match[str]) -> str:
@@ -104,9 +101,23 @@ def for_html(text: str) -> str:
     return _escaped(for_terminal(text))
 
 
-def for_markdown(text: str) -> str:
-    """Text for Markdown that is rendered as HTML: markup, links, images and mentions are inert."""
-    return for_terminal(text).translate(_PUNCTUATION)
+def markdown_code(text: str) -> str:
+    """Text as a code span of Markdown, in which markup, links, images and mentions are inert."""
+    shown = for_ci_log(for_line(text))
+    ticks = "`" * (_longest_ticks(shown) + 1)
+    space = " " if "`" in shown or not shown.strip() else ""
+    return f"{ticks}{space}{shown}{space}{ticks}"
+
+
+def markdown_block(text: str) -> str:
+    """The same as a fenced block, whose lines can be read as they are."""
+    shown = for_ci_log(text)
+    fence = "`" * max(3, _longest_ticks(shown) + 1)
+    return f"{fence}\n{shown.removesuffix(chr(10))}\n{fence}"
+
+
+def _longest_ticks(text: str) -> int:
+    return max(map(len, re.findall(r"`+", text)), default=0)
 
 
 def for_xml(text: str) -> str:

@@ -184,10 +184,10 @@ def atomic_pieces(path: Path, pieces: Iterable[bytes], *, shared: bool = False) 
         _write_pieces(os.open(path, os.O_WRONLY | os.O_CLOEXEC), pieces, durable=False)
         return
     beside = path.with_name(f".{path.name[:100]}.{os.urandom(8).hex()}")
-    descriptor = os.open(beside, _NEW, _SHARED_FILE if shared else _PRIVATE_FILE)
+    descriptor = os.open(beside, _NEW, _PRIVATE_FILE)
     try:
-        if shared and (mode := _mode_of(path)) is not None:
-            os.fchmod(descriptor, mode)
+        if shared:
+            os.fchmod(descriptor, shared_mode(path))
         _write_pieces(descriptor, pieces, durable=True)
         beside.replace(path)
     except BaseException:
@@ -252,13 +252,16 @@ def _step(held: int, part: str, path: Path) -> int:
         raise UsageError(f"`{part}` in `{path}` is a link or no folder") from error
 
 
-def _mode_of(path: Path) -> int | None:
-    """The permission bits of the regular file at `path`, if there is one."""
-    try:
+def shared_mode(path: Path) -> int:
+    """The permission bits of the regular file at `path`; without one, those of the umask."""
+    with suppress(OSError):
         status = path.lstat()
-    except OSError:
-        return None
-    return stat.S_IMODE(status.st_mode) & 0o777 if stat.S_ISREG(status.st_mode) else None
+        if stat.S_ISREG(status.st_mode):
+            return stat.S_IMODE(status.st_mode) & 0o777
+    # Read by setting it: a file that another thread makes meanwhile is private.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return _SHARED_FILE & ~mask
 
 
 def _is_stream(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """Writes a cassette next to its target, and renames it to the target at the end (C9).
 
-The input is already redacted. Nothing is written, and no YAML imported, before the first
+The input is already redacted; until all of it is checked, only the current user can read the file.
+Nothing is written, and no YAML imported, before the first
 interaction is complete: the first byte of a response is not delayed. The temporary file is locked
 from the start: a second recording of the same cassette is refused, and one that was killed does not
 block.
@@ -17,10 +18,10 @@ from typing import Self
 
 from aish.cassettes.format.file import LARGEST, UNFINISHED, partial, require_cassette, shown
 from aish.cassettes.format.interaction import CassetteFileError, Head, Interaction
+from aish.system.files import shared_mode
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
-_PRIVATE_FOLDER = 0o700
 
 
 class Recording:
@@ -41,7 +42,7 @@ class Recording:
         self._written: dict[int, tuple[Interaction, slice]] = {}
         with _said(path):
             require_place(path)
-            path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = _locked(path)
             os.ftruncate(self._descriptor, 0)
 
@@ -90,6 +91,7 @@ class Recording:
         for data in pieces:
             self._write(data)
         with _said(self._path):
+            os.fchmod(self._descriptor, shared_mode(place or self._path))
             os.fsync(self._descriptor)
             partial(self._path).replace(place or self._path)
         self.close()

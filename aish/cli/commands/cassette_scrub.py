@@ -89,7 +89,7 @@ def _from_stdin() -> Iterator[tuple[str, str]]:
 
 def _write(target: Path, data: bytes) -> None:
     try:
-        atomic_write(target, data)
+        atomic_write(target, data, shared=True)
     except OSError as error:
         raise UsageError(f"`{target}` cannot be written: {error.strerror}") from error
 

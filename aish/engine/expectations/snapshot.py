@@ -66,7 +66,7 @@ def write_snapshot(
         if file.is_file() and file.read_bytes() == text.encode():
             return False
         file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(file, text.encode())
+        atomic_write(file, text.encode(), shared=True)
     except OSError as error:
         why = error.strerror or str(error)
         raise UsageError(f"the snapshot cannot be written: {why}", where=str(file)) from error

@@ -126,7 +126,7 @@ def write_lock(path: Path, lock: Lock) -> None:
             hint="leave tools out with `tools` or `exclude` of their server",
         )
     try:
-        atomic_write(path, data)
+        atomic_write(path, data, shared=True)
     except OSError as error:
         raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from error
 

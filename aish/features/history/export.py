@@ -49,7 +49,7 @@ from aish.core.events import (
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import shorten
-from aish.core.text import for_ci_log, for_line, for_markdown
+from aish.core.text import for_ci_log, for_line, markdown_block, markdown_code
 from aish.engine.run_folder import kept_file
 from aish.features.history.messages import ReadFile, whole_message
 from aish.features.history.run_store import RunStore, open_subfolder
@@ -252,7 +252,7 @@ class _Views:
         self._commands = _Commands(self._history, folder.write_script, read_file)
         self._read_file = read_file
         self._who = ""
-        self._tool_calls.write(f"# Tool calls of the run {for_markdown(id)}\n")
+        self._tool_calls.write(f"# Tool calls of the run {markdown_code(id)}\n")
         for name in ("comms.jsonl", "toolcalls.md", "control.log", "commands.jsonl", SCRIPTS):
             self.counts[name] = 0
 
@@ -404,14 +404,16 @@ def _result_object(event: ToolFinished, data: JsonObject, read_file: ReadFile) -
 
 def _call_section(call: Call, number: int, read_file: ReadFile) -> str:
     """A section of Markdown, in which untrusted text is inert."""
-    lines = ["", f"## {number}. {_inline(call.tool)}", ""]
+    lines = ["", f"## {number}. {markdown_code(call.tool)}", ""]
     named = _place_object(call.place)
     lines += [
-        f"- {name}: {_inline(str(value))}" for name, value in named.items() if value is not None
+        f"- {name}: {markdown_code(str(value))}"
+        for name, value in named.items()
+        if value is not None
     ]
     lines.append(f"- time: {rfc3339(call.began)}")
     if call.decided is not None:
-        lines.append(f"- decision: {call.decided.verdict}: {_inline(call.decided.rule)}")
+        lines.append(f"- decision: {call.decided.verdict}: {markdown_code(call.decided.rule)}")
     arguments = call.arguments
     text = arguments if isinstance(arguments, str) else json_text(arguments, indent=2)
     finished = call.finished
@@ -426,13 +428,8 @@ def _call_section(call: Call, number: int, read_file: ReadFile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _inline(text: str) -> str:
-    return for_markdown(for_line(text))
-
-
 def _block(title: str, text: str) -> Iterator[str]:
-    """Lines of untrusted text: HTML in which entities are shown as what they stand for."""
-    yield from ("", f"{title}:", "", "<pre>", for_markdown(text), "</pre>")
+    yield from ("", f"{title}:", "", markdown_block(text))
 
 
 # --- control.log: who decided what, and when --------------------------------------------------

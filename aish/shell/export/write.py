@@ -19,11 +19,10 @@ from aish.shell.export.rehearsal import HINT, rehearse
 from aish.shell.export.session_log import SessionLog, session_log_of
 from aish.shell.recording import recordings
 from aish.shell.session import Session
-from aish.system.files import write_private
+from aish.system.files import shared_mode, write_private
 from aish.system.process.child import run_command
 from aish.system.process.reaper import Reaper
 
-_READABLE = 0o644
 _SECONDS = 120.0
 _PRINTED = 1 << 16
 
@@ -128,12 +127,13 @@ def _source(session: Session) -> Source:
 
 
 def _write(file: Path, text: str) -> None:
+    mode = shared_mode(file)
     try:
         write_private(file, text.encode())
     except OSError as error:
         raise NotExportedError(f"cannot write it: {error.strerror}", where=str(file)) from error
-    # A pipeline contains no secrets: everyone who may read the folder may read it.
-    file.chmod(_READABLE)
+    # A pipeline contains no secrets.
+    file.chmod(mode)
 
 
 def _keep(session: Session, used: Sequence[Interaction], cassette: Path) -> None:

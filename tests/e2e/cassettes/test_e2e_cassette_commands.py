@@ -13,6 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from aish.cassettes.format.interaction import Interaction, Request, Response
 from aish.cassettes.format.layout import opening, whole
+from aish.cassettes.record.file_writer import Recording
 
 VALUE = 'pä"ss/word+42'
 KEY = "sk-" + "abcdefghijABCDEFGHIJ0123456789"
@@ -339,3 +340,50 @@ def test_two_runs_are_compared(project: Project, snapshot: SnapshotAssertion) ->
     assert same.stdout == snapshot(name="same")
     found = json.loads(rows.stdout)
     assert (found["same"], found["calls"][0]["kind"]) == (False, "changed")
+
+
+@pytest.mark.parametrize(("mask", "file", "folder"), [("022", 0o644, 0o755), ("027", 0o640, 0o750)])
+def test_what_is_made_to_be_committed_has_the_mode_of_the_umask(
+    project: Project, model_endpoint: ModelEndpoints, mask: str, file: int, folder: int
+) -> None:
+    project.uses(model_endpoint([text_reply("Hello."), text_reply("Hello.")]))
+    project.pipeline(
+        """
+        prompt: Say hello
+        cassette: cassettes/p.yaml
+        tests: [{name: same, expect: [{snapshot: snapshots/p.txt}]}]
+        """
+    )
+    project.through_shell(f'umask {mask}; exec "$@"')
+    for words in (["record", "-q"], ["lock"], ["test", "--update-snapshots"]):
+        target = "p.yaml" if words[0] != "test" else "."
+        assert project.aish(words[0], target, *words[1:]).code == 0
+    scrub = ("cassette", "scrub", "cassettes/p.yaml")
+    assert project.aish(*scrub, "-o", "scrubbed.yaml", stdin="KEY=Say hello\n").code == 0
+    kept = project.write("kept.yaml", (project.folder / "cassettes" / "p.yaml").read_bytes())
+    kept.chmod(0o604)
+    assert project.aish("record", "p.yaml", "-q", "-o", "kept.yaml").code == 0
+
+    modes = {
+        str(path.relative_to(project.folder)): path.stat().st_mode & 0o777
+        for path in project.folder.rglob("*")
+        if ".aish" not in path.parts
+    }
+    assert modes.pop("p.yaml")
+    assert modes == {
+        "cassettes": folder,
+        "cassettes/p.yaml": file,
+        "kept.yaml": 0o604,
+        "p.lock.json": file,
+        "scrubbed.yaml": file,
+        "snapshots": folder,
+        "snapshots/p.txt": file,
+    }
+
+
+def test_a_recording_that_does_not_end_well_is_private(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "c.yaml", HEAD)
+    recording.append(run_of()[0])
+    recording.close()
+
+    assert (tmp_path / "c.yaml.partial").stat().st_mode & 0o777 == 0o600

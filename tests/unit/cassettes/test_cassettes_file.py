@@ -22,6 +22,7 @@ from aish.cassettes.format.interaction import (
 )
 from aish.cassettes.format.layout import entry, opening, whole
 from aish.cassettes.record.file_writer import Recording
+from aish.system.files import shared_mode
 
 NAMES = st.text(max_size=20).map(lambda text: f"x{text}").filter(lambda t: "\ud800" not in t)
 
@@ -263,7 +264,7 @@ def test_a_recording_takes_its_place_only_at_the_end(tmp_path: Path) -> None:
     assert path.read_bytes() == saved([exchange(), other])
     assert "complete: true" in path.read_text()
     assert list(path.parent.iterdir()) == [path]
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == shared_mode(tmp_path / "none")
 
 
 @pytest.mark.requirement("C9")

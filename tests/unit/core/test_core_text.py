@@ -1,17 +1,20 @@
+import re
 import unicodedata
 import xml.parsers.expat
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from aish.core.text import (
     for_ci_log,
     for_html,
     for_line,
-    for_markdown,
     for_terminal,
     for_xml,
+    markdown_block,
+    markdown_code,
     safe_utf8,
     suspicious,
 )
@@ -132,13 +135,18 @@ def test_html_escapes_all_five() -> None:
 
 
 @pytest.mark.requirement("X2")
-@given(st.text("![](x)<>`*_#|~@:/.-\\&\"'a1 ", max_size=30))
-def test_markdown_has_no_mark_that_could_come_alive(text: str) -> None:
-    import html
+@given(st.text("![](x)<>`*_#|~@:/.-\\&\"'a1 \n\t", max_size=30))
+def test_text_in_markdown_is_code_and_can_be_read_without_rendering(text: str) -> None:
+    spaced = f"# {markdown_code(text)}\n\n- {markdown_code(text)}\n\n{markdown_block(text)}\n\nend"
 
-    shown = for_markdown(text)
-    assert set(shown) <= set("&#;0123456789ax ")
-    assert html.unescape(shown) == text
+    kinds = [one.type for one in MarkdownIt("gfm-like", {"linkify": False}).parse(spaced)]
+    html = MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(spaced)
+
+    assert kinds.count("fence") == 1
+    assert kinds[-3:] == ["paragraph_open", "inline", "paragraph_close"]
+    assert set(re.findall(r"<\s*/?\s*([a-z0-9]+)", html)) == {"h1", "ul", "li", "code", "pre", "p"}
+    assert for_ci_log(text).removesuffix("\n") in markdown_block(text)
+    assert for_ci_log(for_line(text)) in markdown_code(text)
 
 
 @pytest.mark.requirement("X3")
