@@ -252,16 +252,18 @@ class Passthrough:
                 if not found and self._tasks is not None:
                     self._tasks.start_soon(self._release, key)
 
-    async def want_level(self, who: object, level: str) -> None:
-        """A client wants the log messages from this level on: servers are asked for them."""
+    def want_level(self, who: object, level: str) -> None:
+        """A client wants the log messages from this level on: servers are asked for them.
+
+        Nothing waits for their answers: a server that gives none must not delay calls of others.
+        """
         before = self._level()
         known = self._levels.get(who)
         if known is None or LOG_LEVELS.index(level) < LOG_LEVELS.index(known):
             self._levels[who] = level
-        if self._level() != before:
-            async with task_group() as tasks:
-                for server in self._ready():
-                    tasks.start_soon(self._set_level, server)
+        if self._level() != before and self._tasks is not None:
+            for server in self._ready():
+                self._tasks.start_soon(self._set_level, server)
 
     def forget(self, who: object) -> None:
         """A client is gone; servers go on with the level that they have."""

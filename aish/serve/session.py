@@ -57,6 +57,7 @@ from aish.mcp.protocol.revisions import (
     SERVER_KEY,
     SUBSCRIPTION_KEY,
     VERSION_KEY,
+    trace_in,
 )
 from aish.packs.catalogue import own_arguments
 from aish.packs.pack_error import PackError
@@ -367,7 +368,7 @@ class Session:
                 return await self._subscribe(request)
             case "logging/setLevel":
                 self._level = _level(request.params.get("level"))
-                await self._hub.passthrough.want_level(self, self._level)
+                self._hub.passthrough.want_level(self, self._level)
                 return b"{}"
             case "server/discover":
                 return dump(self._discovered())
@@ -516,17 +517,18 @@ class Session:
             passthrough.unsubscribe(uri, tell)
         return b"{}"
 
-    async def _about(self, meta: JsonObject, notify: Notify, *, is_modern: bool) -> Call:
-        """What a server tells on the way to an answer, and who hears it."""
+    def _about(self, meta: JsonObject, notify: Notify, *, is_modern: bool) -> Call:
+        """What a server tells on the way to an answer, who hears it, and whose trace it is in."""
         level: str | None = self._level
         if is_modern:
             level = None if LOG_LEVEL_KEY not in meta else _level(meta[LOG_LEVEL_KEY])
             if level is not None:
-                await self._hub.passthrough.want_level(self, level)
+                self._hub.passthrough.want_level(self, level)
         return Call(
             _reporter(meta.get("progressToken"), notify),
             on_log=None if level is None else self._logger(level, notify),
             log_level=level,
+            trace=trace_in(meta),
         )
 
     async def _call(self, request: Request, notify: Notify, *, is_modern: bool) -> bytes:
@@ -622,7 +624,7 @@ class Session:
             if is_open:
                 notify(message, key)
 
-        about = await self._about(meta, tell, is_modern=is_modern)
+        about = self._about(meta, tell, is_modern=is_modern)
         report = about.on_progress or (lambda _: None)
         declared = json_object(meta.get(CAPABILITIES_KEY)) if is_modern else self._capabilities
         offered = offered_capabilities(declared, self._hub.settings.forward)

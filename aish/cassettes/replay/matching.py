@@ -94,8 +94,14 @@ _DEEPEST = 200
 _RESUMED = "last-event-id"
 """The one header that counts: it tells a stream that is taken up again from a new one."""
 
-_OURS = frozenset({"progressToken", "io.modelcontextprotocol/clientInfo"})
-"""What `_meta` says of us: another version of this program is no other request."""
+_OURS = frozenset(
+    {
+        *("progressToken", "io.modelcontextprotocol/clientInfo"),
+        *("traceparent", "tracestate", "baggage"),
+    }
+)
+"""What `_meta` says of us: another version of this program, or another trace, is no other request.
+"""
 
 
 @frozen

@@ -133,7 +133,9 @@ class Channel:
         modern = dialect.modern
         self._number += 1
         number = self._number
-        meta: dict[str, Any] = {} if call.on_progress is None else {"progressToken": number}
+        meta: dict[str, Any] = dict(call.trace)
+        if call.on_progress is not None:
+            meta["progressToken"] = number
         if modern:
             meta[VERSION_KEY] = dialect.version
             meta[CLIENT_KEY] = CLIENT_INFO

@@ -72,7 +72,8 @@ class Call:
 
     `continuation` is what a client of a hub sends again: its answers, and the server's state.
     `on_log` takes the params of the log messages about it, `log_level` is the least important level
-    that it wants. `limit` are seconds, where the server's entry allows more.
+    that it wants. `limit` are seconds, where the server's entry allows more. `trace` goes into
+    `_meta`.
     """
 
     on_progress: Callable[[Progress], None] | None = None
@@ -84,6 +85,7 @@ class Call:
     on_log: Callable[[JsonObject], None] | None = None
     log_level: str | None = None
     limit: float = inf
+    trace: JsonObject = field(default_factory=dict)
 
 
 NO_CALL = Call()

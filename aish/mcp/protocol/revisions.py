@@ -1,5 +1,7 @@
 """The revisions of the protocol, and the keys of `_meta` that the stateless era reserves. Pure."""
 
+from aish.core.json import JsonObject
+
 MODERN = "2026-07-28"
 HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The revisions of the handshake era, newest first."""
@@ -28,3 +30,12 @@ RESOURCE_UPDATED = "notifications/resources/updated"
 LOG_MESSAGE = "notifications/message"
 PAGE_COMPLETED = "notifications/elicitation/complete"
 """What was to be done on a page that a person was asked to open is done (2025-11-25)."""
+TRACE_KEYS = ("traceparent", "tracestate", "baggage")
+"""The keys of `_meta` that tell which trace a request belongs to; a hub passes them on."""
+_LONGEST_TRACE = 8192
+
+
+def trace_in(meta: JsonObject) -> JsonObject:
+    """The trace that `_meta` names."""
+    found = {key: meta[key] for key in TRACE_KEYS if key in meta}
+    return {k: v for k, v in found.items() if isinstance(v, str) and len(v) <= _LONGEST_TRACE}

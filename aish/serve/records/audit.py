@@ -250,7 +250,7 @@ class AuditLog:
             full.rename(self.path)  # the next record tries again
             raise
         os.close(self._descriptor)
-        self._descriptor, self._size, self._seq = descriptor, 0, 0
+        self._descriptor, self._size = descriptor, 0
         paths = [*(path for _, path in numbered), full]
         for path in paths[: max(0, len(paths) - self._settings.keep)]:
             path.unlink(missing_ok=True)

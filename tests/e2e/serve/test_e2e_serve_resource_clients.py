@@ -10,7 +10,7 @@ from mcp_offered_resources import LIVE_CAPABILITIES
 from model_endpoint import Gate, Recorded
 from patience import rounds
 from served_http import HttpClient, HttpHub
-from served_hub import ServedHub, SocketClient
+from served_hub import META, ServedHub, SocketClient
 
 ONE, OTHER = "one-token-" + "1" * 32, "other-token-" + "2" * 32
 
@@ -136,6 +136,36 @@ def test_a_log_message_that_may_be_about_another_client_reaches_nobody(project: 
 
     assert alone == ["error"]
     assert "notifications/message" not in plain.text
+
+
+@pytest.mark.requirement("H5")
+def test_a_server_that_never_answers_about_its_log_level_delays_no_call_of_another(
+    project: Project,
+) -> None:
+    gate = Gate()
+    silent = Legacy(capabilities={"tools": {}, "logging": {}}, session="s1")
+    silent.overrides["logging/setLevel"] = lambda _: events(gate)
+    with McpEndpoint(silent) as endpoint:
+        project.pipeline(
+            f"""
+            mcp:
+              servers:
+                silent: {{url: '{endpoint.url}', protocol: legacy}}
+                s: {{command: {stdio()}}}
+              auto_approve: ["s__*"]
+            """
+        )
+        with ServedHub(project, "p.yaml") as hub:
+            hub.begin()
+            level = hub.ask("logging/setLevel", {"level": "warning"})
+            call = {"name": "s__echo", "arguments": {"text": "hello"}}
+            wanted = {**call, "_meta": {f"{META}logLevel": "debug"}}
+            found = hub.ask("tools/call", wanted, modern=True)
+            pinging_until(hub, lambda: "logging/setLevel" in endpoint.methods)
+            gate.open()
+
+    assert level["result"] == {}
+    assert "hello" in found["result"]["content"][0]["text"]
 
 
 @pytest.mark.requirement("H5")

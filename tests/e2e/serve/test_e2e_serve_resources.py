@@ -336,6 +336,32 @@ def test_log_messages_come_from_the_level_on_that_was_set(project: Project, era:
         assert asked == ["info", "error", "debug", "info", None]
 
 
+@ERAS
+def test_the_trace_of_a_client_goes_on_to_the_server_and_nothing_else_of_its_meta(
+    project: Project, era: str
+) -> None:
+    serving(project, "--live", "--era", era, "--notes", str(project.folder / "notes.jsonl"))
+    trace = {
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "tracestate": "vendor=1",
+        "baggage": "user=me",
+    }
+    with started(project, modern=False) as hub:
+        for modern in (False, True):
+            meta = {**trace, "example.com/own": 1, "progressToken": "mine"}
+            call = {"name": "s__echo", "arguments": {"text": "hi"}, "_meta": meta}
+            hub.ask("tools/call", call, modern=modern)
+        odd = {"traceparent": 5, "tracestate": "x" * 8193, "example.com/own": 1}
+        hub.ask("tools/call", {"name": "s__echo", "arguments": {"text": "hi"}, "_meta": odd})
+    notes = (project.folder / "notes.jsonl").read_text().splitlines()
+    sent = [params for method, params in map(json.loads, notes) if method == "tools/call"]
+
+    metas = [params.get("_meta", {}) for params in sent]
+    own = [{k: v for k, v in one.items() if not k.startswith(META)} for one in metas]
+    assert all(isinstance(one.pop("progressToken"), int) for one in own)
+    assert own == [trace, trace, {}]
+
+
 @pytest.mark.requirement("H4", "H5")
 def test_a_server_that_comes_back_is_told_again_what_clients_want(project: Project) -> None:
     notes, again = project.folder / "notes.jsonl", project.folder / "again"

@@ -1,4 +1,4 @@
-"""The audit log where the clock of the machine is set back."""
+"""The order of the audit log where the clock is set back, and where a file is full."""
 
 import json
 from pathlib import Path
@@ -45,3 +45,18 @@ def test_records_keep_their_order_where_the_clock_is_set_back(tmp_path: Path) ->
         "2001-09-09T01:46:41.500000Z",
         "1969-12-31T23:59:59.000000Z",
     ]
+
+
+@pytest.mark.requirement("H21")
+def test_the_numbers_of_records_go_on_in_the_next_file(tmp_path: Path) -> None:
+    state = ServeState(private_folder(tmp_path / "state"), "hub-test", b"k" * 32)
+    settings = AuditSettings(rotate=1000)
+    log = AuditLog(private_folder(tmp_path / "audit"), settings, state, SetClock(0.0), str)
+    for _ in range(40):
+        log.note("listening", None)
+    log.close()
+
+    full = sorted(log.path.parent.glob("*.jsonl.*"), key=lambda path: int(path.suffix[1:]))
+    lines = [line for path in (*full, log.path) for line in path.read_text("ascii").splitlines()]
+    assert len(full) > 2
+    assert [json.loads(line)["seq"] for line in lines] == [*range(1, 41)]
