@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from aish.agent import wording
 from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what
 from aish.agent.runtime import AgentRuntime, UsedCall
-from aish.agent.turn_json import STEP_OUTPUT, Structured, structured_to_event
+from aish.agent.turn_json import Structured, structured_to_event
 from aish.core.errors import BudgetError
 from aish.core.events import Notice, Place, ToolDecided, ToolFinished, ToolProgress, ToolStarted
 from aish.core.frozen import frozen
@@ -65,7 +65,7 @@ async def call_tool(
     if isinstance(approved, UsedCall):
         return approved
     try:
-        return await dispatch(approved, runtime, sampler, is_whole_step=True)
+        return await dispatch(approved, runtime, sampler)
     except BudgetError:
         no_more(approved, runtime)
         raise
@@ -252,9 +252,8 @@ async def dispatch(
     sampler: Sampler | None = None,
     *,
     sees_images: bool = False,
-    is_whole_step: bool = False,
 ) -> UsedCall:
-    """Make an approved call and emit its end; `is_whole_step`: its result is the step's.
+    """Make an approved call and emit its end.
 
     Raises:
         ApprovalError: the approval is not for this call, or was used already (P6).
@@ -298,18 +297,12 @@ async def dispatch(
         full=shown.full,
         whole=result.content,
     )
-    is_output = is_whole_step and result.kind in {"ok", "handler_error"}
-    return _end(used, runtime, proposal.place, shown.whole, is_output=is_output)
+    return _end(used, runtime, proposal.place, shown.whole)
 
 
-def _end(
-    used: UsedCall, runtime: AgentRuntime, place: Place, whole: str = "", *, is_output: bool = False
-) -> UsedCall:
-    """Emit the end of a call; `is_output`: its structured content is the step's output.
-
-    `whole` is the content of the file named by `used.full`.
-    """
-    structured = _structured(used, runtime, place, whole, is_output=is_output)
+def _end(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str = "") -> UsedCall:
+    """Emit the end of a call; `whole` is the content of the file named by `used.full`."""
+    structured = _structured(used, runtime, place, whole)
     runtime.emit(
         ToolFinished(
             place=place,
@@ -429,14 +422,10 @@ def _shown(
     return _cut(content or wording.NO_OUTPUT, keep, runtime)
 
 
-def _structured(
-    used: UsedCall, runtime: AgentRuntime, place: Place, whole: str, *, is_output: bool
-) -> Structured:
+def _structured(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str) -> Structured:
     """The event form of its structured content: stored once, a long one in a file."""
     if used.structured is None:
         return Structured()
-    if is_output:
-        return Structured(place=STEP_OUTPUT)
 
     def keep(data: bytes) -> str | None:
         return _kept(f"{_file_stem(place)}.json", data, runtime, place)

@@ -15,6 +15,106 @@ TURN_ADDED = "turn.added"
 HISTORY_REPLACED = "history.replaced"
 RESUMABLE = "conversation"
 """The `purpose` of turns that are all there; older journals do not say it."""
+TAKEN_OVER = "conversation_resumed"
+"""The code of a notice: a step or an item goes on within its conversation of an earlier part."""
+
+
+class TurnsLostError(Exception):
+    """A turn of a conversation is not in the journal, or not as it was."""
+
+
+class RecordedTurns:
+    """All turns of a conversation, from the records of either `agent.turn_recorder`.
+
+    `turns` are those whose round is over, each as its record has it; `anew` says whether they
+    replaced those that the conversation began with. `answer` is the record of the last answer,
+    until its round is over.
+    """
+
+    def __init__(self, records: Iterable[Any], read_file: ReadFile) -> None:
+        self._read_file = read_file
+        self._recorded: list[JsonObject] = []
+        self._added: JsonObject | None = None
+        self._replies: dict[Any, JsonObject] = {}
+        self._results: dict[Any, JsonObject] = {}
+        self.turns: list[JsonObject] = []
+        self.anew = False
+        self.answer: Any = None
+        for record in records:
+            self._take(record)
+
+    @property
+    def unfinished(self) -> list[JsonObject]:
+        """The turns up to the last answer, with it if that was recorded, without its replies."""
+        return self.turns if self._added is None else [*self.turns, self._added]
+
+    def end_round(self) -> None:
+        """Add the last answer and its replies.
+
+        Raises:
+            TurnsLostError: one of them is lost.
+        """
+        answer, self.answer = self.answer, None
+        if answer is None:
+            return
+        calls = answer["calls"]
+        told = {"role": "assistant", "text": answer["text"], "origin": answer["model"]}
+        self._put(self._added or {**told, "calls": calls})
+        for call in calls:
+            found = self._replies.get(call["id"]) or self._results.get(call["id"])
+            if found is None:
+                raise TurnsLostError
+            self._put(found)
+        self._added = None
+
+    def _put(self, turn: JsonObject) -> None:
+        self.turns.append(turn)
+        self._recorded.append(turn)
+
+    def _take(self, record: Any) -> None:
+        match record["type"]:
+            case "turn.started":
+                self.end_round()
+            case "turn.finished":
+                self.answer, self._added = record, None
+                self._replies, self._results = {}, {}
+            case "tool.finished":
+                told = {"role": "tool", "call_id": record["call"], "tool": record["tool"]}
+                self._results[record["call"]] = {**told, "content": record["content"]}
+            case "notice":
+                # Another recorder begins, which counts only the turns that it has seen itself.
+                self._recorded, self._replies = [], {}
+            case "turn.added":
+                self._add(self._whole(record["added"], record))
+            case _:
+                self.end_round()
+                turns = [
+                    self._recorded[told["at"]] if "at" in told else self._whole(told, record)
+                    for told in record["turns"]
+                ]
+                self.turns, self._recorded, self.anew = turns, list(turns), True
+
+    def _add(self, turn: JsonObject) -> None:
+        match turn.get("role"):
+            case "assistant" if self.answer is not None:
+                self._added = turn
+            case "tool" if self.answer is not None:
+                self._replies[turn.get("call_id")] = turn
+            case _:
+                self.end_round()
+                self._put(turn)
+
+    def _whole(self, turn: JsonObject, record: Any) -> JsonObject:
+        """The turn with its long text."""
+        if record.get("purpose", RESUMABLE) == RESUMABLE:
+            return turn
+        name = turn.get("file")
+        data = None if name is None else self._read_file(str(name))
+        if "media" in turn or (name is not None and data is None):
+            raise TurnsLostError
+        if data is None:
+            return turn
+        return {**turn, "content" if turn["role"] == "tool" else "text": data.decode()}
 
 
 @frozen
@@ -81,13 +181,9 @@ class Restorer:
             said = f"a record of type {kind!r} is not a valid event: {error}"
             raise UsageError(said, where=f"record {record.get('seq')}") from error
 
-    def unfinished(self) -> Restored:
-        """The conversation up to the last answer, if calls of that have no reply yet (A10)."""
-        turns = list(self._conversation.history.turns)
-        if self._conversation.open_calls:
-            while isinstance(turns[-1], ToolTurn):
-                turns.pop()
-        return Restored(History(turns), tuple(self._lost))
+    def so_far(self) -> Restored:
+        """The conversation, whose last calls may have no reply."""
+        return Restored(self._conversation.history, tuple(self._lost))
 
     def end(self) -> Restored:
         """The conversation after the last record."""

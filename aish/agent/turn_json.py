@@ -148,6 +148,7 @@ def _unfit(key: str) -> ValueError:
 # Location of a call's structured content, if it is not a file.
 CONTENT = "content"
 STEP_OUTPUT = "output"
+"""In older journals, the output of the step whose only call it is."""
 
 # A shorter text is no longer than a reference to it.
 _SHORTEST = 64

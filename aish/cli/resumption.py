@@ -3,12 +3,13 @@
 Imported only if there is such an option.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 from aish.cli.boundary import say
-from aish.cli.options import InputOptions, ResumeOptions
+from aish.cli.options import Format, InputOptions, ResumeOptions
 from aish.cli.output_setup import Before, Retold, RunOutput, Shape
 from aish.cli.pipeline_options import Given
 from aish.config.model import Pipeline
@@ -20,16 +21,22 @@ from aish.core.protocols import Clock
 from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
-from aish.engine.resume_state import ResumeRefusedError, ResumeState
+from aish.engine.resume_state import CallsNamedError, ResumeRefusedError, ResumeState
 from aish.engine.run_folder import RunFolder, RunsPlace, reopen_folder
 from aish.features.history.run_store import LATEST
 from aish.features.resume.differences import check_same, forced
 from aish.features.resume.find import PastPart, hold_past
 from aish.features.resume.replay_events import retold, retold_whole
+from aish.features.resume.scan import tags
 from aish.features.resume.state import read_resume_state
-from aish.features.resume.unknown_calls import tags
+from aish.features.resume.unknown_calls import SHOWN
 from aish.journal.reader import torn_tail
 from aish.output.event_log import Sink
+from aish.output.result import refused
+from aish.system.files import write_private
+
+_CALLS = "calls-to-check.txt"
+"""The file with the calls that a resumed run might make again."""
 
 
 def check_flags(flags: ResumeOptions, *, ephemeral: bool, with_cassette: bool) -> None:
@@ -85,7 +92,7 @@ class Resumption:
         """The inputs of the command line, completed by those with which the run was started."""
         return replace(given, earlier=_earlier_inputs(self._past), stdin=_earlier_stdin(self._past))
 
-    def resume_state(self, plan: Plan, options: RunOptions) -> ResumeState:
+    def resume_state(self, plan: Plan, options: RunOptions, form: Format) -> ResumeState:
         """The finished part of the run; differences are errors, unless that is forced.
 
         Raises:
@@ -100,20 +107,34 @@ class Resumption:
         else:
             check_same(past.fingerprint, now, plan.pipeline)
         with past.read() as reading:
-            self._resume_state = read_resume_state(
-                reading,
-                plan,
-                past.id,
-                retry_failed=flags.retry_failed,
-                retry_unknown=flags.retry_unknown,
-                notices=told,
-                read_file=past.kept,
-            )
+            try:
+                self._resume_state = read_resume_state(
+                    reading,
+                    plan,
+                    past.id,
+                    retry_failed=flags.retry_failed,
+                    retry_unknown=flags.retry_unknown,
+                    notices=told,
+                    read_file=past.kept,
+                )
+            except CallsNamedError as error:
+                self._name(error, plan, form)
+                raise
             if reading.torn is not None:
                 torn = Notice(Place(), "warning", "journal_torn", torn_tail(reading.torn))
                 notices = (*self._resume_state.notices, torn)
                 self._resume_state = replace(self._resume_state, notices=notices)
         return self._resume_state
+
+    def _name(self, error: CallsNamedError, plan: Plan, form: Format) -> None:
+        """Name all calls: in a file if the message has not all of them, and in the result."""
+        path = self._past.path / _CALLS
+        if len(error.calls) > SHOWN:
+            write_private(path, "".join(f"{line}\n" for line in error.lines).encode())
+            error.hint = f"all of them are in {path}; {error.hint}"
+        if form is Format.JSON:
+            found = refused(self._past.id, plan.pipeline.name, error, error.calls)
+            sys.stdout.write(f"{json_text(found, indent=2)}\n")
 
     def folder(self, plan: Plan) -> RunFolder:
         """The folder of the run, with the plan as it is now."""

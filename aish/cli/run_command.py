@@ -151,7 +151,9 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
         check_staging(plan, asked.telling.staged, ephemeral=asked.telling.ephemeral)
         check_asking(plan, asked)
         _control_request(plan, asked, cassette)
-        resume_state = None if resumed is None else resumed.resume_state(plan, options)
+        resume_state = (
+            None if resumed is None else resumed.resume_state(plan, options, shape.format)
+        )
         if resumed is not None and resume_state is not None and resume_state.ended:
             return resumed.show_again(plan, shape, clock, quiet=asked.telling.quiet)
         folder = (
@@ -249,13 +251,14 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
     import shlex
 
     from aish.engine.resume_state import ResumeRefusedError
+    from aish.engine.run_folder import kept_file
     from aish.features.resume.state import read_resume_state
     from aish.journal.reader import read_journal
 
     command = shlex.join(resume_words(pipeline.file, folder))
     try:
         with read_journal(path / "events.jsonl") as reading:
-            read_resume_state(reading, plan, folder.id)
+            read_resume_state(reading, plan, folder.id, read_file=partial(kept_file, path))
     except ResumeRefusedError:
         return (
             "hint: check the result of the calls in flight; "

@@ -206,6 +206,17 @@ class ResumeRefusedError(UsageError):
     code = "resume_refused"
 
 
+class CallsNamedError(ResumeRefusedError):
+    """Calls might be made again: `calls` are all of them, and `lines` the same for people."""
+
+    def __init__(
+        self, message: str, hint: str, calls: tuple[JsonObject, ...], lines: tuple[str, ...]
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.calls = calls
+        self.lines = lines
+
+
 @frozen
 class ResumeState:
     """The run that is resumed.

@@ -133,8 +133,8 @@ def resumed_run(
     from aish.features.resume.differences import check_same
     from aish.features.resume.find import hold_past
     from aish.features.resume.replay_events import retold, retold_whole
+    from aish.features.resume.scan import tags
     from aish.features.resume.state import read_resume_state
-    from aish.features.resume.unknown_calls import tags
 
     past = hold_past(plan.pipeline, RunsPlace(plan.pipeline.file.parent), id, stack)
     stdin = past.stdin()

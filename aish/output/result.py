@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from secrets import token_hex
 from typing import BinaryIO, cast, get_args
 
+from aish.core.errors import AishError
 from aish.core.events import (
     VERSION,
     AnnotationAdded,
     AnnotationLevel,
+    Exit,
     ExpectChecked,
     Notice,
     Place,
@@ -23,7 +25,8 @@ from aish.core.events import (
     keys_of,
     plain,
 )
-from aish.core.json import JsonValue, json_text
+from aish.core.json import JsonObject, JsonValue, json_text
+from aish.core.messages import Usage
 from aish.core.phrases import counted, shorten
 from aish.journal.history import Call, Ended, Finished, History, Unit
 from aish.output.items.results import ItemsFile, public
@@ -64,6 +67,17 @@ _OF_ANNOTATION = keys_of(AnnotationAdded)
 
 MOST = 1000
 """Notices and expectations that are told; of items there may be any number."""
+
+
+def refused(run: str, pipeline: str, error: AishError, calls: Sequence[JsonObject]) -> Row:
+    """The object of a run that is not resumed, because these calls might be made again."""
+    code, (reason, *_) = error.exit_code, error.message.splitlines()
+    end = Exit(int(code), code.name.lower(), retryable=False, reason=reason, hint=error.hint)
+    nothing: Row = dict.fromkeys(("outputs", "cost_usd", "folder", "cassette"))
+    nothing |= dict.fromkeys(("expectations", "annotations", "denials", "notices"), ())
+    head: Row = {"v": VERSION, "run": run, "pipeline": pipeline, "status": "failed"}
+    of_nothing: Row = {"steps": {}, "usage": plain(Usage()), "seconds": 0.0}
+    return {**head, "exit": plain(end), **nothing, **of_nothing, "calls": tuple(calls)}
 
 
 class Fold:

@@ -404,11 +404,16 @@ class _Batch:
             self._ended(task, place, record)
 
     async def _hand_over(self, tasks: list[Task], carrier: Carrier, activity: Activity) -> None:
-        """Run items on workers, one after the other; those that need no execution end here."""
+        """Run items on workers, one after the other.
+
+        Those that need no execution end here, and those that go on run here: workers know nothing
+        of an earlier part of the run.
+        """
         items = []
         for task in tasks:
             here = self._stage_of(task)
-            if task.problem is not None or await left_out(self.step, here) is not None:
+            known = here.goes_on(self.step)
+            if known or task.problem is not None or await left_out(self.step, here) is not None:
                 await self._run(task, activity)
                 continue
             place = here.place(self.step)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aish.agent.dispatch import CALLS
+from aish.agent.restore import TAKEN_OVER
 from aish.agent.runtime import PausedError, UsedCall
 from aish.config.model import (
     CallStep,
@@ -92,7 +93,9 @@ def _take_over(step: Step, context: StepContext, earlier: "Unfinished") -> None:
     place, emit = context.place(step), context.resources.runtime.emit
     context.spending.carry(place, earlier.spent)
     said = f"goes on after turn {earlier.turn + earlier.earlier.turns} of its conversation"
-    emit(Notice(place, "info", "conversation_resumed", said))
+    if not earlier.turns:
+        said = "its call was made before this part of the run, which takes over the result"
+    emit(Notice(place, "info", TAKEN_OVER, said))
 
 
 def _billed(record: StepRecord, used: Spent) -> StepRecord:

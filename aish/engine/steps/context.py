@@ -120,6 +120,11 @@ class StepContext:
             return None
         return self.resume_state.unfinished.get((self.name(step), self._own_key()))
 
+    def goes_on(self, step: Step) -> bool:
+        """Whether an item goes on where an earlier part of the run was."""
+        state, key = self.resume_state, (self.name(step), self._own_key())
+        return state is not None and (key in state.unfinished or key in state.parts)
+
     def resumed_parts(self, step: PipelineStep) -> "ResumeState | None":
         """What an earlier part of the run has done of the sub-pipeline of a step or an item.
 
@@ -158,7 +163,7 @@ class StepContext:
             on_denied=step.on_denied,
             asking=asking,
             park=park,
-            resumes_rounds=asking.waits,
+            resumes_rounds=True,
         )
 
 

@@ -7,11 +7,18 @@ from sys import intern
 from time import strptime
 from typing import Any
 
-from aish.agent.restore import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
+from aish.agent.restore import (
+    HISTORY_REPLACED,
+    RESUMABLE,
+    TAKEN_OVER,
+    TURN_ADDED,
+    RecordedTurns,
+    TurnsLostError,
+)
 from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import ReadFile, structured_from_event
 from aish.core.frozen import frozen, slotted
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Spent, Usage
 from aish.engine.limits import scopes
 from aish.engine.records import StepRecord
@@ -26,6 +33,10 @@ Repeatable = Callable[[str], bool]
 """Whether a tool, `alias__name`, may be called again without asking anybody."""
 
 CONTEXT_FILES = "context.files"
+MEDIA_KEPT = "media_kept"
+"""The code of a notice: the result of a call has more than its text, in a file."""
+# Kinds of results that are the end of their call, whatever it led to.
+_RESULTS = frozenset({"ok", "handler_error", "rpc_error"})
 
 _Key = tuple[Any, Any]
 
@@ -60,6 +71,7 @@ class Calls:
         self._read_file = read_file
         self._whole = whole
         self._calls: dict[_Key, Call] = {}
+        self.has_media = False
         self._asked: dict[_Key, JsonValue] = {}
 
     def emptied(self) -> "Calls":
@@ -97,6 +109,24 @@ class Calls:
         for call in self._calls.values():
             if call.began is not None and not self._repeatable(call.tool):
                 yield call
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def result(self) -> UsedCall | None:
+        """The result of a step's only call, if it came to its end and all of it is known."""
+        call = next(iter(self._calls.values()), None)
+        if call is None or call.began is None or call.finished is None or self.has_media:
+            return None
+        used = self._used(call, call.finished, None)
+        if used.full is not None:
+            data = self._read_file(used.full)
+            if data is None:
+                return None
+            used = replace(used, whole=data.decode("utf-8", "replace"))
+        told = (used.whole, json_text(used.structured), json_text(call.finished))
+        is_lost = call.finished.get("structured_in") is not None and used.structured is None
+        return None if used.kind not in _RESULTS or is_lost or tags(told) else used
 
     def used(self, output: JsonValue) -> tuple[UsedCall, ...]:
         """The ended calls, in the order of the requests; `output` is that of the step or item."""
@@ -261,40 +291,51 @@ _REFUSED = frozenset({"deny", "ask-no"})
 _CUT_OFF = frozenset({"interrupted", "time", "run_ended"})
 
 
-TAKEN_OVER = "conversation_resumed"
-"""The code of a notice: a step or an item goes on within its conversation of an earlier part."""
+_ANSWER = frozenset({"answer", RESUMABLE})
+"""The purposes of records that belong to the conversation itself."""
 
 
 @slotted
 class Talk:
-    """The conversation of a unit in its last attempt, for a later part to go on with (A10).
+    """The conversation of a unit in one attempt, for a later part to go on with (A10).
 
-    `turns` are its records, `answers` those of the models' answers; `added` says whether the last
-    of them is in `turns`. `corrections` counts the user turns after the first answer. `asked` says
-    whether a request was sent, `files` names the file with what it has of `context.files`.
+    `answers` are the records of the models' answers, among all `records`. `corrections` counts the
+    user turns after the first answer, `files` names the file with what it has of `context.files`.
     """
 
-    turns: list[JsonObject] = field(default_factory=list)
+    records: list[JsonObject] = field(default_factory=list)
     answers: list[JsonObject] = field(default_factory=list)
-    added: bool = False
     corrections: int = 0
     attempt: int = 1
-    asked: bool = False
     files: str | None = None
-
-    def answer(self, record: JsonObject) -> None:
-        """`turn.finished`."""
-        if record.get("purpose", "answer") == "answer":
-            self.answers.append(record)
-            self.added = False
+    _found: tuple[int, RecordedTurns | None] = (-1, None)
 
     def add(self, record: Any) -> None:
-        """`turn.added` or `history.replaced`."""
-        self.turns.append(record)
-        if record["type"] == TURN_ADDED:
-            role = record["added"].get("role")
-            self.added = self.added or role == "assistant"
-            self.corrections += role == "user" and bool(self.answers)
+        """A record of the conversation."""
+        kind = record["type"]
+        if record.get("purpose", "answer") not in _ANSWER:
+            return
+        self.records.append(record)
+        if kind == "turn.finished":
+            self.answers.append(record)
+        elif kind == TURN_ADDED:
+            self.corrections += record["added"].get("role") == "user" and bool(self.answers)
+
+    def turns(self, read_file: ReadFile) -> RecordedTurns | None:
+        """All of its turns; `None` if one of them is lost."""
+        if self._found[0] != len(self.records):
+            self._found = len(self.records), self._recorded(read_file)
+        return self._found[1]
+
+    def _recorded(self, read_file: ReadFile) -> RecordedTurns | None:
+        try:
+            found = RecordedTurns(self.records, read_file)
+            told = json_text((*found.unfinished, *self.records))
+        except (TurnsLostError, LookupError, ValueError):
+            return None
+        kept = (one for one in self.records if one["type"] in {TURN_ADDED, HISTORY_REPLACED})
+        is_whole = all(one.get("purpose", RESUMABLE) == RESUMABLE for one in kept)
+        return found if is_whole or not tags([told]) else None
 
 
 @slotted
@@ -302,14 +343,15 @@ class Open:
     """An attempt at a step or an item that is not known to be completed.
 
     `begun` numbers its first record. `ended` is the record of its end, if it has one: it is run
-    again anyway. `talk` is its conversation, if a later part may go on with it; `before` is the
-    attempt before it. `parts` is what an item has done that is a pipeline whose questions stay
-    open.
+    again anyway. `talk` is the conversation of a prompt; `before` is the attempt before it. `parts`
+    is what an item has done that is a pipeline.
     """
 
     calls: Calls
+    read_file: ReadFile
     begun: int
     step: str
+    kind: str
     item: str | None = None
     index: int = 0
     digest: str = ""
@@ -329,19 +371,34 @@ class Open:
 
     @property
     def latest(self) -> "Open":
-        """The last attempt that has begun a conversation, if one has; else this one."""
-        begun = (one for one in self.attempts() if one.talk is not None and one.talk.turns)
-        return self if self.talk is None else next(begun, self)
+        """The last attempt that has done anything, if one has; else this one."""
+        if self.parts is not None:
+            return self
+        begun = (one for one in self.attempts() if one.calls or (one.talk and one.talk.records))
+        return next(begun, self)
 
     @property
     def goes_on(self) -> bool:
         """Whether it goes on where it was: it has waited, or was interrupted."""
-        if self.parts is None and (self.talk is None or not self.talk.asked):
-            return False
-        if self.ended is None or self.ended.get("status") == "paused":
+        if self.ended is not None and self.ended.get("status") != "paused":
+            error: Any = self.ended.get("error") or {}
+            if error.get("code") not in _CUT_OFF:
+                return False
+        if self.parts is not None:
             return True
-        error: Any = self.ended.get("error") or {}
-        return error.get("code") in _CUT_OFF
+        if self.talk is None:
+            return self.result is not None
+        return bool(self.talk.answers) and self.turns is not None
+
+    @property
+    def turns(self) -> RecordedTurns | None:
+        """Its conversation, if it has one and no turn of it is lost."""
+        return None if self.talk is None else self.talk.turns(self.read_file)
+
+    @property
+    def result(self) -> UsedCall | None:
+        """The result of a step's only call, if all of it is known."""
+        return self.calls.result() if self.kind in {"call", "run"} else None
 
     @property
     def cut_off(self) -> bool:
@@ -357,15 +414,12 @@ class Rules:
     """Settings of the pipeline and the command line for resuming.
 
     `needed` says of a step whether a later one reads the results of its items, `tolerant` whether
-    it accepts a denied call, `asks` whether its questions stay open, `asks_within` whether those
-    of its sub-pipeline do; `mask` masks a key as the journal does.
+    it accepts a denied call; `mask` masks a key as the journal does.
     """
 
     repeatable: Callable[[str], Repeatable]
     needed: Callable[[str], bool]
     tolerant: Callable[[str], bool]
-    asks: Callable[[str], bool] = lambda _: False
-    asks_within: Callable[[str], bool] = lambda _: False
     retry_failed: bool = False
     mask: Callable[[str], str] = str
 
@@ -385,7 +439,8 @@ class Scan:
         self.steps: dict[str, StepRecord] = {}
         self.begun: dict[str, int] = {}
         self.items: dict[str, DoneItems] = {}
-        self.turns: dict[str, list[JsonObject]] = {}
+        self.talks: dict[str, Talk] = {}
+        """The conversation of each step that is completed."""
         self.context_tag: str | None = None
         self.context_states: dict[str, str] = {}
         """The file with what the conversation of a step has of its files."""
@@ -408,12 +463,12 @@ class Scan:
             "item.finished": self._item_finished,
             "notice": self._noticed,
             "retry": self._retried,
-            "turn.started": self._turn_started,
+            "turn.started": self._talked,
             "turn.finished": self._turn_finished,
             "approval.asked": self._question,
             "approval.answered": self._question,
-            TURN_ADDED: self._turn_added,
-            HISTORY_REPLACED: self._turn_added,
+            TURN_ADDED: self._talked,
+            HISTORY_REPLACED: self._talked,
             CONTEXT_FILES: self._files_shown,
             "tool.decided": self._tool_decided,
             "tool.started": self._tool_started,
@@ -464,10 +519,10 @@ class Scan:
         self._kinds[step] = record.get("kind")
         if self._is_part(step, item):
             return
-        self._begin(Open(self._calls(step, whole=True), self.last_seq, step, item))
+        self._begin(self._attempt(step, item, whole=True))
         self.steps.pop(step, None)
         self.begun.pop(step, None)
-        self.turns.pop(step, None)
+        self.talks.pop(step, None)
 
     def _step_finished(self, record: Any) -> None:
         step, item, status = record.get("step"), record.get("item"), record.get("status")
@@ -482,6 +537,8 @@ class Scan:
             self.denials += unit.denials
             self.steps[step] = self._record(unit, record)
             self.begun[step] = unit.begun
+            if unit.talk is not None:
+                self.talks[step] = unit.talk
 
     def _item_started(self, record: Any) -> None:
         step, key = record.get("step"), record.get("item")
@@ -489,14 +546,13 @@ class Scan:
             self._untracked.setdefault((step, key), set()).add(self.segments)
         if self._is_part(step, key):
             return
-        whole = self._rules.needed(step) or self._rules.asks(step)
         done = self.items.get(step)
         if done is not None:
             # Retried: the previous attempt no longer counts.
             done.remove(key)
-        index, digest = record.get("index"), str(record.get("digest"))
-        unit = Open(self._calls(step, whole=whole), self.last_seq, step, key, index, digest)
-        if self._rules.asks_within(step):
+        unit = self._attempt(step, key, whole=self._rules.needed(step))
+        unit.index, unit.digest = record.get("index"), str(record.get("digest"))
+        if unit.kind == "pipeline":
             self._has_parts = True
             unit.parts = Scan(self._rules, self._read_file)
         self._begin(unit)
@@ -534,7 +590,11 @@ class Scan:
     def _noticed(self, record: JsonObject) -> None:
         step, code = record.get("step"), record.get("code")
         if code == TAKEN_OVER:
-            self._take_over(step, record.get("item"))
+            self._take_over(step, record.get("item"), record)
+        elif code == MEDIA_KEPT:
+            unit = self._unit(record)
+            if unit is not None:
+                unit.calls.has_media = True
         elif code == CALLS_UNTRACKED:
             self._on_workers.add(step)
         elif code == ITEM_UNFINISHED:
@@ -555,7 +615,6 @@ class Scan:
             unit = self._open.get(key)
             if unit is not None:
                 unit.ended = record
-                self.turns.pop(unit.step, None)
                 self._open[key] = replace(
                     unit,
                     calls=unit.calls.emptied(),
@@ -565,27 +624,19 @@ class Scan:
                     parts=None if unit.parts is None else Scan(self._rules, self._read_file),
                 )
 
-    def _turn_added(self, record: Any) -> None:
-        if record.get("purpose", RESUMABLE) != RESUMABLE:
-            return
-        if record.get("item") is None:
-            self.turns.setdefault(record.get("step"), []).append(record)
+    def _talked(self, record: Any) -> None:
         unit = self._open.get((record.get("step"), record.get("item")))
         if unit is not None and unit.talk is not None:
             unit.talk.add(record)
 
-    def _turn_started(self, record: Any) -> None:
-        unit = self._open.get((record.get("step"), record.get("item")))
-        if unit is not None and unit.talk is not None:
-            unit.talk.asked = True
-
-    def _take_over(self, step: Any, item: Any) -> None:
+    def _take_over(self, step: Any, item: Any, record: JsonObject) -> None:
         unit = self._open.get((step, item))
         if unit is not None and unit.before is not None:
             before = unit.before.latest
             before.begun, before.index, before.digest = unit.begun, unit.index, unit.digest
             before.ended = None
             self._open[step, item] = before
+            self._talked(record)
 
     @property
     def questions(self) -> tuple[PastQuestion, ...]:
@@ -647,8 +698,7 @@ class Scan:
         if unit is not None:
             unit.calls.asked(record)
             unit.spent.answer(_usage(record), record.get("cost_usd"))
-            if unit.talk is not None:
-                unit.talk.answer(record)
+        self._talked(record)
 
     def _tool_decided(self, record: JsonObject) -> None:
         unit = self._unit(record)
@@ -673,6 +723,7 @@ class Scan:
         unit = self._unit(record)
         if unit is not None:
             unit.calls.finished(record)
+        self._talked(record)
 
     def _went_well(self, step: str, status: object) -> bool:
         return status in _WELL or (status == "denied" and self._rules.tolerant(step))
@@ -684,12 +735,15 @@ class Scan:
             # Taken over as a whole, with the first record of the item.
             unit.parts, unit.calls, unit.before = before.parts, before.calls, before.before
             unit.denials, unit.spent = before.denials, before.spent
-        if self._rules.asks(unit.step):
-            unit.talk = Talk()
         self._open[unit.step, unit.item] = unit
 
-    def _calls(self, step: str, *, whole: bool) -> Calls:
-        return Calls(self._rules.repeatable(step), self._read_file, whole=whole)
+    def _attempt(self, step: str, item: str | None, *, whole: bool) -> Open:
+        kind = str(self._kinds.get(step))
+        calls = Calls(
+            self._rules.repeatable(step), self._read_file, whole=whole or kind != "pipeline"
+        )
+        talk = Talk() if kind == "prompt" else None
+        return Open(calls, self._read_file, self.last_seq, step, kind, item, talk=talk)
 
     def _is_part(self, step: str, item: str | None) -> bool:
         """Whether this is a part of an item, which is completed or run again as a whole."""
@@ -717,6 +771,11 @@ class Scan:
             cost_usd=record.get("cost_usd"),
             seconds=float(record.get("seconds") or 0.0),
         )
+
+
+def tags(texts: Iterable[str | None]) -> bool:
+    """Whether a text was changed by masking."""
+    return any(text is not None and "<secret:" in text for text in texts)
 
 
 def within(outer: str | None, own: str | None) -> str | None:

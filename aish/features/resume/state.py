@@ -7,12 +7,11 @@ from typing import Any
 
 from aish.agent.assemble import Assembled
 from aish.agent.converse import Earlier
-from aish.agent.restore import HISTORY_REPLACED, Restorer, history_of
+from aish.agent.restore import TURN_ADDED, RecordedTurns, Restorer, TurnsLostError
 from aish.agent.turn_json import SECRETS, ReadFile
-from aish.config.model import PipelineStep, PromptStep
 from aish.core.events import Notice, Place
 from aish.core.json import JsonObject, JsonValue, json_text, strict_json
-from aish.core.messages import AssistantTurn, Finish, Turn, Usage
+from aish.core.messages import AssistantTurn, Finish, History, Turn, Usage
 from aish.core.phrases import counted
 from aish.core.text import safe_utf8
 from aish.core.tools import ToolCall
@@ -21,8 +20,8 @@ from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
 from aish.engine.resume_state import ResumeRefusedError, ResumeState, Unfinished
 from aish.engine.steps.prompt import continued
-from aish.features.resume.scan import Open, Rules, Scan, Talk, within
-from aish.features.resume.unknown_calls import RepeatableTools, check_calls, tags
+from aish.features.resume.scan import Open, Rules, Scan, Talk, tags, within
+from aish.features.resume.unknown_calls import RepeatableTools, check_calls
 from aish.system.secrets.secrets import Secrets
 
 _MASKED_TEXT = (
@@ -32,7 +31,7 @@ _MASKED_TEXT = (
 
 
 class Conversations:
-    """The conversation of each step, as far as recorded; `turns` are its records.
+    """The conversation of each completed step, as far as recorded.
 
     `states` name the files with what each has of the files of `context.files`, `item` is the one
     that they belong to, if they are parts of one.
@@ -40,14 +39,16 @@ class Conversations:
 
     def __init__(
         self,
-        turns: Mapping[str, Sequence[JsonObject]],
+        talks: Mapping[str, Talk],
         states: Mapping[str, str],
         plan: Plan,
         read_file: ReadFile,
         item: str | None = None,
     ) -> None:
         self._item = item
-        self._turns = turns
+        self._recorded: dict[str, RecordedTurns | None] = {}
+        for step, talk in talks.items():
+            self._recorded[step] = talk.turns(read_file)
         self._states = states
         self._before = dict(_links(plan))
         self._read_file = read_file
@@ -69,23 +70,20 @@ class Conversations:
         return found
 
     def unfinished(self, unit: Open) -> Unfinished:
-        """The conversation of a step or an item that goes on within it (A10).
+        """The conversation of a step or an item that goes on within it (A10), or its only call.
 
         Raises:
             UsageError: a record of the journal is not a turn.
         """
-        talk = unit.talk
-        assert talk is not None, "it goes on"
-        anew = any(record.get("type") == HISTORY_REPLACED for record in talk.turns)
-        before = None if anew else self._before.get(unit.step)
+        spent, talk, recorded = unit.spent.spent(0.0), unit.talk, unit.turns
+        if talk is None or recorded is None:
+            assert unit.result is not None, "it goes on"
+            return Unfinished((), Earlier(calls=(unit.result,)), 0, spent)
+        before = None if recorded.anew else self._before.get(unit.step)
         begin = () if before is None else self._of(before) or ()
-        restorer = Restorer(self._read_file, begin, self._restore)
-        for record in talk.turns:
-            restorer.take(record)
-        restored = restorer.unfinished()
-        self._tell_of(unit.step, unit.item, talk.turns, restored.lost)
-        turns = tuple(restored.history.turns)
-        answer = _last_answer(talk, turns)
+        restored = self._restored(unit.step, unit.item, recorded.unfinished, begin)
+        turns = tuple(restored.turns)
+        answer = None if recorded.answer is None else _last_answer(recorded.answer, turns)
         last: Any = talk.answers[-1].get("turn") if talk.answers else 0
         ended = tuple(unit.calls.used_by_turn())
         over = len(talk.answers) - (answer is not None)
@@ -100,7 +98,7 @@ class Conversations:
             attempt=talk.attempt,
         )
         turn = last - len(talk.answers)
-        return Unfinished(turns, earlier, turn, unit.spent.spent(0.0), self._read(talk.files))
+        return Unfinished(turns, earlier, turn, spent, self._read(talk.files))
 
     def _files_of(self, step: str) -> JsonObject | None:
         """What the conversation has of its files; if that is lost, they are shown again."""
@@ -121,27 +119,34 @@ class Conversations:
             chain.append(before)
         turns: Sequence[Turn] = ()
         for one in reversed(chain):
-            records = self._turns.get(one)
-            if not records:
+            recorded = self._recorded.get(one)
+            if recorded is None or not recorded.unfinished:
                 return None
-            recalled = history_of(records, self._read_file, begin=turns, restore=self._restore)
-            turns = recalled.history.turns
-            self._tell_of(step, None, records, recalled.lost)
+            try:
+                recorded.end_round()
+            except TurnsLostError:
+                return None
+            turns = self._restored(step, None, recorded.turns, turns).turns
         return turns
 
     def _link(self, step: str) -> str | None:
         """The step whose turns come first; `None` if all turns were recorded again."""
-        records = self._turns.get(step, ())
-        anew = any(record.get("type") == HISTORY_REPLACED for record in records)
+        recorded = self._recorded.get(step)
+        anew = recorded is not None and recorded.anew
         return None if anew else self._before.get(step)
 
-    def _tell_of(
-        self, step: str, item: str | None, records: Sequence[JsonObject], lost: Sequence[str]
-    ) -> None:
+    def _restored(
+        self, step: str, item: str | None, told: Sequence[JsonObject], begin: Sequence[Turn]
+    ) -> History:
+        restorer = Restorer(self._read_file, begin, self._restore)
+        for turn in told:
+            restorer.take({"type": TURN_ADDED, "added": turn})
+        restored = restorer.so_far()
         place = Place(step, within(self._item, item))
-        self.notices += [Notice(place, "warning", "media_lost", said) for said in lost]
-        if tags([json_text(_unrestored(record)) for record in records]):
+        self.notices += [Notice(place, "warning", "media_lost", said) for said in restored.lost]
+        if tags([json_text(turn) for turn in told if not turn.get(SECRETS)]):
             self.notices.append(Notice(place, "warning", "resumed_masked", _MASKED_TEXT))
+        return restored.history
 
 
 def _unset_secrets(plan: Plan) -> frozenset[str]:
@@ -165,21 +170,10 @@ def _restored(secrets: Secrets, unset: frozenset[str], told: JsonValue) -> JsonV
     return found
 
 
-def _unrestored(record: Any) -> JsonValue:
-    """A record of turns without those whose secrets are put back."""
-    turns = record.get("turns") or [record.get("added")]
-    return [turn for turn in turns if not (isinstance(turn, Mapping) and turn.get(SECRETS))]
-
-
-def _last_answer(talk: Talk, turns: Sequence[Turn]) -> Assembled | None:
-    """The last answer, if its calls have no replies yet, or its end was not judged."""
-    if not talk.answers:
-        return None
+def _last_answer(record: Any, turns: Sequence[Turn]) -> Assembled:
+    """The last answer, whose calls have no replies yet, or whose end was not judged."""
     last = turns[-1] if turns else None
     added = last if isinstance(last, AssistantTurn) else None
-    if talk.added and added is None:
-        return None
-    record: Any = talk.answers[-1]
     calls = tuple(ToolCall(one["id"], one["name"], one["arguments"]) for one in record["calls"])
     finish = Finish(record["finish"], Usage(), record["finish"], model=record["model"])
     return Assembled(
@@ -254,7 +248,7 @@ def _done(
     item: str | None = None,
 ) -> ResumeState:
     """What the whole run has done, or an item that is a pipeline; adds notices to `told`."""
-    conversations = Conversations(scan.turns, scan.context_states, plan, read_file, item)
+    conversations = Conversations(scan.talks, scan.context_states, plan, read_file, item)
     unfinished: dict[tuple[str, str | None], Unfinished] = {}
     parts: dict[tuple[str, str], ResumeState] = {}
     for unit in scan.unfinished():
@@ -283,8 +277,6 @@ def _rules(plan: Plan, *, retry_failed: bool) -> Rules:
         repeatable=found.repeatable,
         needed=found.needed,
         tolerant=found.tolerant,
-        asks=found.asks,
-        asks_within=found.asks_within,
         retry_failed=retry_failed,
         mask=lambda key: safe_utf8(plan.secrets.mask(key)),
     )
@@ -297,7 +289,6 @@ class _Plans:
         self._plan = plan
         self._repeatable: dict[str, RepeatableTools] = {}
         self._needed: dict[str, bool] = {}
-        self._waits_within: dict[str, bool] = {}
 
     def repeatable(self, step: str) -> RepeatableTools:
         """The tools that the step may call again."""
@@ -318,18 +309,6 @@ class _Plans:
         id = step.rpartition("/")[2]
         return any(one.id == id and one.on_denied == "continue" for one in self._of(step).steps)
 
-    def asks(self, step: str) -> bool:
-        """Whether questions of the step stay open, so that its conversation is recorded."""
-        id = step.rpartition("/")[2]
-        prompts = (one for one in self._of(step).steps if isinstance(one, PromptStep))
-        return any(one.id == id and one.asking.waits for one in prompts)
-
-    def asks_within(self, step: str) -> bool:
-        """Whether questions of the step's sub-pipeline stay open."""
-        if step not in self._waits_within:
-            self._waits_within[step] = _waits_within(self._of(step), step.rpartition("/")[2])
-        return self._waits_within[step]
-
     def has_items(self, step: str) -> bool:
         """Whether the step runs over items, however many there are."""
         id = step.rpartition("/")[2]
@@ -340,16 +319,6 @@ class _Plans:
         for id in step.split("/")[:-1]:
             plan = plan.inner.get(id, plan)
         return plan
-
-
-def _waits_within(plan: Plan, id: str) -> bool:
-    inner = plan.inner.get(id)
-    if inner is None:
-        return False
-    own = (step for step in inner.steps if not isinstance(step, PipelineStep))
-    return any(step.asking.waits for step in own) or any(
-        _waits_within(inner, one) for one in inner.inner
-    )
 
 
 def _steps(scan: Scan, plans: _Plans) -> dict[str, StepRecord]:

@@ -3,19 +3,19 @@
 Tools that only read, or that a rule calls idempotent, may be called again.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import starmap
+from collections.abc import Callable, Mapping
 
-from aish.core.json import json_text
+from aish.core.json import JsonObject, json_text
 from aish.core.phrases import counted, first_lines, shorten
 from aish.core.text import for_line
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.plan import Plan
-from aish.engine.resume_state import ResumeRefusedError
+from aish.engine.resume_state import CallsNamedError
 from aish.features.resume.scan import Call, Open, Scan
 from aish.packs.catalogue import own_name, tools_of
 
-_SHOWN = 10
+SHOWN = 10
+"""How many calls of a kind a message names."""
 _LONGEST = 119
 _HINT = (
     "check their outcome; `--retry-unknown` runs what is not finished again, calls included; "
@@ -29,19 +29,45 @@ def check_calls(scan: Scan, *, retry_failed: bool) -> None:
     """Check that no call is repeated without consent.
 
     Raises:
-        ResumeRefusedError: one would be; lists the calls.
+        CallsNamedError: one would be; lists the calls.
     """
-    unknown: list[str] = []
-    repeated: list[str] = []
+    found: dict[str, list[JsonObject]] = {outcome: [] for outcome in _HEADS}
+    for step, item in sorted(scan.untracked):
+        found["lost"].append({"outcome": "lost", "step": step, "item": item})
     for unit, call in scan.left():
         if call.unknown:
-            unknown.append(_line(unit, call))
+            found["unknown"].append(_told("unknown", unit, call))
         elif _would_repeat(unit, call, retry_failed=retry_failed):
-            repeated.append(_line(unit, call))
-    lost = list(starmap(_place, sorted(scan.untracked)))
-    if unknown or repeated or lost:
-        hint = _HINT if unknown or repeated else _HINT_LOST
-        raise ResumeRefusedError("\n".join(_said(unknown, repeated, lost)), hint=hint)
+            found["known"].append(_told("known", unit, call))
+    calls = [call for group in found.values() for call in group]
+    if not calls:
+        return
+    message: list[str] = []
+    lines: list[str] = []
+    for outcome, group in found.items():
+        if group:
+            head = _HEADS[outcome](len(group))
+            message += [head, *first_lines([_line(one) for one in group], SHOWN, "  … ")]
+            lines += [head, *(_line(one, whole=True) for one in group)]
+    hint = _HINT if len(calls) > len(found["lost"]) else _HINT_LOST
+    raise CallsNamedError("\n".join(message), hint, tuple(calls), tuple(lines))
+
+
+_HEADS: Mapping[str, Callable[[int], str]] = {
+    "lost": lambda count: (
+        f"{counted(count, 'item')} {'has' if count == 1 else 'have'} not come back from workers, "
+        "and may have made calls:"
+    ),
+    "unknown": lambda count: f"{counted(count, 'call')} started, with unknown outcome:",
+    "known": lambda count: (
+        f"{counted(count, 'call')} would be made again, as their step did not finish:"
+    ),
+}
+
+
+def _told(outcome: str, unit: Open, call: Call) -> JsonObject:
+    place: JsonObject = {"outcome": outcome, "step": unit.step, "item": unit.item}
+    return {**place, "tool": call.tool, "time": call.began, "arguments": call.arguments}
 
 
 def _would_repeat(unit: Open, call: Call, *, retry_failed: bool) -> bool:
@@ -55,37 +81,18 @@ def _would_repeat(unit: Open, call: Call, *, retry_failed: bool) -> bool:
     return ended_well and not retry_failed
 
 
-def _said(unknown: list[str], repeated: list[str], lost: list[str]) -> Iterator[str]:
-    if lost:
-        have = "has" if len(lost) == 1 else "have"
-        items = counted(len(lost), "item")
-        yield f"{items} {have} not come back from workers, and may have made calls:"
-        yield from first_lines([f"  {place}" for place in lost], _SHOWN, "  … ")
-    if unknown:
-        yield f"{counted(len(unknown), 'call')} started, with unknown outcome:"
-        yield from first_lines(unknown, _SHOWN, "  … ")
-    if repeated:
-        yield f"{counted(len(repeated), 'call')} would be made again, as their step did not finish:"
-        yield from first_lines(repeated, _SHOWN, "  … ")
-
-
-def _line(unit: Open, call: Call) -> str:
-    where = _place(unit.step, unit.item)
-    arguments = _short(json_text(call.arguments, spaced=True))
-    return f"  `{_short(call.tool)}` in {where}, at {call.began}, with {arguments}"
-
-
-def _place(step: str, item: str | None) -> str:
-    return f"step `{step}`" + ("" if item is None else f", item `{_short(item)}`")
+def _line(call: JsonObject, *, whole: bool = False) -> str:
+    shown = for_line if whole else _short
+    item = call["item"]
+    place = f"step `{call['step']}`" + ("" if item is None else f", item `{shown(str(item))}`")
+    if call["outcome"] == "lost":
+        return f"  {place}"
+    arguments = shown(json_text(call["arguments"], spaced=True))
+    return f"  `{shown(str(call['tool']))}` in {place}, at {call['time']}, with {arguments}"
 
 
 def _short(text: str) -> str:
     return shorten(for_line(text), _LONGEST)
-
-
-def tags(texts: Iterable[str | None]) -> bool:
-    """Whether a text was changed by masking."""
-    return any(text is not None and "<secret:" in text for text in texts)
 
 
 class RepeatableTools:

@@ -5,7 +5,8 @@ import signal
 from typing import Any
 
 import pytest
-from e2e_project import ModelEndpoints, Project, driven, of_type
+from e2e_project import REPO, ModelEndpoints, Project, driven, of_type
+from jsonschema import Draft202012Validator
 from model_endpoint import Reply, json_reply, text_reply, tool_reply
 
 STEP = """
@@ -17,6 +18,7 @@ STEP = """
 ITEM = ("prompt: Pay", """foreach: "['a']", key: item, prompt: "Pay {{ item }}" """)
 ITEMS = STEP.replace(*ITEM)
 PAY = json.dumps({"command": "echo paid >> paid.txt"})
+SCHEMA = Draft202012Validator(json.loads((REPO / "schemas/result.schema.json").read_text("utf-8")))
 BROKEN = json_reply(400, {"error": {"message": "no"}})
 
 
@@ -81,7 +83,7 @@ def test_a_payment_is_named_after_attempts_that_were_killed_before_theirs(
         dies(project, "after:tool.started:1")
     broken.update(after=False)
     retry = ["--resume", "--retry-unknown", "--retry-failed"]
-    for failpoint in ("after:turn.started:1", "after:turn.finished:1", "before:tool.decided:1"):
+    for failpoint in ("after:step.started:1", "before:tool.decided:1", "after:step.started:1"):
         dies(project, failpoint, *retry)
     before = paid(project)
 
@@ -139,3 +141,31 @@ def test_an_approval_that_no_call_has_used_stands(
     assert project.run("--resume").code == 0
     assert paid(project) == 1
     assert len(of_type(project.journal, "approval.answered")) == 1
+
+
+@pytest.mark.requirement("B3")
+def test_all_calls_are_named_in_a_file_and_in_the_result(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    calls = [(f"c{n}", "box__shell_run", json.dumps({"command": f"echo {n}"})) for n in range(25)]
+    project.uses(model_endpoint([tool_reply(calls), BROKEN]))
+    project.pipeline(STEP)
+    assert project.run().code == 1
+
+    done = project.run("--resume", "--format", "json")
+
+    assert done.code == 2
+    assert "25 calls would be made again" in done.stderr
+    assert "… and 15 more" in done.stderr
+    (folder,) = project.run_folders
+    head, *lines = (folder / "calls-to-check.txt").read_text().splitlines()
+    assert f"all of them are in {folder}/calls-to-check.txt" in done.stderr
+    assert head.startswith("25 calls would be made again")
+    assert [f'"echo {n}"' in line for n, line in enumerate(lines)] == 25 * [True]
+    told = json.loads(done.stdout)
+    SCHEMA.validate(told)
+    assert (told["status"], told["exit"]["code"]) == ("failed", 2)
+    assert [call["arguments"]["command"] for call in told["calls"]] == [
+        f"echo {n}" for n in range(25)
+    ]
+    assert {call["outcome"] for call in told["calls"]} == {"known"}

@@ -1,5 +1,6 @@
 """Calls of a run that was interrupted: none is made twice without anybody's knowledge (B3)."""
 
+import json
 import signal
 import sys
 from typing import Any
@@ -24,6 +25,8 @@ SCRIPT = """\
 import sys, time
 with open("notes.txt", "a") as file:
     print(sys.argv[1], file=file)
+if sys.argv[1] == "many":
+    print(*range(1, 1000), sep="\\n")
 if sys.argv[1] == "wait":
     time.sleep(600)
 """
@@ -68,19 +71,42 @@ def test_a_call_of_which_no_end_is_known_is_named_and_not_made_again(project: Pr
 
 
 @pytest.mark.requirement("B3")
-def test_a_call_that_would_be_made_again_is_named_and_not_made(project: Project) -> None:
+def test_the_known_result_of_a_call_is_that_of_its_step(project: Project) -> None:
     noting(project)
     dies(project, "after:tool.finished:1")
+    for failpoint in ("after:step.started:1", "before:step.finished:1"):
+        dies(project, failpoint, "--resume")
+
+    done = project.run("--resume", "--format", "json")
+
+    assert done.code == 0, done.stderr
     assert notes(project) == 1
+    assert json.loads(done.stdout)["steps"]["note"]["output"]["exit_code"] == 0
+    assert len(of_type(project.journal, "tool.finished")) == 2
+
+
+@pytest.mark.requirement("B3")
+def test_a_call_whose_result_is_not_whole_any_more_is_named(project: Project) -> None:
+    pipeline(
+        project,
+        """
+        models: {}
+        mcp: {auto_approve: [shell__run]}
+        steps: [{id: note, result_limit: 1KiB, run: [PYTHON, note.py, many]}]
+        """,
+    )
+    dies(project, "after:tool.finished:1")
+    (kept,) = (project.run_folders[0] / "files").iterdir()
+    kept.rename(project.folder / "kept")
 
     done = project.run("--resume")
 
     assert done.code == 2
     assert "1 call would be made again" in done.stderr
+    (project.folder / "kept").rename(kept)
+    done = project.run("--resume")
+    assert (done.code, done.stdout) == (0, "".join(f"{n}\n" for n in range(1, 1000)))
     assert notes(project) == 1
-
-    assert project.run("--resume", "--retry-unknown").code == 0
-    assert notes(project) == 2
 
 
 @pytest.mark.requirement("B3")
@@ -94,7 +120,7 @@ def test_what_may_be_called_again_is_called_again(project: Project, rule: str, e
     done = project.run("--resume")
 
     assert done.code == 0, done.stderr
-    assert notes(project) == 1 + (event == "finished")
+    assert notes(project) == 1
 
 
 @pytest.mark.requirement("B3")

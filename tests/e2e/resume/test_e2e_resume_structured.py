@@ -66,7 +66,7 @@ def test_a_resumed_run_has_the_structured_results_of_calls(
     assert ends["c2"]["structured"] == {"said": ""}
     assert (span["path"], span["start"]) == (["said"], 0)
     assert len(kept.read_text()) == span["end"] == seen["said"] == 25_000
-    assert (ends["ran-1"]["structured"], ends["ran-1"]["structured_in"]) == (None, "output")
+    assert ends["ran-1"]["structured"] == {"exit_code": 0, "stdout": "five\n", "stderr": ""}
 
 
 @pytest.mark.requirement("B3", "F4", "F14")
