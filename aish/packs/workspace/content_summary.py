@@ -16,6 +16,7 @@ _MOST_BELOW = 10_000
 """Keys that are counted below one key of YAML."""
 _LEVELS = 2
 _DEEPEST = 200
+_TOO_DEEP = "nested too deeply"
 _LONGEST = 200
 """Characters of a row, and of a name in it."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
@@ -171,10 +172,13 @@ def yaml_summary(source: bytes) -> str:
     try:
         return _rows(_yaml_rows(yaml.parse(source, Loader=loader)))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        problem = getattr(error, "problem", None) or error.args[0]
+        problem = str(getattr(error, "problem", None) or error.args[0])
+        # Newer parsers refuse deep nesting by themselves, before they report what is nested.
+        if "nesting" in problem:
+            return f"not valid YAML: {_TOO_DEEP}"
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f"line {mark.line + 1}: "
-        return f"not valid YAML: {where}{_shown(str(problem))}"
+        return f"not valid YAML: {where}{_shown(problem)}"
 
 
 def _yaml_rows(events: Iterable[Any]) -> Iterator[str]:
@@ -216,7 +220,7 @@ class _YamlKeys:
             RecursionError: it is nested too deeply; the parser needs time with the square of it.
         """
         if len(self._open) >= _DEEPEST:
-            raise RecursionError("nested too deeply")
+            raise RecursionError(_TOO_DEEP)
         self._mappings += is_mapping
         self._open.append(True if is_mapping else None)
 
