@@ -655,6 +655,7 @@ def test_plan_and_explain_know_the_tools_from_the_lock(
         ("deep", b"[" * 5000),
         ("huge", b" " * (16 * 1024 * 1024 + 1)),
     ],
+    ids=lambda value: value if isinstance(value, str) else "file",
 )
 def test_a_file_that_is_no_lock_is_refused_in_one_sentence(
     project: Project, name: str, content: bytes, snapshot: SnapshotAssertion
