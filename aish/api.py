@@ -1,6 +1,8 @@
 """Pipelines from Python: the same run as `aish run`, without a command line around it.
 
-from aish.api import arun, run
+    import aish
+
+    result = aish.run("task.yaml")
 
 Nothing is printed, no signal is taken, stdin is not read. A run that has begun gives a `Result`,
 however it ends; what keeps it from beginning is raised, as in `aish.core.errors`.
@@ -24,13 +26,14 @@ from aish.core.errors import AishError, ExitCode, PipelineError, UsageError
 from aish.core.events import Exit, Stamped, to_object
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import shorten
 from aish.engine.environment import Recorder
 from aish.engine.final import RunStatus
 from aish.engine.plan.options import LockMode, RunOptions
 from aish.engine.plan.order import require_stdin
 from aish.engine.plan.plan import Plan, load_checked, make_plan, stages_calls
 from aish.engine.plan.validation.validate import require_steps
-from aish.features.hosted_run import Ending, HostedRun, new_folder, run_hosted
+from aish.features.hosted_run import Ending, HostedRun, Row, new_folder, run_hosted
 from aish.features.recording.session import CassetteChoice, CassetteSession, load_session
 from aish.system.clock import SystemClock
 from aish.system.guest import as_guest
@@ -51,6 +54,7 @@ PathLike = str | os.PathLike[str]
 OnEvent = Callable[[JsonObject], None]
 """Receives each event as `--format jsonl` has it, secrets masked, from the thread of the run."""
 
+_LONGEST = 80
 _LIVE = "`replay=True` and `record=True` take the `cassette:` of the file"
 
 
@@ -60,7 +64,8 @@ class Result:
 
     `steps` has the result of each step, by its id, with `items` if it has any. `cost_usd` of `None`
     is unknown. `folder` is the run's own, `None` if nothing is kept. `pending` are the calls of a
-    paused run that wait for an answer.
+    paused run that wait for an answer. `value` is what `aish run` prints, as a value: `outputs`, or
+    the last step's text, its answer in a schema, or a list of these if the step has items.
     """
 
     v: int
@@ -80,6 +85,11 @@ class Result:
     folder: str | None
     cassette: JsonObject | None
     pending: Sequence[JsonObject] = ()
+    value: JsonValue = None
+
+    def __repr__(self) -> str:
+        told = repr(self.value) if self.ok else self.exit.reason
+        return f"<Result of {self.pipeline}: {self.exit.name}, {shorten(told or '', _LONGEST)}>"
 
     @property
     def ok(self) -> bool:
@@ -156,7 +166,7 @@ def run(
         pass
     else:
         said = "`run` would block the running event loop of this thread"
-        raise UsageError(said, hint="`await arun(…)`, from `aish.api` too")
+        raise UsageError(said, hint="`await aish.arun(…)`")
 
     async def main() -> Result:
         return await arun(file, inputs, **options)
@@ -288,7 +298,25 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
         row = await run_hosted(run)
     if hearer.error is not None:
         raise hearer.error
+    row["value"] = _value(plan, row)
     return Result(**{one.name: row[one.name] for one in fields(Result) if one.name in row})
+
+
+def _value(plan: Plan, row: Row) -> JsonValue:
+    """The result of the last step, unless the file has `outputs`."""
+    if plan.pipeline.outputs is not None:
+        value: JsonValue = row["outputs"]
+        return value
+    last = plan.steps[-1]
+    has_schema = plan.answers_in_a_schema(last)
+
+    def of(one: Mapping[str, JsonValue]) -> JsonValue:
+        return one["output"] if has_schema or one["text"] is None else one["text"]
+
+    found = row["steps"].get(last.id)
+    if found is None:
+        return None
+    return of(found) if last.flow.foreach is None else [of(one) for one in found.get("items", ())]
 
 
 class _Hearer:

@@ -45,6 +45,9 @@ class AishError(Exception):
         self.message = message
         self.where = where
         self.hint = hint
+        if hint is not None:
+            # A traceback and a notebook show notes.
+            self.add_note(f"hint: {hint}")
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message
@@ -95,6 +98,8 @@ class PipelineError(UsageError):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
         super().__init__("\n".join(str(problem) for problem in problems))
+        for hint in dict.fromkeys(problem.hint for problem in problems if problem.hint is not None):
+            self.add_note(f"hint: {hint}")
 
 
 class StepFailedError(AishError):

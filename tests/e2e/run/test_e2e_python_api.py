@@ -51,7 +51,8 @@ def environ(model_endpoint: ModelEndpoints) -> dict[str, str]:
 
 
 def as_object(result: Result) -> dict[str, Any]:
-    found = {one.name: getattr(result, one.name) for one in fields(result)}
+    names = {one.name for one in fields(result)} - {"value"}
+    found = {name: getattr(result, name) for name in names}
     end = {one.name: getattr(result.exit, one.name) for one in fields(result.exit)}
     return json.loads(json.dumps(found | {"exit": end}))  # type: ignore[no-any-return]  # it is one
 
@@ -77,7 +78,7 @@ def test_the_result_has_every_field_of_the_result_object(tmp_path: Path) -> None
 
     result = run(file, ephemeral=True)
 
-    assert {one.name for one in fields(Result)} == set(SCHEMA["properties"])
+    assert {one.name for one in fields(Result)} == set(SCHEMA["properties"]) | {"value"}
     (found,) = result.annotations
     assert (found["path"], found["line"], found["message"]) == ("a.py", 3, "no")
 
@@ -132,7 +133,8 @@ def test_run_within_an_event_loop_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="would block the running event loop") as failed:
         asyncio.run(main())
 
-    assert failed.value.hint == "`await arun(…)`, from `aish.api` too"
+    assert failed.value.hint == "`await aish.arun(…)`"
+    assert failed.value.__notes__ == ["hint: `await aish.arun(…)`"]
 
 
 def test_threads_may_run_at_the_same_time(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -372,3 +374,76 @@ def test_the_time_limit_of_a_call_holds(
     )
 
     assert (result.exit.code, result.status) == (4, "budget")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("run: [echo, hello]\n", "hello\n"),
+        (
+            "run: [echo, hello]\noutputs: {said: '{{ steps.main.text | trim }}'}\n",
+            {"said": "hello"},
+        ),
+        ("foreach: '[1, 2]'\nas: n\nrun: [echo, '{{ n }}']\n", ["1\n", "2\n"]),
+        ("run: [echo, hello]\nwhen: '1 == 2'\n", None),
+        ("steps: [{id: a, run: ['false']}, {id: b, needs: [a], run: [echo, b]}]\n", None),
+    ],
+)
+def test_the_value_is_what_the_command_prints(tmp_path: Path, text: str, value: object) -> None:
+    result = run(write(tmp_path, f"aish: 1\n{SHELL}{text}"), ephemeral=True)
+
+    assert result.value == value
+
+
+def test_the_value_of_an_answer_in_a_schema_is_its_value(
+    tmp_path: Path, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply('{"kind": "wish"}')])
+    model = f"models: {{m: {{base_url: '{endpoint.base_url}', model: x}}}}\n"
+    text = f"aish: 1\n{model}prompt: Which kind is it?\noutput: {{schema: {{type: object}}}}\n"
+
+    assert run(write(tmp_path, text), ephemeral=True).value == {"kind": "wish"}
+
+
+def test_a_result_is_shown_in_one_short_line(tmp_path: Path) -> None:
+    long = write(tmp_path, f"aish: 1\nname: long\n{SHELL}run: [echo, {'x' * 4000}]\n")
+    denied = write(tmp_path, "aish: 1\nname: task\nrun: [echo, hello]\n", "denied.yaml")
+
+    shown = repr(run(long, ephemeral=True))
+
+    assert shown.startswith("<Result of long: ok, 'xxx")
+    assert len(shown) < 120
+    assert repr(run(denied, ephemeral=True)).startswith("<Result of task: denied, step `main`: ")
+
+
+def test_what_to_do_is_a_note_of_the_exception(tmp_path: Path) -> None:
+    file = write(tmp_path, "aish: 1\nprompt: Say hello\nmodels: {m: {embedded: nothing}}\n")
+
+    with pytest.raises(PipelineError) as failed:
+        run(file)
+
+    (problem,) = failed.value.problems
+    assert problem.hint is not None
+    assert failed.value.__notes__ == [f"hint: {problem.hint}"]
+
+
+def test_import_aish_is_enough_and_loads_little(tmp_path: Path) -> None:
+    write(tmp_path, f"aish: 1\n{SHELL}run: [echo, hello]\n")
+    program = """if True:
+        import sys
+        import aish
+        assert sorted(one for one in sys.modules if one.startswith("aish")) == ["aish"]
+        assert {"run", "arun", "Result", "UsageError"} <= set(dir(aish))
+        assert "aish.api" not in sys.modules
+        print(aish.run("task.yaml", ephemeral=True).value, end="")
+        try:
+            aish.nothing
+        except AttributeError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "hello\nmodule 'aish' has no attribute 'nothing'\n"
