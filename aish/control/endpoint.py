@@ -1,6 +1,5 @@
 """Where a run is asked: addresses, what the folder of a run names, and how httpx is told."""
 
-import json
 import os
 import re
 import socket
@@ -18,10 +17,9 @@ from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.features.control.live_run import live_address
-from aish.features.control.server import CONTROL_FILE
+from aish.features.control.server import control_entries
 from aish.journal.reader import read_journal
 from aish.net.listen.addresses import unix_address
-from aish.system.files import open_own
 
 HttpClient = TypeVar("HttpClient")
 MAX_RETRIES: Final = 5
@@ -144,9 +142,9 @@ class Connections(Generic[HttpClient]):
     ) -> Self:
         """A client of the run with this folder, wherever it listens now.
 
-        Its `control.json` names the address, also after the run was resumed, and the token that was
-        made for it; where the file of the run names tokens, give one. The events of a run that has
-        ended, and listens no more, are read from its journal.
+        Its entry in the runtime folder names the address, also after the run was resumed, and the
+        token that was made for it; where the file of the run names tokens, give one. The events of
+        a run that has ended, and listens no more, are read from its journal.
         """
         path = Path(folder).absolute()
         retries = Retries(max_retries, retry_delay, lambda after: _ended_run(path, after))
@@ -203,16 +201,15 @@ def _of_folder(folder: Path, token: str | None) -> Locate:
     """The endpoint that the folder of a run names, which changes when the run is resumed."""
 
     def locate() -> Endpoint:
-        path = folder / CONTROL_FILE
         try:
-            with os.fdopen(open_own(path), "rb") as file:
-                live = live_address(json.loads(file.read()))
-        except FileNotFoundError as error:
+            entries = control_entries(folder.name)
+            live = live_address(entries[0]) if entries else None
+        except (OSError, ValueError, KeyError, TypeError, AishError) as error:
+            raise NotListeningError(f"where the run listens cannot be used: {error}") from error
+        if live is None:
             said = f"the run in `{folder}` does not listen"
             hint = "`--control` opens a socket to a run; it is closed when the run ends"
-            raise NotListeningError(said, hint=hint) from error
-        except (OSError, ValueError, KeyError, TypeError, AishError) as error:
-            raise NotListeningError(f"`{path}` cannot be used: {error}") from error
+            raise NotListeningError(said, hint=hint)
         if live.address.path is not None:
             return Endpoint("http://localhost", str(live.address.path))
         return Endpoint(

@@ -11,9 +11,7 @@ protocol is not asked for WebSockets, for workers, or for what the browser itsel
 """
 
 import asyncio
-import os
 import socket
-import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -37,6 +35,7 @@ from aish.net.address_guard import (
 )
 from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import Listener, accepted, listening
+from aish.net.tcp_peer import local_end, owner_of
 from aish.system.task_group import task_group
 
 MAX_CONNECTIONS: Final = 512
@@ -55,8 +54,6 @@ _LAST_PORT: Final = 65_535
 _DIGITS: Final = 15
 _SESSION: Final = 3
 """Index of the session in `/proc/PID/stat`, after the name of the program."""
-_INODE: Final = 9
-"""Index of the inode in a line of `/proc/net/tcp`."""
 _NOWHERE: Final = ".invalid"
 _SWITCHES: Final = 101
 _FIRST_FINAL: Final = 200
@@ -139,7 +136,7 @@ class GuardedProxy:
         self._report = report
         self._report_fault = report_fault or (lambda _: None)
         self._idle_seconds = idle_seconds
-        self._peers = _Peers(listener.address.port)
+        self._peers = _Peers()
         self._refusals: deque[Refusal] = deque(maxlen=MAX_REFUSALS)
         self._open = 0
         self.refused = 0
@@ -337,9 +334,8 @@ class _Peers:
     meanwhile, a system without `/proc`.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self) -> None:
         self.session: int | None = None
-        self._end = _hexadecimal("127.0.0.1", port)
         self._last: int | None = None
         """The process that opened the connection before: mostly it opens the next one too."""
 
@@ -349,34 +345,11 @@ class _Peers:
         if session is None:
             return False
         try:
-            inode = self._inode(_hexadecimal(*connection.getpeername()[:2]))
+            end = local_end(connection)
+            self._last = owner_of(end.inode, self._last) if end is not None else None
         except OSError:
             return False
-        if inode is None:
-            return False
-        last = self._last
-        if last is not None and _session_of(last) == session and _holds(last, inode):
-            return True
-        with os.scandir("/proc") as entries:
-            pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
-        for pid in pids:
-            if _session_of(pid) == session and _holds(pid, inode):
-                self._last = pid
-                return True
-        return False
-
-    def _inode(self, begin: str) -> str | None:
-        with Path("/proc/self/net/tcp").open(encoding="ascii", errors="replace") as lines:
-            for line in lines:
-                words = line.split()
-                if words[1:3] == [begin, self._end]:
-                    return words[_INODE]
-        return None
-
-
-def _hexadecimal(host: str, port: int) -> str:
-    """An end of a connection as `/proc/net/tcp` spells it."""
-    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+        return self._last is not None and _session_of(self._last) == session
 
 
 def _session_of(pid: int) -> int | None:
@@ -386,16 +359,6 @@ def _session_of(pid: int) -> int | None:
         return None
     # The name of the program, in parentheses, may contain any character.
     return int(text.rpartition(")")[2].split()[_SESSION])
-
-
-def _holds(pid: int, inode: str) -> bool:
-    """Whether a process has a socket open."""
-    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
-        for entry in entries:
-            with suppress(OSError):  # closed meanwhile
-                if os.readlink(entry.path) == f"socket:[{inode}]":  # ruff: ignore[os-readlink] - a path would be made for each of hundreds
-                    return True
-    return False
 
 
 async def _receive(connection: socket.socket, most: int) -> bytes:

@@ -8,10 +8,11 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import field
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 
 import anyio
@@ -24,8 +25,15 @@ from aish.core.text import for_line
 from aish.packs.environment_file import read_environment
 from aish.packs.framework.pack import PackContext
 from aish.packs.pack_error import PackError
-from aish.packs.workspace.deny_list import ANYWHERE, is_protected
+from aish.packs.workspace.deny_list import (
+    ANYWHERE,
+    is_denied_in_git,
+    is_denied_name,
+    is_git,
+    is_protected,
+)
 from aish.packs.workspace.workspace import Workspace
+from aish.system.files import private_folder, runtime_folder, runtime_folders, state_folder
 from aish.system.globs import comparable_name, is_autorun, may_be_autorun
 from aish.system.process.child import child_environment, hide_process
 from aish.system.process.sandbox import (
@@ -44,6 +52,8 @@ MOST_LOOKED_AT = 20_000
 _MOST_MOUNTS = 1_000
 """Mounts of a command: what bubblewrap takes for them grows with their square."""
 _SHOWN = 5
+_NO_GIT_FILES = ("objects", "refs", "logs", "hooks", "lfs")
+"""Folders of git without configuration, and perhaps with very many files."""
 _OURS = (Path(__file__).resolve().parents[1], Path(sys.prefix).resolve())
 """What runs outside of the sandbox: the program itself, and its Python."""
 
@@ -52,13 +62,15 @@ _OURS = (Path(__file__).resolve().parents[1], Path(sys.prefix).resolve())
 class Protected:
     """What is in the root that no command may change (K5, K19).
 
-    `kept` stays read-only, without what is in its folders; the folders `above`, from the root on,
-    stay where they are: moved away with what is in them, they could be made anew with other files.
+    `kept` stays read-only, without what is in its folders; what packs do not show either is
+    `hidden`. The folders `above`, from the root on, stay where they are: moved away with what is in
+    them, they could be made anew with other files.
     `names` are all, with the targets of links, which cannot be kept. `complete` says whether
     everything was looked at, and is kept.
     """
 
     kept: tuple[Path, ...]
+    hidden: tuple[Path, ...]
     above: tuple[Path, ...]
     names: frozenset[tuple[Path, str]]
     complete: bool
@@ -189,6 +201,7 @@ class Commands:
             os.readlink(f"/proc/self/fd/{folder}"),  # ruff: ignore[os-readlink] - no file of a disk is touched
             network=self.network,
             in_place=protected.above,
+            hidden=(*protected.hidden, *_own_folders(self.workspace)),
         )
         return Command((*words, *argv), env, wrapped=True)
 
@@ -227,6 +240,10 @@ async def open_commands(
         recorded=context.services.recorded_files,
     )
     hide_process()
+    for folder in (runtime_folder(), state_folder()):
+        # Where it is missing another process would make it while a command runs, that could see it.
+        with suppress(OSError, UsageError):
+            private_folder(folder)
     try:
         if options.sandbox != "auto" or not options.network:
             await commands.sandbox()
@@ -256,11 +273,30 @@ def _own_paths(workspace: Workspace) -> list[Path]:
     return [path for path in own if workspace.root in path.parents and path.exists()]
 
 
+def _own_folders(workspace: Workspace) -> Iterator[Path]:
+    """The folders of runs, tokens and sockets outside of the root, or not directly in it."""
+    folders = {*workspace.root.parents, *(path.parent for path in workspace.own_files)}
+    for path in (*(folder / ".aish" for folder in folders), *runtime_folders(), state_folder()):
+        if path.is_dir() and not workspace.root.is_relative_to(path):
+            yield path
+
+
+def _secrets_in_git(folder: Path) -> Iterator[Path]:
+    """The files below a git folder that packs do not show."""
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.is_file(follow_symlinks=False) and is_denied_in_git(entry.name):
+                yield Path(entry.path)
+            elif entry.is_dir(follow_symlinks=False) and entry.name not in _NO_GIT_FILES:
+                yield from _secrets_in_git(Path(entry.path))
+
+
 def _protected(workspace: Workspace) -> Protected:
     """Look through the root, its upper folders first."""
     own = _own_paths(workspace)
     names = {(path, "") for path in own}
     found: list[Path] = []
+    secrets: list[Path] = []
     waiting: deque[tuple[str, ...]] = deque([()])
     looked_at, complete = 0, True
     while waiting and complete:
@@ -276,11 +312,18 @@ def _protected(workspace: Workspace) -> Protected:
                 names.add((Path(entry.path), _target(entry)))
                 if not entry.is_symlink():
                     found.append(Path(entry.path))
+                if entry.is_symlink() and is_denied_name(entry.name):
+                    secrets += filter(Path.is_file, [Path(entry.path).resolve()])
+                elif is_git((entry.name,)):
+                    secrets += islice(_secrets_in_git(Path(entry.path)), _MOST_MOUNTS)
             elif entry.is_dir(follow_symlinks=False):
                 waiting.append((*above, entry.name))
     kept, folders = _within_limit(workspace.root, [*own, *found])
+    complete = complete and len(kept) + len(secrets) <= _MOST_MOUNTS
     complete = complete and len(kept) == len(own) + len(found)
-    return Protected(kept, folders, frozenset(names), complete)
+    hidden = [path for path in kept if is_denied_name(path.name)]
+    kept = tuple(path for path in kept if not is_denied_name(path.name))
+    return Protected(kept, (*hidden, *secrets[:_MOST_MOUNTS]), folders, frozenset(names), complete)
 
 
 def _within_limit(root: Path, paths: Iterable[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from aish import __version__
@@ -34,7 +33,7 @@ from aish.engine.final import status_of
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
-from aish.features.approvals.hub_questions import CONTROL_LOCK, QuestionFolder
+from aish.features.approvals.hub_questions import QuestionFolder
 from aish.features.control.run_services import ControlRequest, RunServices, open_services
 from aish.output.event_log import EventLog, masked
 from aish.serve.calls.staged_calls import HubStaging
@@ -42,8 +41,7 @@ from aish.serve.calls.waiting_calls import HubQuestions
 from aish.serve.records.audit import AuditError, AuditEvent, AuditLog
 from aish.serve.records.call_events import CallEvents
 from aish.serve.state import ServeState
-from aish.system.file_lock import BeingWrittenError, take
-from aish.system.files import open_append, private_folder
+from aish.system.files import private_folder
 from aish.system.user import login_name
 
 T = TypeVar("T")
@@ -177,8 +175,7 @@ def open_hub_services(
         control = None
         if asked is not None or plan.pipeline.control.notify is not None:
             options = RunOptions(environ=environ)
-            at = folder if _is_named(path, stack) else RunFolder(state.id, None, secrets.mask)
-            control = open_services(asked, plan, options, at, clock, None, stack)
+            control = open_services(asked, plan, options, folder, clock, None, stack)
         watching = () if control is None else control.sinks
         log = EventLog([_Notices(emit), *watching], clock=clock, secrets=secrets)
         stack.callback(log.close)
@@ -194,21 +191,6 @@ def open_hub_services(
             emit, clock, secrets.mask, staging.put_down, lambda: bool(watching) or log.is_followed
         )
         yield HubServices(emit, events, questions, staging, folder, control, clock, log.follow)
-
-
-def _is_named(path: Path, stack: ExitStack) -> bool:
-    """Whether `control.json` names this process; one of several that share the state does.
-
-    Raises:
-        UsageError: the file for that is a link, or not ours.
-    """
-    descriptor = open_append(path / CONTROL_LOCK)
-    stack.callback(os.close, descriptor)
-    try:
-        take(descriptor, path / CONTROL_LOCK)
-    except BeingWrittenError:
-        return False
-    return True
 
 
 def _record(

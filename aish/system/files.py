@@ -9,7 +9,7 @@ Also the locations of the schemas and of the platform's folders for programs.
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -311,6 +311,8 @@ def lacks_descriptors(error: BaseException) -> bool:
     return False
 
 
+_LONGEST_FOLDER = 85
+"""Bytes that the path of a folder with sockets may have: that of a socket may have 107."""
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -341,16 +343,28 @@ def state_folder() -> Path:
 
 
 def runtime_folder() -> Path:
-    """The folder for sockets, which a restart of the machine may clear; it may not exist."""
-    told = os.environ.get("XDG_RUNTIME_DIR", "")
-    if told.startswith("/"):
-        return Path(told) / "aish"
-    by_login = Path(f"/run/user/{os.geteuid()}")
-    try:
-        is_ours = by_login.stat().st_uid == os.geteuid()
-    except OSError:
-        is_ours = False
-    return by_login / "aish" if is_ours else state_folder() / "sockets"
+    """The folder for sockets and tokens of live processes; it may not exist.
+
+    A restart of the machine may clear it.
+    """
+    return runtime_folders()[0]
+
+
+def runtime_folders() -> Sequence[Path]:
+    """The runtime folder of this process, then those of other processes of this user.
+
+    They depend on the environment. The path of a socket has to be short: a folder in `/tmp` takes
+    the place of one whose path is too long.
+    """
+    told, user = os.environ.get("XDG_RUNTIME_DIR", ""), os.geteuid()
+    found = [Path(told) / "aish"] if told.startswith("/") else []
+    by_login = Path(f"/run/user/{user}")
+    with suppress(OSError):
+        if by_login.stat().st_uid == user:
+            found.append(by_login / "aish")
+    found.append(state_folder() / "sockets")
+    short = [folder for folder in found if len(os.fsencode(folder)) <= _LONGEST_FOLDER]
+    return [*short, Path(f"/tmp/aish-{user}")]  # ruff: ignore[hardcoded-temp-file] - refused if it is another user's
 
 
 def cache_folder() -> Path:

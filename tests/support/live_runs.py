@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pexpect
+import pytest
 from cli_process import Running
 from e2e_project import Project
 from terminal_window import close_terminal
@@ -21,8 +22,9 @@ WAITS = "waits for an answer"
 @contextmanager
 def runtime_folder(project: Project) -> Generator[Path]:
     """The user's runtime folder, for sockets: a socket's path must be short."""
-    with tempfile.TemporaryDirectory(prefix="aish-") as name:
+    with tempfile.TemporaryDirectory(prefix="aish-") as name, pytest.MonkeyPatch.context() as own:
         project.aish.env["XDG_RUNTIME_DIR"] = name
+        own.setenv("XDG_RUNTIME_DIR", name)  # for clients in the process of the test
         yield Path(name)
 
 
@@ -54,8 +56,22 @@ def client_of(project: Project) -> Generator[httpx.Client]:
 
 
 def control_file(project: Project) -> Any:
-    """What the folder of the newest run says of where it listens."""
-    return json.loads((project.run_folders[-1] / "control.json").read_text(encoding="utf-8"))
+    """Where the newest run listens, as it says in the runtime folder."""
+    return json.loads(control_path(project, project.run_folders[-1].name).read_text("utf-8"))
+
+
+def control_path(project: Project, run: str) -> Path:
+    """The file in which a run or a server says where it listens."""
+    environ = project.aish.env
+    told, by_login = environ.get("XDG_RUNTIME_DIR"), Path(f"/run/user/{os.geteuid()}/aish")
+    folder = (
+        by_login if by_login.parent.exists() else Path(environ["HOME"], ".local/state/aish/sockets")
+    )
+    if told is not None:
+        folder = Path(told, "aish")
+    if len(os.fsencode(folder)) > 85:
+        folder = Path(f"/tmp/aish-{os.geteuid()}")
+    return folder / f"{run}.control.json"
 
 
 def pending(client: httpx.Client) -> list[Any]:

@@ -181,7 +181,7 @@ def _recorded(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -
         from aish.features.control.live_run import answer_live_run
 
         try:
-            return len(answer_live_run(store, question, given, live)), True
+            return len(answer_live_run(question, given, live)), True
         except RunIsLiveError as unheard:
             # It may have ended meanwhile: then its journal takes the answer.
             try:
@@ -203,7 +203,7 @@ def _recorded_by_hub(
     if is_live:
         live = RunIsLiveError("the server is live", where=question.run, hint=None, pid=pid)
         with suppress(RunIsLiveError):
-            return len(answer_live_run(store, question, given, live)), True
+            return len(answer_live_run(question, given, live)), True
     return len(record_answer(store, question, given, time.time())), False
 
 

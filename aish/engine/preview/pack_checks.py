@@ -141,7 +141,10 @@ def _sandbox(report: SandboxReport) -> Finding:
     if report.chosen == "bubblewrap":
         return Finding("sandbox", "ok", ", ".join(words))
     hint = "apt-get install bubblewrap" if report.program is None else None
-    words.append("a process that clears its environment may outlive `kill -9` of aish")
+    words += [
+        "commands can read files that packs hide, such as `.env`",
+        "a process that clears its environment may outlive `kill -9` of aish",
+    ]
     return Finding("sandbox", "--" if report.chosen == "none" else "ok", ", ".join(words), hint)
 
 

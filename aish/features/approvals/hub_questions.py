@@ -31,8 +31,6 @@ from aish.journal.writer import cut_torn_tail, sealed
 from aish.system.file_lock import take
 from aish.system.files import open_append, open_own
 
-CONTROL_LOCK = "control.lock"
-"""Held there by the process that `control.json` names."""
 KEPT_SECONDS = 7 * 86_400.0
 """How long a question that has ended is kept."""
 MOST_KEPT = 1000

@@ -15,9 +15,8 @@ from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen
 from aish.core.text import for_line
 from aish.features.approvals.answer import GivenAnswer, NotAnsweredError, RunIsLiveError
-from aish.features.approvals.hub_questions import CONTROL_LOCK
 from aish.features.approvals.questions import HUB_ID, ApprovalQuestion
-from aish.features.control.server import CONTROL_FILE
+from aish.features.control.server import control_entries
 from aish.features.history.run_store import RunStore
 from aish.net.listen.addresses import Address, parse_address
 from aish.net.listen.tokens import token_from_env, token_from_file
@@ -50,7 +49,7 @@ class LiveAddress:
 
 
 def answer_live_run(
-    store: RunStore, shown: ApprovalQuestion, given: GivenAnswer, live: RunIsLiveError
+    shown: ApprovalQuestion, given: GivenAnswer, live: RunIsLiveError
 ) -> Sequence[str]:
     """Answer the question that was `shown`; returns the ids of those that are still open.
 
@@ -59,7 +58,7 @@ def answer_live_run(
         NotAnsweredError: the run refused the answer.
     """
     try:
-        where = _live_address(store, shown.run, live.pid)
+        where = _live_address(shown.run, live.pid)
     except FileNotFoundError:
         said, hint = f"{live.message}, and takes no answers", f"{live.hint}; {_OPEN_ONE}"
         raise RunIsLiveError(said, where=shown.run, hint=hint) from live
@@ -73,7 +72,7 @@ def answer_live_run(
     }
     path = f"/api/v1/approvals/{shown.id}"
     if where.address.path is None and where.token is None:
-        where = replace(where, token=_answer_token(where, shown.run, live.pid))
+        where = replace(where, token=_answer_token(where, shown.run))
     try:
         _asked(where, "POST", path, shown.run, "id", body)
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -99,7 +98,7 @@ def link_to_page(store: RunStore, run: str, token: str | None = None) -> str:
     """
     try:
         is_live, pid = live_process(store, run)
-        where = _live_address(store, run, pid, port=token is not None) if is_live else None
+        where = _live_address(run, pid, port=token is not None) if is_live else None
     except FileNotFoundError:
         where = None
     if where is None:
@@ -123,41 +122,37 @@ def live_process(store: RunStore, run: str) -> tuple[bool, int | None]:
     Raises:
         FileNotFoundError: it has left nothing that says so.
     """
-    name = CONTROL_LOCK if HUB_ID.match(run) else "events.jsonl"
-    with os.fdopen(store.open_file(run, name), "rb") as file:
+    if HUB_ID.match(run):
+        return bool(control_entries(run)), None
+    with os.fdopen(store.open_file(run, "events.jsonl"), "rb") as file:
         return is_written(file.fileno()), writer_pid(file.fileno())
 
 
-def _live_address(store: RunStore, run: str, pid: int | None, *, port: bool = False) -> LiveAddress:
+def _live_address(run: str, pid: int | None, *, port: bool = False) -> LiveAddress:
     """Where a run listens that the process `pid` executes; a `port` rather than a socket file.
 
     Raises:
         FileNotFoundError: nowhere.
-        NotAnsweredError: what its folder says of that cannot be used.
+        NotAnsweredError: what is written of that cannot be used.
     """
     try:
-        with os.fdopen(store.open_file(run, CONTROL_FILE), "rb") as file:
-            content = json.loads(file.read())
-        # Whoever listens there now is a stranger if an earlier process left the file.
-        if pid is None or content["pid"] == pid:
-            return live_address(content, port=port)
-    except FileNotFoundError:
-        raise
+        for entry in control_entries(run):
+            if pid is None or entry["pid"] == pid:
+                return live_address(entry, port=port)
     except (OSError, ValueError, KeyError, TypeError, AishError) as error:
-        said = f"`{CONTROL_FILE}` of the run cannot be used: {error}"
+        said = f"it cannot be found out where the run listens: {error}"
         raise NotAnsweredError(said, where=run) from error
     raise FileNotFoundError
 
 
-def _answer_token(where: LiveAddress, run: str, pid: int | None) -> str:
+def _answer_token(where: LiveAddress, run: str) -> str:
     """The value of the token that the file of the pipeline names for answers.
 
     Raises:
         NotAnsweredError: there is none, or none of ours.
     """
     kept, said = where.answer_token, "the run takes only the tokens that its file names"
-    # A folder from elsewhere must not choose what is sent, and where to: a process of ours did.
-    if pid is None or not isinstance(kept, Mapping):
+    if not isinstance(kept, Mapping):
         raise NotAnsweredError(said, where=run, hint="a socket file as well takes answers from you")
     try:
         if "env" in kept:
@@ -169,7 +164,7 @@ def _answer_token(where: LiveAddress, run: str, pid: int | None) -> str:
 
 
 def live_address(content: Any, *, port: bool = False) -> LiveAddress:
-    """Where a run listens, as `control.json` in its folder says.
+    """Where a run listens, as the entry of its process says.
 
     With `port` that is a port, if it has one.
 

@@ -1,5 +1,7 @@
 """The sockets of a run's control API: where it listens, and the file that names it (A1, A7).
 
+That file and the token are in the user's runtime folder, out of reach of tools and commands.
+
 What was asked for and cannot be opened ends the run before it begins. A socket that a run opens by
 itself, and every later fault, is a notice and ends no run.
 """
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 from aish.core.errors import AishError, UsageError
 from aish.core.events import NOWHERE, ControlCalled, Event, Notice
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue, json_text
+from aish.core.json import JsonObject, JsonValue
 from aish.engine.environment import RunHandle
 from aish.engine.run_folder import RunFolder
 from aish.features.control.run_state import ControlledRun
@@ -23,8 +25,9 @@ from aish.net.listen.addresses import Address, Exposure, check_exposure, parse_a
 from aish.net.listen.server import require_serve, serve, tls_context
 from aish.net.listen.sockets import Listener, default_address, listening
 from aish.net.listen.tokens import Token, Tokens, made_token
-from aish.system.files import atomic_write, private_folder, runtime_folder
-from aish.system.process.ancestry import adopt_orphans, descends_from
+from aish.system.files import private_folder, runtime_folder, runtime_folders
+from aish.system.process.ancestry import adopt_orphans, is_own_process
+from aish.system.process.live_entries import live_entries, own_entry
 from aish.system.user import name_of_user
 
 if TYPE_CHECKING:
@@ -35,11 +38,11 @@ if TYPE_CHECKING:
 SCOPES = frozenset({"read", "answer", "write"})
 _LINK = "link"
 _OWN_SCOPES = SCOPES | {_LINK}
-CONTROL_FILE = "control.json"
 TOKEN_FILE = "control.token"  # ruff: ignore[hardcoded-password-string] - the name of a file
 OWN_SOCKET = "auto"
 """Stands for a socket in the user's runtime folder."""
 _FAILED = "control_failed"
+_CONTROL_FILE = ".control.json"
 _CHANGING = frozenset({"answer", "write", _LINK})
 _REFUSALS = frozenset({401, 403})
 _BAD_REQUEST = 400
@@ -169,7 +172,7 @@ def open_control(asked: ListenRequest, run: ControlledRun) -> Generator[ControlS
             hint = "" if error.hint is None else f" ({error.hint})"
             text = f"no answers are taken while the run waits: {error.message}{hint}"
             notice = Notice(NOWHERE, "warning", _FAILED, text)
-            nobody = Access(Tokens((), run.clock), SCOPES, _is_of_this_run)
+            nobody = Access(Tokens((), run.clock), SCOPES, is_own_process)
             control = ControlServer(run, (), nobody, None, [notice])
         yield control
 
@@ -187,8 +190,7 @@ def _opened(asked: ListenRequest, run: ControlledRun, stack: ExitStack) -> Contr
         try:
             made = _named(at, folder, opened, asked, is_tls=tls is not None)
         except OSError as error:
-            where = folder.shown or str(runtime_folder())
-            said = f"cannot write into `{where}`: {error.strerror}"
+            said = f"cannot write into `{runtime_folder()}`: {error.strerror}"
             raise UsageError(said, where=asked.where if is_asked_for else None) from error
         stack.push(opened.pop_all())
     notices = []
@@ -203,7 +205,7 @@ def _opened(asked: ListenRequest, run: ControlledRun, stack: ExitStack) -> Contr
     for token in made:
         run.secrets.add(TOKEN_FILE, token.value)
     tokens.configure((*named, *made))
-    access = Access(tokens, _OWN_SCOPES, _is_of_this_run, asked.hosts, asked.origins)
+    access = Access(tokens, _OWN_SCOPES, is_own_process, asked.hosts, asked.origins)
     page = _page_address(asked, at, is_tls=tls is not None)
     return ControlServer(run, listeners, access, tls, notices, page)
 
@@ -233,25 +235,25 @@ def _named(
     """
     tokens: list[Token] = []
     shown = [str(address) for address in addresses]
-    named: dict[str, JsonValue] = {"v": 1, "address": shown[0], "addresses": shown}
-    named["pid"] = os.getpid()
+    named: dict[str, JsonValue] = {"run": folder.id, "folder": None}
+    if folder.path is not None:
+        named["folder"] = str(folder.path.absolute())
+    named |= {"address": shown[0], "addresses": shown}
     has_port = any(address.path is None for address in addresses)
     if has_port:
         named["tls"] = is_tls
     if has_port and not asked.tokens:
         path = _token_path(folder)
-        path.unlink(missing_ok=True)  # of an earlier part of the run
+        path.unlink(missing_ok=True)  # of an earlier process with this number
         opened.callback(path.unlink, missing_ok=True)
         # Who has it is the user of the run, as over a socket file.
         tokens.append(made_token(name_of_user(os.geteuid()), path, _OWN_SCOPES))
-        named["token_file"] = str(path.absolute())
+        named["token_file"] = str(path)
     elif has_port and (token := _answering(asked.tokens)) is not None:
         in_file = {} if token.path is None else {"file": str(token.path.absolute())}
         named["answer_token"] = in_file if token.env is None else {"env": token.env}
-    if folder.path is not None:
-        place = folder.path / CONTROL_FILE
-        opened.callback(place.unlink, missing_ok=True)
-        atomic_write(place, json_text(named).encode() + b"\n")
+    private_folder(runtime_folder())
+    opened.enter_context(own_entry(runtime_folder() / f"{folder.id}{_CONTROL_FILE}", named))
     return tokens
 
 
@@ -265,7 +267,7 @@ def _addresses(asked: ListenRequest, folder: RunFolder) -> Sequence[Address]:
     found: list[Address] = []
     for text in asked.addresses or (OWN_SOCKET,):
         if text == OWN_SOCKET:
-            address = default_address(_short_name(folder))
+            address = default_address(_own_name(folder))
         else:
             address = parse_address(text, asked.where)
         # Port 0 is another one each time.
@@ -275,18 +277,21 @@ def _addresses(asked: ListenRequest, folder: RunFolder) -> Sequence[Address]:
     return found
 
 
-def _short_name(folder: RunFolder) -> str:
-    """The time and the random part of a run's id: a socket's path must be short."""
-    stamp, _, rest = folder.id.partition("-")
-    return f"{stamp}-{rest.rpartition('-')[2]}"
+def control_entries(run: str = "*") -> Sequence[JsonObject]:
+    """Where the live processes of a run or a server listen, or all of this user.
+
+    Raises:
+        OSError, UsageError, ValueError: what is written of that cannot be used.
+    """
+    ours = [one for one in runtime_folders() if one.is_dir() and one.stat().st_uid == os.geteuid()]
+    files = [path for folder in ours for path in sorted(folder.glob(f"{run}{_CONTROL_FILE}"))]
+    return [entry for path in files for entry in live_entries(path)]
+
+
+def _own_name(folder: RunFolder) -> str:
+    """A name of this process; short, as a socket's path must be."""
+    return f"{folder.id[-4:]}-{os.getpid()}"
 
 
 def _token_path(folder: RunFolder) -> Path:
-    if folder.path is not None:
-        return folder.path / TOKEN_FILE
-    return private_folder(runtime_folder()) / f"{_short_name(folder)}.token"
-
-
-def _is_of_this_run(pid: int) -> bool:
-    """Whether a process descends from this one: a server or a command of the run (A2)."""
-    return descends_from(pid, os.getpid())
+    return private_folder(runtime_folder()) / f"{_own_name(folder)}.token"

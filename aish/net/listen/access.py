@@ -32,7 +32,7 @@ class Access:
     """Who may connect: tokens over TCP, this user over a socket file (H18, H19, A2).
 
     `hosts` and `origins` are allowed beside the listener's own, exactly as they are written.
-    `is_refused` tells by its number which process may not use a socket file.
+    `is_refused` tells by its number which process may not connect.
     """
 
     tokens: Tokens

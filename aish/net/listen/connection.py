@@ -8,6 +8,7 @@ its end for a moment, so that the client sees the answer and not a reset.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 
 from uvicorn.config import Config
@@ -380,7 +381,8 @@ class HttpConnection(HttpToolsProtocol):
         self.flow.resume_reading()
         self._abort_soon()
         if self.transport.can_write_eof():
-            self.transport.write_eof()
+            with suppress(OSError):  # the client has gone already
+                self.transport.write_eof()
         else:
             self.transport.close()
 

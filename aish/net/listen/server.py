@@ -13,12 +13,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import to_thread
 
 from aish.core.errors import UsageError
 from aish.core.phrases import backticked
 from aish.net.listen.access import Access, Call, Limits, Peer
 from aish.net.listen.addresses import Address, Exposure
-from aish.net.listen.sockets import Listener, accepted, credentials
+from aish.net.listen.sockets import PAUSE_SECONDS, Listener, accepted, credentials
+from aish.net.tcp_peer import MOST_LOOKUPS, REFUSED_PEER, is_refused_peer
 
 if TYPE_CHECKING:
     from aish.net.listen.connection import Connections, HttpConnection
@@ -147,6 +149,7 @@ class Server:
         self._tls = tls
         self._closing = anyio.Event()
         self._handshakes = 0
+        self._lookups = anyio.CapacityLimiter(MOST_LOOKUPS)
 
     @property
     def connections(self) -> int:
@@ -190,7 +193,7 @@ class Server:
     async def _open(self, connection: socket.socket, local: Address) -> None:
         """Begin a connection that is not encrypted."""
         try:
-            factory = self._factory(connection, local, self._all())
+            factory = await self._factory(connection, local, self._all())
             await asyncio.get_running_loop().connect_accepted_socket(factory, connection)
         except OSError:  # the client has gone
             connection.close()
@@ -209,7 +212,7 @@ class Server:
             if self._handshakes > shared.limits.connections:
                 connection.close()
                 return
-            factory = self._factory(connection, local, shared)
+            factory = await self._factory(connection, local, shared)
             await asyncio.get_running_loop().connect_accepted_socket(
                 factory, connection, ssl=self._tls, ssl_handshake_timeout=shared.limits.receive
             )
@@ -230,33 +233,36 @@ class Server:
             self._opened = self._connect()
         return self._opened
 
-    def _factory(
+    async def _factory(
         self, connection: socket.socket, local: Address, shared: "Connections"
     ) -> "Callable[[], HttpConnection]":
         from aish.net.listen.connection import HttpConnection
         from aish.net.listen.routes import ConnectionState
 
         peer = peer_of(connection)
-        refusal = self._refusal(peer, shared)
+        if peer.transport == "unix":
+            is_refused = peer.pid is None or self._access.is_refused(peer.pid)
+        else:
+            is_refused = await self._is_refused(connection)
+        refusal = _refusal(peer, shared, is_refused=is_refused)
         is_tls = self._tls is not None and local.path is None
         # What it aborts is known when it is made.
         state = ConnectionState(peer, local, is_tls, self._closing, anyio.Event(), lambda: None)
         return lambda: HttpConnection(shared, state, refusal)
 
-    def _refusal(self, peer: Peer, shared: "Connections") -> "HttpError | None":
-        """Why a connection is not served, if it is not."""
-        from aish.net.listen.http_error import HttpError
-
-        if peer.transport == "unix":
-            if peer.uid != os.geteuid():
-                return HttpError(403, "forbidden", "this socket belongs to another user")
-            if peer.pid is None or self._access.is_refused(peer.pid):
-                message = "processes that the run started may not use its socket"
-                return HttpError(403, "forbidden", message)
-        if not shared.make_room():
-            message = "there are too many connections"
-            return HttpError(503, "busy", message, headers={"retry-after": "1"})
-        return None
+    async def _is_refused(self, connection: socket.socket) -> bool:
+        """Look for the process that connected; waits for descriptors where they are missing."""
+        is_reported = False
+        while True:
+            try:
+                return await to_thread.run_sync(
+                    is_refused_peer, connection, self._access.is_refused, limiter=self._lookups
+                )
+            except OSError as error:
+                if not is_reported:
+                    self._report(error)
+                is_reported = True
+                await asyncio.sleep(PAUSE_SECONDS)
 
 
 def peer_of(connection: socket.socket) -> Peer:
@@ -266,3 +272,17 @@ def peer_of(connection: socket.socket) -> Peer:
         return Peer("unix", "", uid=found.uid, pid=found.pid)
     host, port, *_ = connection.getpeername()
     return Peer("tcp", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+
+def _refusal(peer: Peer, shared: "Connections", *, is_refused: bool) -> "HttpError | None":
+    """Why a connection is not served, if it is not."""
+    from aish.net.listen.http_error import HttpError
+
+    if peer.transport == "unix" and peer.uid != os.geteuid():
+        return HttpError(403, "forbidden", "this socket belongs to another user")
+    if is_refused:
+        return HttpError(403, "forbidden", REFUSED_PEER)
+    if not shared.make_room():
+        message = "there are too many connections"
+        return HttpError(503, "busy", message, headers={"retry-after": "1"})
+    return None

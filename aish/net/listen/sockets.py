@@ -23,7 +23,8 @@ _PRIVATE = 0o600
 _PRIVATE_FOLDER = 0o700
 _BACKLOG = 128
 _CREDENTIALS = struct.Struct("3i")  # `struct ucred`: pid, uid, gid
-_PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = 0.1
+"""Time until it is looked again whether there are descriptors."""
 _CLIENT_GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR})
 _NO_MEMORY = frozenset({errno.ENOBUFS, errno.ENOMEM})
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -102,7 +103,7 @@ async def accepted(
             if not lacking:
                 return
             is_reported = True
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
             continue
         is_reported = False
         yield connection

@@ -67,6 +67,7 @@ from aish.serve.listeners.listening import OpenEndpoint
 from aish.serve.records.audit import AuditError
 from aish.serve.records.metrics import CONTENT_TYPE
 from aish.serve.session import Notify, Session, StatelessClient, unheard
+from aish.system.process.ancestry import is_own_process
 from aish.system.task_group import task_group
 from aish.system.user import name_of_user
 
@@ -108,7 +109,7 @@ async def serve_http(hub: Hub, opened: Sequence[OpenEndpoint]) -> None:
     access = Access(
         hub.clients.tokens,
         frozenset({SCOPE}),
-        lambda _: False,
+        is_own_process,
         frozenset(settings.hosts),
         frozenset(settings.origins),
     )

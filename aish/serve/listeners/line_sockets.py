@@ -9,8 +9,10 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 import anyio
+from anyio import to_thread
 
 from aish.config.model import ServeLimits
 from aish.core.json import JsonObject
@@ -18,6 +20,7 @@ from aish.mcp.protocol.messages import INTERNAL_ERROR, RpcError
 from aish.mcp.protocol.requests import INVALID_REQUEST, Request, RequestId, failure, read
 from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import accepted, credentials
+from aish.net.tcp_peer import MOST_LOOKUPS, REFUSED_PEER, is_refused_peer
 from aish.serve.clients import Client, Proof
 from aish.serve.hub import Hub
 from aish.serve.listeners.line_connection import (
@@ -33,6 +36,7 @@ from aish.serve.listeners.line_connection import (
 from aish.serve.listeners.listening import OpenEndpoint
 from aish.serve.records.audit import AuditError
 from aish.serve.session import Session
+from aish.system.process.ancestry import is_own_process
 from aish.system.task_group import task_group
 from aish.system.user import login_name
 
@@ -198,6 +202,7 @@ class _LineListener:
         self._limits = hub.settings.limits
         self._open: dict[_Connection, None] = {}
         self._lingering = 0
+        self._lookups = anyio.CapacityLimiter(MOST_LOOKUPS)
 
     async def serve(self, opened: socket.socket) -> None:
         """Serve a connection to its end; a fault in it ends nothing else."""
@@ -283,7 +288,7 @@ class _LineListener:
         """The user who opened a connection to a socket file.
 
         Raises:
-            _RefusedError: it is another one.
+            _RefusedError: it is another one, or a process that this one started.
         """
         found = credentials(connection.socket)
         connection.peer = {
@@ -294,19 +299,29 @@ class _LineListener:
             "user": login_name(found.uid) if found.uid >= 0 else None,
         }
         if found.uid != os.geteuid():
-            said = "this socket belongs to another user"
-            self._hub.refused(connection.peer, said)
-            raise _RefusedError(RpcError(INVALID_REQUEST, said))
+            self._reject(connection, "this socket belongs to another user")
+        if is_own_process(found.pid):
+            self._reject(connection, REFUSED_PEER)
         return self._hub.clients.named(f"uid:{found.uid}")
+
+    def _reject(self, connection: _Connection, said: str) -> NoReturn:
+        self._hub.refused(connection.peer, said)
+        raise _RefusedError(RpcError(INVALID_REQUEST, said))
 
     async def _token_holder(self, connection: _Connection) -> tuple[Client | None, bytes]:
         """The client whose token is in the first message, and that; no client if none came.
 
         Raises:
-            _RefusedError: no message came in time, or it has no token that is known.
+            _RefusedError: a process that this one started is there, no message came in time, or it
+                has no token that is known.
             LineRefusedError: it is too long, or too slow.
         """
         connection.peer = _tcp_peer(connection.socket)
+        # First: nothing is read of what another program sends.
+        if await to_thread.run_sync(
+            is_refused_peer, connection.socket, is_own_process, limiter=self._lookups
+        ):
+            self._reject(connection, REFUSED_PEER)
         first: bytes | None = None
         with anyio.move_on_after(self._limits.receive) as waiting:
             if self._tls is not None:

@@ -4,23 +4,24 @@ A socket that was asked for and cannot be opened ends the start; what fails late
 nothing.
 """
 
-import os
 import ssl
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue, json_text, structured
+from aish.core.json import JsonObject
 from aish.core.protocols import Emit
 from aish.net.listen.addresses import Exposure, check_exposure
 from aish.net.listen.server import require_serve, tls_context
 from aish.net.listen.sockets import Listener, listening
 from aish.serve.listeners.endpoint import Endpoint
 from aish.serve.state import ServeState
-from aish.system.files import atomic_write, raise_descriptor_limit
+from aish.system.files import raise_descriptor_limit
+from aish.system.process.ancestry import adopt_orphans
+from aish.system.process.live_entries import live_entries, own_entry
 
 LISTENERS_FILE = "listeners.json"
 
@@ -65,6 +66,7 @@ def open_endpoints(
     tls = tls_context(exposure)
     if addresses:
         raise_descriptor_limit()
+        adopt_orphans()
     with listening(addresses) as listeners:
         found = [
             OpenEndpoint(endpoint.at(listener.address), listener, tls)
@@ -94,37 +96,22 @@ def described(opened: OpenEndpoint) -> JsonObject:
 
 @contextmanager
 def _written(path: Path, opened: Sequence[OpenEndpoint]) -> Generator[None]:
-    """Say in a file where this process listens; another process may have replaced it since."""
-    pid = os.getpid()
-    listeners = [described(one) for one in opened]
-    document: JsonObject = {"v": 1, "pid": pid, "listeners": listeners}
-    try:
-        atomic_write(path, json_text(document).encode() + b"\n")
-    except OSError as error:
-        said = f"cannot write `{path.name}`: {error.strerror or error}"
-        raise UsageError(said, where=str(path.parent)) from error
-    try:
+    """Say in a file where this process listens, beside others that share the folder."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(own_entry(path, {"listeners": [described(one) for one in opened]}))
+        except OSError as error:
+            said = f"cannot write `{path.name}`: {error.strerror or error}"
+            raise UsageError(said, where=str(path.parent)) from error
         yield
-    finally:
-        with suppress(OSError):
-            if _pid_in(path) == pid:
-                path.unlink()
-
-
-def _pid_in(path: Path) -> object:
-    return _named_in(path).get("pid")
-
-
-def _named_in(path: Path) -> Mapping[str, JsonValue]:
-    found = structured(path.read_text("utf-8"))
-    return found if isinstance(found, Mapping) else {}
 
 
 def open_listeners(folder: Path) -> Sequence[str]:
-    """Where the server whose state is in a folder listens, as it says; nothing if none runs."""
+    """Where the servers whose state is in a folder listen, as they say; nothing if none runs."""
     try:
-        named = _named_in(folder / LISTENERS_FILE).get("listeners")
-    except OSError:
+        entries = live_entries(folder / LISTENERS_FILE)
+    except (OSError, ValueError, UsageError):
         return ()
-    rows = named if isinstance(named, list) else []
+    found = [entry.get("listeners") for entry in entries]
+    rows = [row for listed in found if isinstance(listed, list) for row in listed]
     return [str(row["listen"]) for row in rows if isinstance(row, dict) and "listen" in row]

@@ -1,6 +1,7 @@
 """Whether a process was started by another one, directly or not."""
 
 import contextlib
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -22,6 +23,11 @@ def adopt_orphans() -> None:
 
     with contextlib.suppress(AttributeError, OSError):  # not Linux
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+
+
+def is_own_process(pid: int) -> bool:
+    """Whether a process is this one, or was started by it, directly or not."""
+    return descends_from(pid, os.getpid())
 
 
 def descends_from(pid: int, ancestor: int, marks: Collection[str] = ()) -> bool:

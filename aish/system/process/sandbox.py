@@ -2,8 +2,8 @@
 
 Both are tried before they are used: many machines have a program or a kernel that refuses. In
 bubblewrap a folder is writable, the rest read-only, `/tmp` and `/run` are private, and processes
-outside are not seen; the network can be taken away. Landlock keeps writes below the folder and
-reads below a list of folders.
+outside are not seen; files and folders can be hidden, and the network can be taken away. Landlock
+keeps writes below the folder and reads below a list of folders.
 """
 
 import os
@@ -32,6 +32,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/de
 # Owned by root and writable, whatever capabilities a process has: outside they change the machine.
 _READ_ONLY_IN_PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 _KEPT_IN_RUN = ("/run/systemd/resolve", "/run/current-system")
+_EMPTY_FILE = Path(__file__).parents[2] / "py.typed"
 _HIDDEN = ("/tmp/", "/run/")  # ruff: ignore[hardcoded-temp-file] - the sandbox has its own
 # As root, without which a folder of another user could not be written; none of these changes a
 # mount.
@@ -105,11 +106,13 @@ def bubblewrap_words(
     *,
     network: bool,
     in_place: Sequence[Path] = (),
+    hidden: Sequence[Path] = (),
 ) -> tuple[str, ...]:
     """The words before a command that confine it; only below `root` it can write.
 
-    `read_only` are paths below the root that exist, `folder` is where the command starts. Folders
-    `in_place`, from above, cannot be moved or removed, and files are not renamed across them.
+    `read_only` and `hidden` are paths that exist, `folder` is where the command starts. Folders
+    `in_place`, from above, cannot be moved or removed, and files are not renamed across them. What
+    is `hidden` is empty.
     """
     program = _bubblewrap_program(environ, root)
     assert program is not None, "it was tried before"
@@ -122,6 +125,13 @@ def bubblewrap_words(
         words += ["--bind-try", above, above]
     for kept in map(str, read_only):
         words += ["--ro-bind-try", kept, kept]
+    for secret in hidden:
+        if str(secret).startswith(_HIDDEN) and root not in secret.parents:
+            continue
+        if secret.is_dir():
+            words += ["--tmpfs", str(secret), "--remount-ro", str(secret)]
+        else:
+            words += ["--ro-bind", str(_EMPTY_FILE), str(secret)]
     if not network:
         words.append("--unshare-net")
     return (*words, "--chdir", folder, "--")

@@ -16,6 +16,7 @@ from live_runs import (
     answer,
     at_terminal,
     code_of,
+    control_path,
     ledger,
     live_run,
     pending,
@@ -119,8 +120,8 @@ def test_a_run_is_not_answered_where_an_earlier_process_of_it_listened(waiting: 
     with live_run(waiting, "--control", f"127.0.0.1:{free_port()}") as (running, _):
         running.kill()
     folder = waiting.run_folders[0]
-    named = json.loads((folder / "control.json").read_text())
-    assert (folder / "control.token").exists()
+    named = json.loads(control_path(waiting, folder.name).read_text())
+    assert Path(named["token_file"]).exists()
     waiting.pipeline(WAITING.replace("on_ask: wait", "on_ask: deny"))
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", int(named["address"].rpartition(":")[2])))

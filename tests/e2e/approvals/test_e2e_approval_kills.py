@@ -17,7 +17,7 @@ from cli_process import Done, Running
 from e2e_project import ModelEndpoints, Project, of_type
 from fork_server import ForkServer
 from kill_points import COUNT_INTO, KILL_AT
-from live_runs import WAITS, runtime_folder
+from live_runs import WAITS, control_path, runtime_folder
 from mcp_emulators import McpEndpoint, Modern
 from mcp_tools import text_result
 from model_endpoint import Recorded, Reply, text_reply, tool_reply
@@ -156,7 +156,7 @@ class Life:
         assert not self.answered, f"{self.name}: {running.stderr}"
         asked = of_type(self.events, "approval.asked")[-1]
         (folder,) = self.runs.iterdir()
-        named = json.loads((folder / "control.json").read_text())
+        named = json.loads(control_path(self.killer.project, folder.name).read_text())
         connection = http.client.HTTPConnection("aish")
         connection.sock = socket.socket(socket.AF_UNIX)
         body = json.dumps({"answer": "approve", "digest": asked["digest"]})

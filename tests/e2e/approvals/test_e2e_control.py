@@ -22,6 +22,7 @@ from live_runs import (
     client_of,
     code_of,
     control_file,
+    control_path,
     guessed_id,
     ledger,
     live_run,
@@ -66,7 +67,7 @@ def test_an_answer_over_the_socket_lets_the_call_be_made(waiting: Project) -> No
         assert status["steps"] == [{"id": "note", "status": "running", "done": 0, "total": 1}]
         assert client.get(f"approvals/{question['id']}").json() == question
         assert (question["state"], question["arguments"]) == ("open", {"text": "one"})
-        assert stat.S_IMODE((folder / "control.json").stat().st_mode) == 0o600
+        assert stat.S_IMODE(control_path(waiting, folder.name).stat().st_mode) == 0o600
         assert control_file(waiting)["pid"] == running.pid
         assert ledger(waiting) == []
 
@@ -81,7 +82,6 @@ def test_an_answer_over_the_socket_lets_the_call_be_made(waiting: Project) -> No
     assert (ended["answer"], ended["way"], ended["note"]) == ("approve", "api", "looks right")
     assert ended["by"] == answered.json()["answer"]["by"]
     # Nothing is left of where it listened.
-    assert not (folder / "control.json").exists()
     assert not list(Path(waiting.aish.env["XDG_RUNTIME_DIR"], "aish").iterdir())
 
 
@@ -392,13 +392,14 @@ def test_over_tcp_a_token_is_needed(waiting: Project) -> None:
 
 @pytest.mark.requirement("A2", "X4")
 def test_the_token_of_a_run_is_masked_where_a_tool_has_read_it(project: Project) -> None:
-    project.pipeline(
-        """
-        mcp: {auto_approve: [shell__run]}
-        run: [find, .aish/runs, -name, control.token, -exec, cat, "{}", ";"]
-        """
-    )
-    done = project.aish("run", "p.yaml", "--control", "127.0.0.1:0")
+    with runtime_folder(project) as folder:
+        project.pipeline(
+            f"""
+            mcp: {{auto_approve: [shell__run]}}
+            run: [find, {folder}/aish, -name, "*.token", -exec, cat, "{{}}", ";"]
+            """
+        )
+        done = project.aish("run", "p.yaml", "--control", "127.0.0.1:0")
 
     assert done.code == 0, done.stderr
     (finished,) = of_type(project.journal, "tool.finished")
@@ -461,7 +462,7 @@ def test_a_socket_that_was_asked_for_is_opened_or_nothing_runs(waiting: Project)
 
 @pytest.mark.requirement("A7")
 def test_a_run_that_cannot_open_a_socket_by_itself_says_so_and_goes_on(waiting: Project) -> None:
-    waiting.aish.env["XDG_RUNTIME_DIR"] = f"/{'x' * 120}"
+    waiting.aish.env["XDG_RUNTIME_DIR"] = "/dev/null"
     waiting.pipeline(WAITING.replace("on_ask: wait", "on_ask: wait\n    ask_timeout: 1ms"))
 
     done = waiting.run()
@@ -482,7 +483,7 @@ def test_a_replay_opens_no_socket(waiting: Project) -> None:
         assert running.finish().code == 0
 
     refused = waiting.run("--replay", "c.yaml", "--control")
-    replayed = waiting.run("--replay", "c.yaml", env={"XDG_RUNTIME_DIR": f"/{'x' * 120}"})
+    replayed = waiting.run("--replay", "c.yaml", env={"XDG_RUNTIME_DIR": "/dev/null"})
 
     assert refused.code == 2
     assert "`--control` and a replay exclude each other" in refused.stderr
@@ -626,7 +627,7 @@ def test_a_file_says_where_a_run_listens_and_who_may_connect(waiting: Project) -
     assert done.code == 0, done.stderr
     (ended,) = of_type(waiting.journal, "approval.answered")
     assert (ended["by"], ended["note"]) == ("writer", "with <secret:READER_TOKEN>")
-    assert not (waiting.run_folders[0] / "control.token").exists()
+    assert not list(Path(waiting.aish.env["XDG_RUNTIME_DIR"]).rglob("*.token"))
     assert reader not in waiting.everything_written() + done.stderr
     assert writer not in waiting.everything_written() + done.stderr
 

@@ -16,6 +16,7 @@ from live_runs import (
     answer,
     code_of,
     control_file,
+    control_path,
     guessed_id,
     live_run,
     pending,
@@ -190,7 +191,7 @@ def test_a_run_that_has_ended_has_no_page(waiting: Project) -> None:
         running.interrupt(signal.SIGKILL)
         running.finish()
     # It still says where it listened: by now that may be the port of a stranger.
-    assert (waiting.run_folders[0] / "control.json").exists()
+    assert control_path(waiting, waiting.run_folders[0].name).exists()
     killed = waiting.aish("control", "open", "latest")
     waiting.run("--set", "on_ask=deny")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cli_process import Done, Running
 from e2e_project import REPO, Project
-from live_runs import ledger
+from live_runs import control_path, ledger
 from served_hub import META, PATIENCE, LineClient, Message, ServedHub, SocketClient, text_of
 
 from aish.control import ApprovalQuestion, Client, ConflictError, GoneError, RejectedError
@@ -44,7 +44,7 @@ def state(project: Project) -> Path:
 def control_address(project: Project, hub: ServedHub) -> str:
     """Where its control API listens, once it does."""
     hub.stderr_with("control API: listening on")
-    return str(json.loads((state(project) / "control.json").read_text("ascii"))["address"])
+    return str(json.loads(control_path(project, state(project).name).read_text("ascii"))["address"])
 
 
 @contextmanager
@@ -422,7 +422,7 @@ def test_the_paths_of_the_control_api_answer_for_a_hub(project: Project) -> None
     serving(project, "serve: {hold: 60s}", "secrets: [BOX_KEY]")
     with ServedHub(project, "p.yaml", "--control", "127.0.0.1:0") as hub:
         hub.stderr_with("control API: listening on")
-        named = json.loads((state(project) / "control.json").read_text("ascii"))
+        named = json.loads(control_path(project, state(project).name).read_text("ascii"))
         token = Path(named["token_file"]).read_text("ascii").strip()
         mode = Path(named["token_file"]).stat().st_mode & 0o777
         link = project.aish("control", "open", state(project).name)
@@ -455,7 +455,7 @@ def test_the_paths_of_the_control_api_answer_for_a_hub(project: Project) -> None
     assert session.entries == ()
     assert "box" in json.dumps(project_file)
     assert text_of(made) == f"wrote {secret}"
-    assert not (state(project) / "control.json").exists()
+    assert not control_path(project, state(project).name).exists()
     assert secret not in "".join(path.read_text() for path in state(project).glob("*.jsonl"))
 
 
@@ -785,3 +785,45 @@ def test_a_client_that_takes_tasks_gets_one_for_a_call_that_waits(project: Proje
     assert text_of(ended[1]["result"]) == "[aish] tool call denied by the user"
     assert withdrawn.state == "withdrawn"
     assert ledger(project) == ["one"]
+
+
+@pytest.mark.requirement("A1", "H14", "H28")
+def test_two_processes_of_a_file_listen_and_either_may_end_first(project: Project) -> None:
+    serving(project)
+    listeners = project.folder / ".aish" / "serve" / "listeners.json"
+
+    def listed(path: Path, key: str) -> dict[int, Any]:
+        document = json.loads(path.read_text("ascii")) if path.exists() else {"processes": []}
+        return {one["pid"]: one[key] for one in document["processes"]}
+
+    arguments = ("p.yaml", "--stdio", "--control")
+    with (
+        ServedHub(project, *arguments, "--unix", "run/a") as first,
+        ServedHub(project, *arguments, "--unix", "run/b") as second,
+    ):
+        for hub in (first, second):
+            hub.stderr_with("control API: listening on")
+            hub.stderr_with("listening on unix:")
+        named = control_path(project, state(project).name)
+        pids = {first.process.pid, second.process.pid}
+        addresses = listed(named, "address")
+        assert addresses.keys() == listed(listeners, "listeners").keys() == pids
+        assert len(set(addresses.values())) == 2
+        for address in addresses.values():
+            with Client(address) as client:
+                assert client.status().state == "running"
+        first.end_input()
+        assert first.finish() == 0
+        assert listed(named, "address") == {second.process.pid: addresses[second.process.pid]}
+        assert listed(listeners, "listeners").keys() == {second.process.pid}
+        second.process.kill()
+        second.process.wait()
+        with ServedHub(project, *arguments, "--unix", "run/c") as third:
+            third.stderr_with("listening on unix:")
+            third.stderr_with("control API: listening on")
+            assert listed(listeners, "listeners").keys() == {third.process.pid}
+            assert listed(named, "address").keys() == {third.process.pid}
+            third.end_input()
+            assert third.finish() == 0
+    assert not named.exists()
+    assert not listeners.exists()

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from control_shapes import READS, check
 from e2e_project import ModelEndpoints, Project, of_type, stdio
-from live_runs import WAITS, answer, client_of, code_of, pending, runtime_folder
+from live_runs import WAITS, answer, client_of, code_of, control_path, pending, runtime_folder
 from shell_sessions import FS, READ, obedient, records, session_folders
 from shell_terminal import (
     CTRL_C,
@@ -50,8 +50,8 @@ def client_at(path: Path) -> httpx.Client:
     return httpx.Client(transport=transport, base_url="http://aish/api/v1", timeout=30)
 
 
-def address_of(folder: Path) -> Path:
-    named = json.loads((folder / "control.json").read_text(encoding="utf-8"))
+def address_of(project: Project, folder: Path) -> Path:
+    named = json.loads(control_path(project, folder.name).read_text("utf-8"))
     return Path(named["address"].removeprefix("unix:"))
 
 
@@ -121,7 +121,7 @@ def test_the_first_answer_counts_at_the_terminal_or_elsewhere(
 PROBE = """
 import http.client, json, pathlib, socket, sys
 
-(named,) = pathlib.Path(".aish/sessions").glob("*/control.json")
+(named,) = pathlib.Path("RUNTIME/aish").glob("*.control.json")
 connection = http.client.HTTPConnection("x")
 connection.sock = socket.socket(socket.AF_UNIX)
 connection.sock.connect(json.loads(named.read_text())["address"].removeprefix("unix:"))
@@ -180,7 +180,8 @@ def test_without_a_terminal_a_session_waits_for_somebody_who_is_not_below_it(
     session: Project, endpoint: Any
 ) -> None:
     session.pipeline(FS + "on_ask: pause\n")
-    probe = session.write("probe.py", PROBE)
+    runtime = session.aish.env["XDG_RUNTIME_DIR"]
+    probe = session.write("probe.py", PROBE.replace("RUNTIME", runtime))
     lines = (READ, f"!{sys.executable} {probe}", "bye")
     place = ("--run-dir", ".aish/sessions")
     with session.aish.start("shell", "p.yaml", stdin="\n".join(lines)) as running:
@@ -189,7 +190,7 @@ def test_without_a_terminal_a_session_waits_for_somebody_who_is_not_below_it(
         (question,) = of_type(records(folder), "approval.asked")
         listed = session.aish("runs", "pending", *place)
         assert question["id"][:8] in listed.stdout, listed
-        with client_at(address_of(folder)) as client:
+        with client_at(address_of(session, folder)) as client:
             # It waits for its turn, which comes before the next line.
             assert say(client, "one").json()["queued"] == 1
             assert say(client, "!touch made").json()["queued"] == 2
@@ -211,7 +212,7 @@ def test_without_a_terminal_a_session_waits_for_somebody_who_is_not_below_it(
     assert typed["way"] == "terminal"
     ends = [one["expires"] for one in of_type(records(folder), "approval.asked")]
     assert (ends[0] is not None, ends[1]) == (True, None)
-    assert not (folder / "control.json").exists()
+    assert not control_path(session, folder.name).exists()
 
 
 def say(client: httpx.Client, text: str) -> httpx.Response:
@@ -463,7 +464,7 @@ def test_a_question_of_a_killed_session_is_withdrawn_when_it_is_resumed(session:
     lines = f"{READ}\n:quit\n"
     with session.aish.start("shell", "p.yaml", "--resume", stdin=lines) as running:
         running.wait_for_line(WAITS)
-        with client_at(address_of(folder)) as client:
+        with client_at(address_of(session, folder)) as client:
             found = client.get("approvals").json()
             (question,) = found["pending"]
             (gone,) = found["decided"]
@@ -503,7 +504,7 @@ def test_a_session_listens_where_its_file_says_and_a_token_has_its_scopes(
     with session.aish.start("shell", "p.yaml", stdin=f"{READ}\n") as running:
         running.wait_for_line(WAITS)
         (folder,) = session_folders(session)
-        port, own = json.loads((folder / "control.json").read_text())["addresses"]
+        port, own = json.loads(control_path(session, folder.name).read_text())["addresses"]
         url = f"http://{port}/api/v1"
         for token, status in ((READER, 403), (TALKER, 200)):
             headers = {"Authorization": f"Bearer {token}"}

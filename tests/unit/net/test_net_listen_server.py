@@ -288,6 +288,8 @@ def test_a_request_that_does_not_arrive_in_time_is_refused(kind: str) -> None:
     async def refused() -> tuple[Answer, Listening]:
         async with serving(limits=LATER) as server, await server.open() as connection:
             await connection.send(drip_of(server, kind))
+            while not server.server.connections:
+                await anyio.lowlevel.checkpoint()
             for _ in range(10):
                 await _drip(connection)
             answer = await connection.answer()

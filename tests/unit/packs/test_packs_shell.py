@@ -385,6 +385,28 @@ def test_bubblewrap_leaves_protected_files_as_they_are(sandbox: str, tmp_path: P
     assert {(tmp_path / name).read_text() for name in kept} == {"before"}
 
 
+@pytest.mark.requirement("T36")
+@pytest.mark.parametrize("sandbox", CONFINED[1:])
+def test_what_packs_hide_is_empty_for_commands_in_bubblewrap(
+    sandbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "project" / "root"
+    hidden = [".env", "deep/key.pem", ".git/config", ".git/modules/a/config", "prod.txt"]
+    hidden += [".aish/runs/x", ".ssh/id", "../.aish/x", "../state/aish/token", "../runtime/aish/x"]
+    for name in hidden:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("secret")
+    (root / ".env.prod").symlink_to("prod.txt")
+    (root / "plain").write_text("shown")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(root.parent / "runtime"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(root.parent / "state"))
+    with opened_packs(["shell"], root, options(sandbox=sandbox), environ=environ()) as box:
+        found = box.data("shell_run", command=f"cat plain {' '.join(hidden)} .env.prod")
+        assert found["stdout"] == "shown"
+        assert box.text("shell_run", command="ls -A .aish .ssh").split() == [".aish:", ".ssh:"]
+    assert {(root / name).read_text() for name in hidden} == {"secret"}
+
+
 @pytest.mark.requirement("F15", "K7")
 def test_half_of_a_secret_is_not_shown_where_long_output_is_cut(tmp_path: Path) -> None:
     secret = "a-long-secret-value-0123456789"

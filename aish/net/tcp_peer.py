@@ -1,0 +1,150 @@
+"""The process at the other end of a TCP connection within this machine, as `/proc` shows it."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from aish.core.frozen import frozen
+from aish.system.files import lacks_descriptors
+
+_HIDDEN = (FileNotFoundError, PermissionError, ProcessLookupError)
+_LOCAL_END, _REMOTE_END, _UID, _INODE = 1, 2, 7, 9
+"""Indexes in a line of `/proc/net/tcp`."""
+
+MOST_LOOKUPS = 2
+"""Threads of a listener that look for the processes of new connections."""
+REFUSED_PEER = (
+    "processes that the run started may not connect to it, nor those that cannot be identified"
+)
+
+
+@frozen
+class LocalEnd:
+    """The other end of a connection; `inode` is 0 where no process has it open any more."""
+
+    uid: int
+    inode: int
+
+
+def local_end(connection: socket.socket) -> LocalEnd | None:
+    """The other end of a connection, if it is a socket of this machine; reads files.
+
+    Raises:
+        OSError: the connection is closed, or there is no `/proc`.
+    """
+    peer, own = connection.getpeername()[:2], connection.getsockname()[:2]
+    tables = {"tcp6": [_spelled_v6(peer), _spelled_v6(own)]}
+    if connection.family == socket.AF_INET:
+        tables["tcp"] = [_spelled_v4(peer), _spelled_v4(own)]
+        if not Path("/proc/self/net/tcp6").exists():  # a system without IPv6
+            del tables["tcp6"]
+    for table, ends in tables.items():
+        with Path(f"/proc/self/net/{table}").open(encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                words = line.split()
+                if words[_LOCAL_END : _REMOTE_END + 1] == ends:
+                    return LocalEnd(int(words[_UID]), int(words[_INODE]))
+    # It may have been closed a moment ago, which does not take back what it sent.
+    return LocalEnd(os.geteuid(), 0) if _is_own_address(connection) else None
+
+
+def owner_of(inode: int, likely: int | None = None) -> int | None:
+    """A process that has a socket open, the `likely` one first; `None` if none is found."""
+    for pid in _processes() if likely is None else [likely, *_processes()]:
+        if holds_socket(pid, inode):
+            return pid
+    return None
+
+
+def _processes() -> Sequence[int]:
+    """All processes, the youngest first."""
+    with os.scandir("/proc") as entries:
+        found = [int(entry.name) for entry in entries if entry.name.isdigit()]
+    return sorted(found, reverse=True)
+
+
+def holds_socket(pid: int, inode: int) -> bool:
+    """Whether a process has a socket open."""
+    wanted = f"socket:[{inode}]"
+    with suppress(*_HIDDEN), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with suppress(*_HIDDEN):  # closed meanwhile
+                if os.readlink(entry.path) == wanted:  # ruff: ignore[os-readlink] - a path would be made for each of hundreds
+                    return True
+    return False
+
+
+def is_refused_peer(connection: socket.socket, is_refused: Callable[[int], bool]) -> bool:
+    """Whether the process that opened a connection is refused; one of our user has to be found.
+
+    A process of another user, and another machine, have their token alone; so have the two programs
+    that hide from their own user, where such a process is there. Reads files.
+
+    Raises:
+        OSError: there are no descriptors left to read them with.
+    """
+    try:
+        end = local_end(connection)
+        if end is None:
+            return False
+        owner = owner_of(end.inode) if end.inode else None
+    except OSError as error:
+        if lacks_descriptors(error):
+            raise
+        return True
+    if owner is not None:
+        return is_refused(owner)
+    if not end.inode:
+        return True
+    return end.uid == os.geteuid() and all(is_refused(pid) for pid in _hidden_clients())
+
+
+def _hidden_clients() -> Iterator[int]:
+    """Our user's processes of programs that connect for it, and close their descriptors to it."""
+    for pid in _processes():
+        try:
+            os.scandir(f"/proc/{pid}/fd").close()
+        except PermissionError:
+            with suppress(*_HIDDEN):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:3]
+                status = Path(f"/proc/{pid}/status").read_bytes()
+                is_ours = f"\nUid:\t{os.geteuid()}\t".encode() in status
+                if is_ours and (words[0][:4] == b"sshd" or any(map(_is_aish, words))):
+                    yield pid
+        except _HIDDEN:
+            continue
+
+
+def _is_aish(word: bytes) -> bool:
+    return word.rpartition(b"/")[2] == b"aish"
+
+
+def _spelled_v4(end: tuple[str, int]) -> str:
+    """An end of a connection as `/proc/net/tcp` spells it."""
+    return f"{_words(socket.inet_aton(end[0]))}:{end[1]:04X}"
+
+
+def _spelled_v6(end: tuple[str, int]) -> str:
+    """The same in `/proc/net/tcp6`, where a socket of both families has addresses of IPv4 too."""
+    host = end[0].partition("%")[0]
+    packed = socket.inet_pton(socket.AF_INET6, host if ":" in host else f"::ffff:{host}")
+    return f"{_words(packed)}:{end[1]:04X}"
+
+
+def _words(packed: bytes) -> str:
+    words = (packed[at : at + 4] for at in range(0, len(packed), 4))
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+
+
+def _is_own_address(connection: socket.socket) -> bool:
+    """Whether this machine has the address of the other end: a socket can be bound to it."""
+    host, _, *scope = connection.getpeername()
+    with socket.socket(connection.family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((host, 0, *scope))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,145 @@
+"""A command in a sandbox tries to answer the question of its own run (T36, T38)."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_project import REPO, Project, of_type
+from live_runs import answer, control_file, ledger, live_run, pending, runtime_folder
+
+from aish.system.process.sandbox import sandbox_report
+
+REPORT = sandbox_report(os.environ)
+SANDBOXES = [
+    pytest.param("bubblewrap", marks=pytest.mark.skipif(bool(REPORT.bubblewrap), reason="none")),
+    pytest.param("landlock", marks=pytest.mark.skipif(bool(REPORT.landlock), reason="none")),
+]
+SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
+# It is told all that it could not find out: the question, the addresses, the token, and a code.
+ATTACK = """
+import ctypes, http.client, json, os, socket, subprocess, sys
+from pathlib import Path
+
+told, way = json.loads(Path("told.json").read_text()), sys.argv[1]
+body = json.dumps({"answer": "approve", "digest": told["digest"]})
+path = f"/api/v1/approvals/{told['question']}"
+token = {"Authorization": f"Bearer {told['token']}"}
+
+
+def posted(path, body, headers, at=None):
+    connection = http.client.HTTPConnection(told["port"])
+    if at is not None:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(at)
+    connection.request("POST", path, body, {**headers, "Content-Type": "application/json"})
+    return connection.getresponse().status
+
+
+def by_socket():
+    return posted(path, body, {}, told["socket"])
+
+
+def by_port():
+    return posted(path, body, token)
+
+
+def by_link():
+    return posted("/api/v1/link", json.dumps({"code": told["code"]}), {})
+
+
+def by_files():
+    return Path(told["token_file"]).read_text("utf-8")
+
+
+def by_command():
+    words = ["approve", told["run"], told["question"], "--yes", "--digest", told["digest"]]
+    command = [sys.executable, "-m", "aish", *words]
+    return subprocess.run(command, capture_output=True, text=True).returncode
+
+
+def by_ptrace():
+    attach, nothing = 16, ctypes.c_void_p(0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(attach, told["pid"], nothing, nothing) == 0:
+        return 0
+    return os.strerror(ctypes.get_errno())
+
+
+try:
+    print(json.dumps(globals()[f"by_{way}"]()))
+except OSError as error:
+    print(json.dumps(error.strerror))
+"""
+REFUSED: dict[str, set[Any]] = {
+    "socket": {403, "No such file or directory", "Permission denied"},
+    "port": {403},
+    "link": {403},
+    "files": {"No such file or directory", "Permission denied"},
+    "command": {1, 2},
+    "ptrace": {"Operation not permitted", "No such process", "Permission denied"},
+}
+
+
+@pytest.fixture
+def waiting(project: Project) -> Iterator[Project]:
+    with runtime_folder(project):
+        yield project
+
+
+@pytest.mark.requirement("T38")
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+@pytest.mark.parametrize("way", REFUSED)
+def test_a_confined_command_does_not_answer_its_own_question(
+    waiting: Project, way: str, sandbox: str
+) -> None:
+    os.mkfifo(waiting.folder / "gate")
+    waiting.write("attack.py", ATTACK)
+    waiting.pipeline(
+        f"""
+        mcp:
+          servers:
+            box: {{command: {SERVER}}}
+            sh: {{pack: [shell], root: ., options: {{shell: {{sandbox: {sandbox}}}}}}}
+          auto_approve: [shell__run, sh__shell_run]
+        on_ask: wait
+        control: {{listen: ["127.0.0.1:0", auto]}}
+        steps:
+          - {{id: note, call: box__write, with: {{text: one}}}}
+          - {{id: hold, needs: [], run: [cat, gate]}}
+          - id: tries
+            needs: [hold]
+            call: sh__shell_run
+            with: {{command: {sys.executable} attack.py {way}}}
+        """
+    )
+    with live_run(waiting) as (running, client):
+        (question,) = pending(client)
+        named = control_file(waiting)
+        run = waiting.run_folders[-1]
+        link = waiting.aish("control", "open", run.name).stdout
+        told = {
+            "run": run.name,
+            "pid": running.pid,
+            "question": question["id"],
+            "digest": question["digest"],
+            "port": named["addresses"][0],
+            "socket": named["addresses"][1].removeprefix("unix:"),
+            "token": Path(named["token_file"]).read_text("utf-8").strip(),
+            "code": link.partition("#code=")[2].strip(),
+            "token_file": named["token_file"],
+        }
+        waiting.write("told.json", json.dumps(told))
+        (waiting.folder / "gate").write_text("")
+        running.wait_for_line("tries: ok")
+        assert [one["id"] for one in pending(client)] == [question["id"]]
+        assert answer(client, question, "deny").status_code == 200
+        running.finish()
+
+    finished = of_type(waiting.journal, "tool.finished")
+    (tried,) = [one["content"] for one in finished if one["step"] == "tries"]
+    assert json.loads(tried.splitlines()[0]) in REFUSED[way], tried
+    assert ledger(waiting) == []
