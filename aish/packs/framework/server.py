@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.abc import TaskStatus
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
@@ -40,6 +39,8 @@ class _Life:
 
     def __init__(self) -> None:
         self.scope = anyio.CancelScope(shield=True)
+        self.ready = anyio.Event()
+        self.failure: Exception | None = None
         self.over = anyio.Event()
         self.closed = anyio.Event()
 
@@ -90,7 +91,7 @@ class OpenPacks:
                     if pack.lifespan is None:
                         self._states[name] = self._workspace
                     else:
-                        await self._services.tasks.start(self._live, name, pack.lifespan)
+                        await self._open(name, pack.lifespan)
             except BaseException:
                 await self.shutdown()
                 raise
@@ -115,8 +116,8 @@ class OpenPacks:
         """Close every pack in reverse order, and the root, even if one fails."""
         self._is_started = True
         with anyio.CancelScope(shield=True):
-            for name in reversed(tuple(self._states)):
-                del self._states[name]
+            for name in reversed(tuple(self._packs)):
+                self._states.pop(name, None)
                 if (life := self._lives.pop(name, None)) is not None:
                     await self._close(name, life)
         if self._workspace is not None:
@@ -135,25 +136,38 @@ class OpenPacks:
             # The file name in it may be outside the root, so it is not included.
             return failure(PackError("system", (error.strerror or "input or output error").lower()))
 
-    async def _live(self, name: str, lifespan: Lifespan, *, task_status: TaskStatus[None]) -> None:
+    async def _open(self, name: str, lifespan: Lifespan) -> None:
+        """Open one pack; where that is cancelled, `shutdown` knows of it."""
+        self._lives[name] = life = _Life()
+        self._services.tasks.start_soon(self._live, name, lifespan, life)
+        await life.ready.wait()
+        if life.failure is not None:
+            raise life.failure
+
+    async def _live(self, name: str, lifespan: Lifespan, life: _Life) -> None:
         """Keep one pack open until it is shut down."""
-        life = _Life()
         context = PackContext(self._services, self._workspace, getattr(self._options, name, None))
         try:
             with life.scope:
                 async with lifespan(context) as state:
-                    self._states[name], self._lives[name] = state, life
-                    task_status.started()
+                    self._states[name] = state
+                    life.ready.set()
                     await life.over.wait()
         except Exception as error:
+            if not life.ready.is_set():
+                life.failure = error
+                return
             if not life.over.is_set():
                 raise
             self._services.notice("pack_shutdown", f"pack `{name}` failed to close: {error}")
         finally:
+            life.ready.set()
             life.closed.set()
 
     async def _close(self, name: str, life: _Life) -> None:
         life.over.set()
+        if not life.ready.is_set():
+            life.scope.cancel()
         with anyio.move_on_after(SHUTDOWN_SECONDS) as limit:
             await life.closed.wait()
         if limit.cancelled_caught:

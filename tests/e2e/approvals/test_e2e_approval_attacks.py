@@ -283,7 +283,9 @@ asked = [json.loads(line) for line in journal.read_text().splitlines()]
 said = []
 if way == "command":
     words = ["approve", "latest", question["id"], "--yes", "--digest", question["digest"]]
-    done = subprocess.run([sys.executable, "-m", "aish", *words], capture_output=True, text=True)
+    command = [sys.executable, "-m", "aish", *words]
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(Path(path).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ)
     said = [done.returncode, done.stderr]
 else:
     connection = http.client.HTTPConnection("x")

@@ -443,3 +443,16 @@ def test_without_descriptors_new_clients_wait_and_old_ones_are_served(project: P
     assert failed["isError"] or text_of(failed) == "text"
     assert answered["result"]["_meta"][f"{META}serverInfo"]["name"] == "aish"
     assert text_of(said) == "text"
+
+
+@pytest.mark.real_process
+@pytest.mark.requirement("H25", "K21")
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_packs_open_ends_the_server(project: Project, kind: signal.Signals) -> None:
+    packs = ("fs", "edit", "git", "shell", "proc", "py", "c", "rag", "web")
+    names = [word for name in packs for word in ("--pack", name)]
+    with ServedHub(project, *names, "--root", ".", "--unix", "run/s") as hub:
+        hub.stderr_with("listening on")
+        hub.signal(kind)
+        assert hub.finish() == 0
+    assert not (project.folder / "run" / "s").exists()

@@ -161,3 +161,36 @@ def test_a_code_that_a_tool_does_not_list_becomes_a_plain_failure() -> None:
             return [one["structuredContent"]["error"]["code"] for one in results]
 
     assert anyio.run(scene) == ["not_found", "failed", "failed"]
+
+
+@pytest.mark.parametrize("moment", ["while it opens", "as soon as it is open"])
+def test_a_start_that_is_cancelled_leaves_nothing_open(moment: str) -> None:
+    said: list[str] = []
+    scopes: list[anyio.CancelScope] = []
+
+    @asynccontextmanager
+    async def cancelled(context: PackContext) -> AsyncGenerator[str]:
+        del context
+        said.append("second opens")
+        scopes[0].cancel()
+        try:
+            if moment == "while it opens":
+                await anyio.sleep_forever()
+            yield ""
+        finally:
+            said.append("second closes")
+
+    async def scene() -> None:
+        found = packs(noting("first", said), ("second", cancelled), noting("third", said))
+        async with opened(found) as pack:
+            with anyio.CancelScope() as starting:
+                scopes.append(starting)
+                await pack.start()
+            assert starting.cancelled_caught
+            assert said == ["first opens", "second opens", "second closes", "first closes"]
+
+    async def limited() -> None:
+        with anyio.fail_after(30):  # it hung
+            await scene()
+
+    anyio.run(limited)
