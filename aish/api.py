@@ -205,7 +205,8 @@ class _Prepared:
 
 
 def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prepared:
-    pipeline = load_checked(file, tuple(given.get("overrides") or ()))
+    locked = given.get("lock") != "none"
+    pipeline = load_checked(file, tuple(given.get("overrides") or ()), locked=locked)
     require_steps(pipeline)
     session = _session(pipeline, given)
     stdin, environ = given.get("stdin"), given.get("environ")

@@ -59,6 +59,7 @@ class LockUse(StrEnum):
 
     ENFORCE = "enforce"
     WARN = "warn"
+    NONE = "none"
 
 
 FileArgument = Annotated[Path, Argument(metavar="FILE", help="The pipeline file.")]
@@ -176,7 +177,7 @@ KeepFailedOption = Annotated[
 ]
 LockOption = Annotated[
     LockUse,
-    Option("--lock", help="Differences from the lock file: exit 7, or continue without."),
+    Option("--lock", help="Differences from the lock file: exit 7, a warning, or no lock file."),
 ]
 GitHubOption = Annotated[
     bool,

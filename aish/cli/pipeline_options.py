@@ -43,7 +43,7 @@ def load(
     *,
     strict: bool = False,
     quiet: bool = False,
-    locked: bool = True,
+    lock: LockUse = LockUse.ENFORCE,
 ) -> Pipeline:
     """The pipeline of a file with all checks of F10 and F11; warnings are printed unless `quiet`.
 
@@ -51,7 +51,9 @@ def load(
         PipelineError: all that is wrong with it; with `strict` also warnings.
     """
     odd: list[Problem] = []
-    pipeline = load_checked(file, tuple(overrides or ()), odd.append, locked=locked)
+    pipeline = load_checked(
+        file, tuple(overrides or ()), odd.append, locked=lock is not LockUse.NONE
+    )
     if odd and strict:
         raise PipelineError(tuple(replace(problem, warning=False) for problem in odd))
     if not quiet:

@@ -44,7 +44,8 @@ def _blocking(
 class Client(Connections[httpx.Client]):
     """Asks and answers a live run over its control API, and waits for what happens in it.
 
-    `address` is `unix:PATH`, `HOST:PORT` or a URL; a port needs the `token`. A read, and whatever
+    `address` is `unix:PATH`, `HOST:PORT` or a URL; a port needs the `token`. Without one it is the
+    only run that listens, in this folder or anywhere. A read, and whatever
     was refused a connection, is tried `max_retries` times more, after `retry_delay` seconds each;
     nothing else is sent twice. `tls` replaces the certificates that the system trusts.
 

@@ -4,7 +4,8 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from aish.control.operations import EndedRun, Request, Retries
 from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
+from aish.core.phrases import backticked
 from aish.features.control.live_run import live_address
 from aish.features.control.server import control_entries
 from aish.journal.reader import read_journal
@@ -27,6 +29,7 @@ RETRY_DELAY: Final = 0.2
 _UNIX: Final = "unix:"
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d{1,5}", re.ASCII)
 CONNECT_SECONDS: Final = 10.0
+_OPEN_ONE: Final = "`--control` opens a socket to a run; it is closed when the run ends"
 _FORMS: Final = "write `unix:PATH`, `HOST:PORT`, or a URL such as `https://runs.example.org`"
 
 
@@ -121,14 +124,15 @@ class Connections(Generic[HttpClient]):
 
     def __init__(
         self,
-        address: str,
+        address: str | None = None,
         token: str | None = None,
         max_retries: int = MAX_RETRIES,
         retry_delay: float = RETRY_DELAY,
         *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._set_up(_fixed(address, token), Retries(max_retries, retry_delay, _unknown), tls)
+        locate = partial(_only_live, token) if address is None else _fixed(address, token)
+        self._set_up(locate, Retries(max_retries, retry_delay, _unknown), tls)
 
     @classmethod
     def of_run(
@@ -201,22 +205,44 @@ def _of_folder(folder: Path, token: str | None) -> Locate:
     """The endpoint that the folder of a run names, which changes when the run is resumed."""
 
     def locate() -> Endpoint:
-        try:
-            entries = control_entries(folder.name)
-            live = live_address(entries[0]) if entries else None
-        except (OSError, ValueError, KeyError, TypeError, AishError) as error:
-            raise NotListeningError(f"where the run listens cannot be used: {error}") from error
-        if live is None:
-            said = f"the run in `{folder}` does not listen"
-            hint = "`--control` opens a socket to a run; it is closed when the run ends"
-            raise NotListeningError(said, hint=hint)
-        if live.address.path is not None:
-            return Endpoint("http://localhost", str(live.address.path))
-        return Endpoint(
-            f"{'https' if live.is_tls else 'http'}://{live.host}", None, token or live.token
-        )
+        entries = _entries(folder.name)
+        if not entries:
+            raise NotListeningError(f"the run in `{folder}` does not listen", hint=_OPEN_ONE)
+        return _endpoint(entries[0], token)
 
     return locate
+
+
+def _only_live(token: str | None) -> Endpoint:
+    """The endpoint of the only run that listens; one of this folder comes before all others."""
+    entries = _entries()
+    near = [one for one in entries if Path(str(one.get("folder"))).is_relative_to(Path.cwd())]
+    found = near or entries
+    if not found:
+        raise NotListeningError("no run listens", hint=_OPEN_ONE)
+    if len(found) > 1:
+        said = f"several runs listen: {backticked(str(one.get('run')) for one in found)}"
+        raise NotListeningError(said, hint="`Client.of_run(FOLDER)` is for one of them")
+    return _endpoint(found[0], token)
+
+
+def _entries(run: str = "*") -> Sequence[JsonObject]:
+    try:
+        return control_entries(run)
+    except (OSError, ValueError, AishError) as error:
+        raise NotListeningError(f"where runs listen cannot be read: {error}") from error
+
+
+def _endpoint(entry: JsonObject, token: str | None) -> Endpoint:
+    """The endpoint that an entry of a live process names."""
+    try:
+        live = live_address(entry)
+    except (OSError, KeyError, TypeError, AishError) as error:
+        raise NotListeningError(f"where the run listens cannot be used: {error}") from error
+    if live.address.path is not None:
+        return Endpoint("http://localhost", str(live.address.path))
+    scheme = "https" if live.is_tls else "http"
+    return Endpoint(f"{scheme}://{live.host}", None, token or live.token)
 
 
 def _ended_run(folder: Path, after: int) -> EndedRun | None:

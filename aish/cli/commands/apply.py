@@ -425,7 +425,7 @@ def command(
     """
     del verbose
     found = read_staged(staged)
-    pipeline = load(file or named_pipeline(found, staged), overrides, quiet=quiet)
+    pipeline = load(file or named_pipeline(found, staged), overrides, quiet=quiet, lock=lock)
     asked = applying(staged, found, pipeline, choosing.wish, tuple(deny or ()))
     if choosing.dry_run:
         return _review(asked, format_)

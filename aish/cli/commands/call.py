@@ -60,7 +60,7 @@ def command(
     """
     del verbose
     options = look_options(allow, deny, allow_broad_root=broad_root, lock=lock)
-    plan = call_plan(load(file, overrides), options, tool)
+    plan = call_plan(load(file, overrides, lock=lock), options, tool)
     environment = quiet_environment(plan)
     if ask:
         environment = replace(environment, approver=TerminalApprover(secrets=plan.secrets))

@@ -11,6 +11,7 @@ from aish.cli.boundary import report, say
 from aish.cli.options import (
     OWN_FILE,
     BroadRootOption,
+    LockUse,
     Option,
     ProjectFileArgument,
     Report,
@@ -74,7 +75,7 @@ def command(
     """
     del verbose
     way = _way(check=check, update=update, diff=diff)
-    pipeline = load(file, overrides, locked=False)
+    pipeline = load(file, overrides, lock=LockUse.NONE)
     path = lock_path(pipeline)
     older = _older(pipeline, path, way)
     plan = tools_plan(pipeline, _options(broad_root=broad_root))

@@ -489,7 +489,7 @@ def command(
     Example: aish plan pipelines/review.yaml --offline
     """
     del verbose
-    pipeline = load(file, overrides, strict=strict)
+    pipeline = load(file, overrides, strict=strict, lock=lock)
     require_steps(pipeline)
     given = Given(inputs, inputs_file, model, broad_root)
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout, lock=lock)

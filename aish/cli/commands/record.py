@@ -43,7 +43,7 @@ def command(
 
     Example: aish record pipelines/review.yaml -o tests/cassettes/review.yaml
     """
-    pipeline = load(file, filling.overrides, quiet=telling.quiet)
+    pipeline = load(file, filling.overrides, quiet=telling.quiet, lock=ruling.lock)
     session = recording_of(pipeline, cassette, keep_failed=keep_failed)
     return run_pipeline(
         pipeline, RunRequest(filling, ruling, telling, reporting=reporting), session

@@ -50,7 +50,7 @@ def command(
         )
     if file == OWN_FILE and cassettes != CassetteOptions():
         _check_values(cassettes)
-    pipeline = load(file, filling.overrides, quiet=telling.quiet)
+    pipeline = load(file, filling.overrides, quiet=telling.quiet, lock=ruling.lock)
     asked = RunRequest(
         filling,
         ruling,

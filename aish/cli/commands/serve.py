@@ -196,7 +196,7 @@ def command(
     )
     exposure = Exposure(listen.allow_remote, listen.behind_proxy, listen.tls_cert, listen.tls_key)
     if print_config is not None:
-        pipeline = _pipeline(file, packs, overrides)
+        pipeline = _pipeline(file, packs, overrides, policy.lock)
         endpoints = _endpoints(listen, pipeline, options.environ)
         arguments = (
             *_arguments(file, packs, listen, policy, overrides),
@@ -209,7 +209,7 @@ def command(
         def load_file(old: Plan | None = None) -> LoadedFile:
             if old is not None and cassette is not None and cassette.replays:
                 raise UsageError("the cassette that is replayed is that of one file")
-            pipeline = _pipeline(file, packs, overrides)
+            pipeline = _pipeline(file, packs, overrides, policy.lock)
             if listen.plain:
                 pipeline = replace(pipeline, serve=replace(pipeline.serve, names="plain"))
             secrets = None if old is None else old.secrets
@@ -218,7 +218,9 @@ def command(
 
         cassette = None
         if cassettes != ServeCassetteOptions():
-            cassette = _cassette(_pipeline(file, packs, overrides, quiet=True), cassettes)
+            cassette = _cassette(
+                _pipeline(file, packs, overrides, policy.lock, quiet=True), cassettes
+            )
         loaded = load_file()
         plan = loaded.plan
         register_masks(plan.secrets)
@@ -406,14 +408,19 @@ def _control_request(
 
 
 def _pipeline(
-    file: Path | None, packs: PackOptions, overrides: list[str] | None, *, quiet: bool = False
+    file: Path | None,
+    packs: PackOptions,
+    overrides: list[str] | None,
+    lock: LockUse,
+    *,
+    quiet: bool = False,
 ) -> Pipeline:
     """The file, or what stands for one where packs are served without it."""
     if file is not None:
         if packs != PackOptions():
             hint = "name the packs under `mcp.servers` of the file"
             raise UsageError("`--pack` and `--root` go without a file", hint=hint)
-        return load(file, overrides, quiet=quiet)
+        return load(file, overrides, quiet=quiet, lock=lock)
     if not packs.pack:
         hint = f"`aish init` writes `{OWN_FILE}`; `aish serve --pack fs --root .` serves a pack"
         raise UsageError(f"there is no `{OWN_FILE}` here, and no file or pack is named", hint=hint)

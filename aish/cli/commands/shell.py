@@ -107,7 +107,8 @@ def command(
     Example: aish shell pipelines/enrich.yaml
     """
     environ = dict(os.environ)
-    pipeline = load(session_file(file), beginning.overrides, quiet=showing.quiet)
+    path = session_file(file)
+    pipeline = load(path, beginning.overrides, quiet=showing.quiet, lock=allowing.lock)
     options = RunOptions(
         model=beginning.model,
         allow=tuple(allowing.allow or ()),

@@ -58,7 +58,7 @@ def command(
     """
     del verbose
     options = look_options(allow, deny, allow_broad_root=broad_root, lock=lock)
-    plan = tools_plan(load(file, overrides), options)
+    plan = tools_plan(load(file, overrides, lock=lock), options)
     found = looked_at(plan)
     odd = int(ExitCode.OK)
     as_json = as_json or format_ is Report.JSON

@@ -54,7 +54,10 @@ def check_origin(values: Sequence[str], listener: Listening, access: Access) -> 
     own: set[str] = set()
     if listener.local.path is None:
         scheme = "https" if listener.is_tls else "http"
-        own = {f"{scheme}://{host}" for host in _own_hosts(listener)}
+        # On the other loopback address may be the page of another program.
+        other = "[::1]" if listener.local.host.count(".") else "127.0.0.1"
+        hosts = {host for host in _own_hosts(listener) if host.rpartition(":")[0] != other}
+        own = {f"{scheme}://{host}" for host in hosts - {other}}
     if len(values) != 1 or values[0] not in own | access.origins:
         message = "pages of another origin may not use this server"
         raise HttpError(403, "wrong_origin", message, hint="add the origin to `origins`")

@@ -11,7 +11,7 @@ from threading import Thread
 import anyio
 import pytest
 from e2e_project import REPO, ModelEndpoints, Project, of_type
-from live_runs import ledger, runtime_folder
+from live_runs import WAITS, ledger, live_run, runtime_folder
 from mcp_peers import free_port
 from model_endpoint import text_reply
 
@@ -314,3 +314,27 @@ def test_the_client_can_be_imported_without_what_listens() -> None:
     loaded = set(done.stdout.split())
 
     assert {"starlette", "uvicorn", "jinja2", "typer"} & loaded == set()
+
+
+@pytest.mark.requirement("A5")
+def test_a_client_without_an_address_finds_the_only_run_that_listens(
+    waiting: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotListeningError, match="no run"), Client(max_retries=0) as nobody:
+        nobody.status()
+    with live_run(waiting, "--control", "127.0.0.1:0") as (running, _):
+        with Client(max_retries=0, retry_delay=0) as client:
+            assert client.status().run == waiting.run_folders[0].name
+        text = (waiting.folder / "p.yaml").read_text(encoding="utf-8")
+        other = waiting.write("other/p.yaml", text)
+        with waiting.aish.start("run", str(other)) as second:
+            second.wait_for_line(WAITS)
+            with pytest.raises(NotListeningError, match="several runs"), Client() as unsure:
+                unsure.status()
+            monkeypatch.chdir(other.parent)
+            with Client() as near:
+                near.cancel()
+            second.finish()
+        with Client() as client:
+            client.cancel()
+        running.finish()

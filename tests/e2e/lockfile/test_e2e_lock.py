@@ -12,6 +12,8 @@ from model_endpoint import text_reply, tool_reply
 from samples import sampled
 from syrupy.assertion import SnapshotAssertion
 
+from aish import api
+
 SERVER = REPO / "tests" / "support" / "mcp_changing_server.py"
 ECHO = {
     "name": "echo",
@@ -767,3 +769,16 @@ def test_the_schema_of_locks_is_printed(project: Project) -> None:
 
     assert json.loads(done.stdout)["$id"] == "urn:aish-pipelines:schema:lock:1"
     assert Path(REPO, "schemas", "lock.schema.json").read_text("utf-8") == done.stdout
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["a changed tool", "no lock file"])
+def test_lock_none_is_the_same_on_the_command_line_and_in_python(
+    locked: Project, *, broken: bool
+) -> None:
+    serve(locked, [SLY, OTHER])
+    if broken:
+        locked.write("p.lock.json", "{}")
+
+    assert locked.run().code != 0
+    assert locked.run("--lock", "none").code == 0
+    assert api.run(locked.folder / "p.yaml", lock="none", environ=locked.aish.env).exit.code == 0

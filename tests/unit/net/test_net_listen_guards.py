@@ -401,3 +401,14 @@ async def test_each_answer_is_logged_with_who_asked_for_what() -> None:
         ("GET", "/fail", "read", "reader", 500, "internal"),
     ]
     assert all(call.peer.address.startswith("127.0.0.1:") for call in server.calls)
+
+
+@pytest.mark.parametrize(("address", "other"), [("127.0.0.1", "[::1]"), ("[::1]", "127.0.0.1")])
+async def test_a_page_of_the_other_loopback_address_is_of_another_origin(
+    address: str, other: str
+) -> None:
+    async with serving(parse_address(f"{address}:0")) as server:
+        port = server.address.port
+        for host, status in ((address, 200), ("localhost", 200), (other, 403)):
+            answer = await server.get(headers=f"{BEARER}Origin: http://{host}:{port}\r\n")
+            assert answer.status == status, host
