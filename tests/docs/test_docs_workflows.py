@@ -1,5 +1,6 @@
 """The workflows that the docs show do not turn a failed command into a green job."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ from docs_pages import PAGES, ROOT, blocks
 from ruamel.yaml import YAML
 
 _FULL = {"fetch-depth": 0}
+_INSTALL = re.compile(r"pip install 'aish-pipelines(?:\[\w+\])? @ (git\+https://\S+)'")
 
 
 def _jobs() -> Iterator[Any]:
@@ -34,3 +36,23 @@ def test_a_workflow_that_compares_with_a_branch_has_its_history(job: Any) -> Non
     if any("origin/" in step.get("run", "") for step in job["steps"]):
         (checkout,) = (one for one in job["steps"] if "checkout" in one.get("uses", ""))
         assert checkout.get("with") == _FULL
+
+
+def test_every_page_installs_aish_as_the_readme_does() -> None:
+    lines = [
+        (
+            f"{page.relative_to(ROOT)}:{block.line}",
+            line.strip().removeprefix("- ").removeprefix("run: "),
+        )
+        for page in PAGES
+        for block in blocks(page)
+        for line in block.lines
+        if "pip install" in line and "aish" in line and "'./aish[local]'" not in line
+    ]
+    (readme,) = {
+        _INSTALL.findall(line)[0] for where, line in lines if where.startswith("README.md")
+    }
+
+    assert len(lines) > 10
+    assert [row for row in lines if _INSTALL.findall(row[1]) != [readme]] == []
+    assert [row for row in lines if _INSTALL.fullmatch(row[1]) is None] == []
