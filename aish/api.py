@@ -23,7 +23,12 @@ from aish.config.fields import duration
 from aish.config.inputs import complete_inputs
 from aish.config.model import Pipeline
 from aish.core.errors import AishError, ExitCode, PipelineError, UsageError
-from aish.core.events import Exit, Stamped, to_object
+from aish.core.events import (
+    Counts,
+    Exit,
+    Stamped,
+    to_object,
+)
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
@@ -79,11 +84,12 @@ class Result:
     usage: JsonObject
     cost_usd: float | None
     seconds: float
-    denials: Sequence[str]
+    denials: Counts
     notices: Sequence[JsonObject]
     annotations: Sequence[JsonObject]
     folder: str | None
     cassette: JsonObject | None
+    call_counts: JsonObject
     pending: Sequence[JsonObject] = ()
     value: JsonValue = None
 

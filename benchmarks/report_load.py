@@ -63,7 +63,7 @@ def events(count: int) -> Iterator[Event]:
         yield from item(n)
     yield StepFinished(step, "failed", None, None, USAGE, None, count / 16)
     end = Exit(1, "failed", retryable=False, reason="items failed")
-    yield RunFinished("failed", end, None, USAGE, None, count / 16, (), None)
+    yield RunFinished("failed", end, None, USAGE, None, count / 16, {}, None)
 
 
 def main(folder: Path, count: int) -> None:

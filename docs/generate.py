@@ -30,9 +30,9 @@ GENERATED = "<!-- Written by docs/generate.py; change what it is made of, not th
 
 EXIT_MEANINGS = {
     ExitCode.OK: "every step succeeded",
-    ExitCode.FAILED: "a step failed, an expectation did not hold, an answer did not fit its "
-    "schema, the result or the cassette could not be written, or `aish policy suggest` left a call "
-    "out",
+    ExitCode.FAILED: "a step failed, a failed tool call was not mended, an expectation did not "
+    "hold, an answer did not fit its schema, the result or the cassette could not be written, or "
+    "`aish policy suggest` left a call out",
     ExitCode.USAGE: "bad flag, bad input value, invalid pipeline file; no model was asked",
     ExitCode.DENIED: "a needed tool call was denied, and `on_denied` is not `continue`",
     ExitCode.BUDGET: "a limit was reached: one of `limits` (time, tokens, cost, tool calls, "
@@ -409,6 +409,7 @@ def manifest() -> str:
                 "destructive": one.annotations["destructiveHint"],
                 "open_world": one.annotations["openWorldHint"],
                 "parallel": one.parallel,
+                "changes": one.changes,
             }
             for name, one in tools
         },

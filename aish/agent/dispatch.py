@@ -6,7 +6,11 @@ call`. Nothing is sent without a decision, and the decision is emitted first (P7
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import (
+    Callable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from types import TracebackType
@@ -28,6 +32,7 @@ from aish.core.text import safe_utf8
 from aish.core.tools import RESULT_LIMIT, Media, ResultKind, Tool, ToolResult, definition_of
 from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
+from aish.policy.rules import LOCAL_COMMAND
 from aish.system.process.child import CUT_OFF, CommandResult
 from aish.system.schema.check import spell_path
 from aish.system.task_group import task_group
@@ -296,8 +301,19 @@ async def dispatch(
         media=attached,
         full=shown.full,
         whole=result.content,
+        exit_code=_exit_code(proposal.tool, result),
     )
     return _end(used, runtime, proposal.place, shown.whole)
+
+
+def _exit_code(tool: Tool, result: ToolResult) -> int | None:
+    """The exit code of a command, if a tool of ours ran one to its end."""
+    found = result.structured
+    if not (tool.builtin or tool.name == LOCAL_COMMAND) or not isinstance(found, Mapping):
+        return None
+    code = found.get("exit_code")
+    # A background process that was looked at, or stopped, has no `stdout`.
+    return code if isinstance(code, int) and "stdout" in found else None
 
 
 def _end(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str = "") -> UsedCall:
@@ -314,6 +330,7 @@ def _end(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str = "") -
             structured=structured.value,
             structured_in=structured.place,
             structured_spans=structured.spans,
+            exit_code=used.exit_code,
         )
     )
     _note(place, used)

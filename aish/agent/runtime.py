@@ -86,7 +86,7 @@ class UsedCall:
     `content` is the reply as the model sees it. `verdict` is `None` and `rule` empty if the call
     failed before a decision. `media` is added to the turn beside `content`. `whole` is the text
     before truncation, `full` the file that contains it then. `hint` is for the author of the rules,
-    if no rule approves the call.
+    if no rule approves the call. `exit_code` is that of a command that has ended by itself.
     """
 
     tool: str
@@ -101,3 +101,4 @@ class UsedCall:
     full: str | None = None
     whole: str = ""
     hint: str | None = None
+    exit_code: int | None = None

@@ -21,6 +21,7 @@ from aish.config.model import (
     Annotation,
     Attachment,
     AuditSettings,
+    CallOutcome,
     CallStep,
     Case,
     CaseRows,
@@ -44,6 +45,7 @@ from aish.config.model import (
     NotifySettings,
     OnDenied,
     OnError,
+    OnToolError,
     Output,
     Pipeline,
     PipelineStep,
@@ -528,10 +530,21 @@ def _expectation(table: Table, documents: Documents) -> Expectation | None:
         node = table.node.entries[kind]
         tool = _tool_match(node, table.place(kind), table)
         return Expectation(kind, where=table.path, tools=(tool,))
-    value = table.data(kind)
+    return _maximum(kind, table)
+
+
+def _maximum(kind: ExpectKind, table: Table) -> Expectation:
+    """A number, or a template of one; or an expression."""
+    form = table.child(kind)
+    inner, key = (table, str(kind)) if form is None else (form, "value")
+    value = inner.data(key)
     if kind.startswith("max_") and isinstance(value, str) and "{{" not in value:
-        table.problem(kind, f"expected a number or a template of one, found `{value}`")
-    return Expectation(kind, value, where=table.path)
+        inner.problem(key, f"expected a number or a template of one, found `{value}`")
+    if form is None:
+        return Expectation(kind, value, where=table.path)
+    tools = tuple(_tool_match(node, path, table) for path, node in form.items("tools"))
+    exit_codes = form.flag("exit_codes", default=False)
+    return Expectation(kind, value, where=table.path, tools=tools, exit_codes=exit_codes)
 
 
 def _about_a_value(kind: ExpectKind, table: Table, documents: Documents) -> Expectation:
@@ -560,7 +573,14 @@ def _sequence(table: Table) -> Expectation:
 def _tool_match(node: Node, path: str, table: Table) -> ToolMatch:
     if isinstance(node, MappingNode):
         form = Table(node, path, table.problems)
-        return ToolMatch(form.text("tool") or "", form.mapping("with"))
+        code = form.data("exit_code")
+        return ToolMatch(
+            form.text("tool") or "",
+            form.mapping("with"),
+            cast("CallOutcome", form.text("outcome") or "ok"),
+            code if isinstance(code, int) else None,
+            form.flag("last", default=False),
+        )
     assert isinstance(node, ScalarNode)
     return ToolMatch(str(node.value))
 
@@ -1135,12 +1155,13 @@ _PROMPT_ONLY = (
 _STEP_BELONGS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_PROMPT_ONLY, ("prompt",)),
     "context": ("prompt",),
+    "on_tool_error": ("prompt", "call"),
     "with": ("call", "pipeline"),
     "on_ask": ("prompt", "call", "run"),
     "ask_timeout": ("prompt", "call", "run"),
 }
 # Of what is for one kind of step, what stands at the top for the whole file.
-_OF_THE_FILE = frozenset({"model", "context", "on_ask", "ask_timeout"})
+_OF_THE_FILE = frozenset({"model", "context", "on_ask", "ask_timeout", "on_tool_error"})
 _NAME = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
 
@@ -1153,6 +1174,7 @@ class StepsReader:
     documents: Documents
     limits: LoopLimits
     on_denied: OnDenied
+    on_tool_error: OnToolError
     asking: Asking
     context: Context
 
@@ -1214,6 +1236,7 @@ class StepsReader:
             context=decode_context(table, self.context),
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
+            on_tool_error=on_tool_error(table, self.on_tool_error),
             asking=decode_asking(table, self.asking),
             needs=table.texts("needs"),
             expect=decode_expect(table, self.documents),
@@ -1247,6 +1270,7 @@ class StepsReader:
             arguments=table.mapping("with"),
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
+            on_tool_error=on_tool_error(table, self.on_tool_error),
             asking=decode_asking(table, self.asking),
             needs=table.texts("needs"),
             expect=decode_expect(table, self.documents),
@@ -1299,6 +1323,11 @@ Denied = TypeVar("Denied", OnDenied, OnDenied | None)
 def on_denied(table: Table, default: Denied) -> Denied:
     """The value of `on_denied`."""
     return cast("Denied", table.text("on_denied") or default)
+
+
+def on_tool_error(table: Table, default: OnToolError) -> OnToolError:
+    """The value of `on_tool_error`."""
+    return cast("OnToolError", table.text("on_tool_error") or default)
 
 
 def decode_asking(table: Table, default: Asking) -> Asking:
@@ -1379,9 +1408,16 @@ def decode(
     bounds = loop_limits(top, loop_limits(mcp, LoopLimits()))
     context = decode_context(top, Context())
     named = is_whole(root) and not top.is_broken("prompts") and is_whole(top.part("prompts").node)
-    steps = StepsReader(prompts, named, documents, bounds, denied or "fail", asking, context).steps(
-        top
-    )
+    steps = StepsReader(
+        prompts,
+        named,
+        documents,
+        bounds,
+        denied or "fail",
+        on_tool_error(top, "unmended"),
+        asking,
+        context,
+    ).steps(top)
     tests = decode_tests(top, documents)
     data = to_data(root)
     assert isinstance(data, Mapping)

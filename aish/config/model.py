@@ -27,6 +27,7 @@ ExpectKind = Literal[
     "tool_not_called",
     "tool_sequence",
     "max_tool_calls",
+    "max_failed_calls",
     "max_tokens",
     "max_cost_usd",
     "max_seconds",
@@ -35,15 +36,22 @@ ExpectKind = Literal[
 ]
 
 
+CallOutcome = Literal["ok", "any", "failed"]
+
+
 @frozen
 class ToolMatch:
     """A pattern for calls: a glob `alias__tool`, and arguments (`with` in the file).
 
-    These are compared as those of a rule's `when`.
+    These are compared as those of a rule's `when`. `outcome`, `exit_code` and `last`, which asks
+    about the last call of the pattern only, are for calls that have to be there.
     """
 
     tool: str
     arguments: Mapping[str, JsonValue] = field(default_factory=dict)
+    outcome: CallOutcome = "ok"
+    exit_code: int | None = None
+    last: bool = False
 
 
 @frozen
@@ -52,9 +60,10 @@ class Expectation:
 
     `value` is the text, the regex, the expression, the number, or the JSON Schema (already read).
     `path` leads into the result (`outputs.notes`); `None` means the text. `tools` and `exact` are
-    those of the `tool_*` kinds. `file` is where a `snapshot` is kept, or where a `schema` was read
-    from, absolute. `model` is the alias of a `judge`, whose `value` is the rubric. Every text but
-    an expression is a template, rendered when the expectation is checked.
+    those of the `tool_*` kinds; `max_failed_calls` counts calls of `tools`, with `exit_codes` also
+    commands. `file` is where a `snapshot` is kept, or where a `schema` was read from, absolute.
+    `model` is the alias of a `judge`, whose `value` is the rubric. Every text but an expression is
+    a template, rendered when the expectation is checked.
     """
 
     kind: ExpectKind
@@ -63,6 +72,7 @@ class Expectation:
     path: str | None = None
     tools: tuple[ToolMatch, ...] = ()
     exact: bool = False
+    exit_codes: bool = False
     file: Path | None = None
     model: str | None = None
 
@@ -375,6 +385,7 @@ class Shell:
 
 OnDenied = Literal["fail", "continue"]
 OnError = Literal["fail", "continue"]
+OnToolError = Literal["unmended", "fail", "continue"]
 RetryOn = Literal["failed", "unavailable", "timeout", "schema", "expectation"]
 
 
@@ -561,6 +572,7 @@ class PromptStep:
     context: Context = Context()
     limits: LoopLimits = LoopLimits()
     on_denied: OnDenied = "fail"
+    on_tool_error: OnToolError = "unmended"
     asking: Asking = Asking()
     needs: tuple[str, ...] = ()
     expect: tuple[Expectation, ...] = ()
@@ -576,6 +588,7 @@ class CallStep:
     arguments: Mapping[str, JsonValue] = field(default_factory=dict)
     limits: LoopLimits = LoopLimits()
     on_denied: OnDenied = "fail"
+    on_tool_error: OnToolError = "unmended"
     asking: Asking = Asking()
     needs: tuple[str, ...] = ()
     expect: tuple[Expectation, ...] = ()

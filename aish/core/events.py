@@ -20,11 +20,13 @@ from typing import Any, Literal
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text, string_text
 from aish.core.messages import Usage
-from aish.core.tools import ResultKind
+from aish.core.tools import FAILED_KINDS, ResultKind
 
 StepStatus = Literal["ok", "failed", "skipped", "denied", "budget", "paused"]
 StepKind = Literal["prompt", "call", "run", "pipeline"]
 Verdict = Literal["auto", "ask-yes", "ask-no", "deny", "staged"]
+REFUSED: frozenset[Verdict] = frozenset({"deny", "ask-no"})
+"""Verdicts by which a call is not made."""
 Level = Literal["info", "warning", "error"]
 DecisionLevel = Literal["info", "security"]
 """`info`: an approved call of a tool that our own marks or rules call read-only (K18)."""
@@ -381,7 +383,11 @@ class StepStarted:
 
 @frozen
 class StepFinished:
-    """A step has ended, whatever its status."""
+    """A step has ended, whatever its status.
+
+    `exit_code` is that of the run, if nothing else decides it: 0 for a denial that the file
+    accepts.
+    """
 
     place: Place
     status: StepStatus
@@ -391,6 +397,7 @@ class StepFinished:
     cost_usd: float | None
     seconds: float
     error: Failure | None = None
+    exit_code: int | None = None
 
 
 @frozen
@@ -421,6 +428,7 @@ class ItemFinished:
     cost_usd: float | None
     seconds: float
     error: Failure | None = None
+    exit_code: int | None = None
 
 
 @frozen
@@ -661,7 +669,7 @@ class ToolFinished:
 
     `structured_in` says where the structured content is if not in `structured`: in `content`, in
     the step's `output` as JSON, or in a file. The spans in `structured_spans` of the content, or of
-    `full`, are omitted from it.
+    `full`, are omitted from it. `exit_code` is that of a command that has ended by itself.
     """
 
     place: Place
@@ -673,6 +681,7 @@ class ToolFinished:
     structured: JsonValue = None
     structured_in: str | None = None
     structured_spans: tuple[TextSpan, ...] = ()
+    exit_code: int | None = None
 
 
 @frozen
@@ -721,11 +730,35 @@ class AnnotationAdded:
     place: Place = NOWHERE
 
 
+Counts = Mapping[str, int]
+"""Numbers by name: a record of a run must not grow with its items."""
+
+
+@frozen
+class CallCounts:
+    """The tool calls of a run; `exit_nonzero` are commands that ended with another code than 0."""
+
+    total: int = 0
+    failed: int = 0
+    denied: int = 0
+    exit_nonzero: int = 0
+
+    def plus(self, kind: str, exit_code: object) -> "CallCounts":
+        """The same, with a call that has ended."""
+        return CallCounts(
+            self.total + 1,
+            self.failed + (kind in FAILED_KINDS),
+            self.denied + (kind == "denied"),
+            self.exit_nonzero + bool(exit_code),
+        )
+
+
 @frozen
 class RunFinished:
     """Last event of the stream: the final state, the exit code and its reason.
 
-    `waiting` counts the questions that are open, and can be answered for `--resume` (A8).
+    `denials` counts the denied calls of each tool, `waiting` the questions that are open, and can
+    be answered for `--resume` (A8). `calls` is missing where nobody counts them, as in a server.
     """
 
     status: StepStatus | Literal["interrupted"]
@@ -734,10 +767,11 @@ class RunFinished:
     usage: Usage
     cost_usd: float | None
     seconds: float
-    denials: tuple[str, ...]
+    denials: Counts
     folder: str | None
     cassette: CassetteUse | None = None
     waiting: int = 0
+    calls: CallCounts | None = None
     place: Place = NOWHERE
 
 

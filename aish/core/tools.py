@@ -23,6 +23,11 @@ ResultKind = Literal[
 """`timeout` and `interrupted`: a local command that we ended, as its time was over or the run was.
 `unknown`: a call to a server that we did not wait for; it may have taken effect."""
 
+FAILED_KINDS: Final[frozenset[ResultKind]] = frozenset(
+    {"handler_error", "rpc_error", "transport_error", "bad_arguments"}
+)
+"""Kinds of calls that failed: a denied one did not, nor did a command that ended with 1."""
+
 
 RESULT_LIMIT: ContextVar[int] = ContextVar("RESULT_LIMIT", default=1 << 30)
 """Bytes of a result that the call in progress passes on whole (L18): a pack cuts there itself."""

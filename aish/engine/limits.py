@@ -23,7 +23,17 @@ import anyio
 
 from aish.config.model import Limits
 from aish.core.errors import BudgetError
-from aish.core.events import NOWHERE, Event, Place, TurnFinished, TurnStarted
+from aish.core.events import (
+    NOWHERE,
+    REFUSED,
+    CallCounts,
+    Event,
+    Place,
+    ToolDecided,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+)
 from aish.core.frozen import frozen, slotted
 from aish.core.messages import Finish, Spent, Usage
 from aish.core.phrases import dollars, plural
@@ -652,14 +662,23 @@ _Unit = tuple[str | None, str]
 
 @slotted
 class Spending:
-    """Counts usage while a unit of work is in flight, for steps that end with an error."""
+    """Counts usage while a unit of work is in flight, for steps that end with an error.
+
+    Its `calls` and `denials` are those of the whole run.
+    """
 
     steps: dict[str | None, Spent] = field(default_factory=dict)
     items: dict[_Unit, Spent] = field(default_factory=dict)
     whole: Spent = _NOTHING
+    calls: CallCounts = CallCounts()
+    denials: dict[str, int] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
-        """Count a turn, for its item, its step and the whole run."""
+        """Count a call, or a turn, for its item, its step and the whole run."""
+        if isinstance(event, ToolFinished):
+            self.calls = self.calls.plus(event.kind, event.exit_code)
+        elif isinstance(event, ToolDecided) and event.verdict in REFUSED:
+            self.denials[event.tool] = self.denials.get(event.tool, 0) + 1
         if not isinstance(event, TurnStarted | TurnFinished):
             return
         step, item, used = event.place.step, event.place.item, _of(event)
@@ -669,6 +688,11 @@ class Spending:
             self.steps[id] = self.steps.get(id, _NOTHING).plus(used)
         if item is not None:
             self.items[step, item] = self.items.get((step, item), _NOTHING).plus(used)
+
+    def begin(self, earlier: "ResumeState") -> None:
+        """Count the calls of earlier parts of the run."""
+        self.calls = earlier.calls
+        self.denials |= earlier.denials
 
     def add(self, used: Spent) -> None:
         """Add external usage, for the whole run."""

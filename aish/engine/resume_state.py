@@ -10,7 +10,12 @@ from hashlib import sha256
 
 from aish.agent.converse import Earlier
 from aish.core.errors import UsageError
-from aish.core.events import Notice, StepStatus
+from aish.core.events import (
+    CallCounts,
+    Counts,
+    Notice,
+    StepStatus,
+)
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import Spent, Turn, Usage, add_usage
@@ -239,7 +244,8 @@ class ResumeState:
     items: Mapping[str, DoneItems] = field(default_factory=dict)
     spent: Spent = Spent()
     by_step: Mapping[str, Spent] = field(default_factory=dict)
-    denials: tuple[str, ...] = ()
+    denials: Counts = field(default_factory=dict)
+    calls: CallCounts = CallCounts()
     begun: Mapping[str, int] = field(default_factory=dict)
     last_seq: int = 0
     part_seq: int = 0

@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from typing import assert_never, cast
 
 from aish.core.events import (
+    REFUSED,
     AnnotationAdded,
     ApprovalAnswered,
     ApprovalAsked,
@@ -59,7 +60,6 @@ from aish.core.events import (
     TurnPurpose,
     TurnStarted,
     ValueSet,
-    Verdict,
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
@@ -68,9 +68,6 @@ from aish.journal.questions import Question, Questions
 Key = tuple[str, str | None]
 """A step, and the key of an item of it."""
 Finished = StepFinished | ItemFinished
-
-REFUSED: frozenset[Verdict] = frozenset({"deny", "ask-no"})
-"""Verdicts by which a call is not made."""
 
 # The maximum that code scanning accepts of one run.
 _MOST_ANNOTATIONS = 25_000

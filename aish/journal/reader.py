@@ -11,6 +11,7 @@ A long journal has many records of few types: how each field is read is computed
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime
@@ -19,7 +20,16 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, BinaryIO, Literal, Self, TypeVar, Union, get_args, get_origin
 
-from aish.core.events import EVENT_TYPES, PLACE, VERSION, Event, Place, Stamped, keys_of
+from aish.core.events import (
+    EVENT_TYPES,
+    PLACE,
+    VERSION,
+    Counts,
+    Event,
+    Place,
+    Stamped,
+    keys_of,
+)
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.journal.writer import JournalError, is_unwritten, opened
@@ -287,6 +297,8 @@ def _reader(hint: Any) -> Reader:
     origin = get_origin(hint)
     if hint == JsonValue:
         return _as_it_is
+    if hint == Counts:
+        return _counts
     if origin in {Union, UnionType}:
         return _one_of(get_args(hint))
     if origin is tuple:
@@ -326,6 +338,15 @@ def _number(value: Any, name: str) -> Any:
     if value is None:
         return float("nan")
     if type(value) not in {int, float}:
+        raise _unfit(name)
+    return value
+
+
+def _counts(value: Any, name: str) -> Any:
+    """Numbers by name; older journals have a list with each name as often as it counts."""
+    if isinstance(value, Sequence):
+        return Counter(_list_of(_reader(str))(value, name))
+    if not (isinstance(value, Mapping) and all(type(count) is int for count in value.values())):
         raise _unfit(name)
     return value
 

@@ -67,6 +67,7 @@ from aish.output.status import (
     OF_ITEMS,
     OpenQuestions,
     Tally,
+    call_status,
     cassette_text,
     control_text,
     exit_lines,
@@ -660,8 +661,8 @@ def _result_lines(look: Look, finished: ToolFinished) -> Iterator[str]:
     took = seconds_text(finished.seconds)
     if finished.full:
         took += f" {look.glyphs.dot} whole result: {for_line(finished.full)}"
-    failed = finished.kind != "ok"
-    label = f"{finished.kind} {look.glyphs.dot} {took}" if failed else took
+    failed = call_status(finished) != "ok"
+    label = f"{call_status(finished)} {look.glyphs.dot} {took}" if failed else took
     yield _end_rule(look, label, failed=failed)
 
 

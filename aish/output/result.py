@@ -6,6 +6,7 @@ results are read from their file when the object is written; the journal has the
 Annotations of a run as text (B11).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from secrets import token_hex
 from typing import BinaryIO, cast, get_args
@@ -73,10 +74,10 @@ def refused(run: str, pipeline: str, error: AishError, calls: Sequence[JsonObjec
     """The object of a run that is not resumed, because these calls might be made again."""
     code, (reason, *_) = error.exit_code, error.message.splitlines()
     end = Exit(int(code), code.name.lower(), retryable=False, reason=reason, hint=error.hint)
-    nothing: Row = dict.fromkeys(("outputs", "cost_usd", "folder", "cassette"))
-    nothing |= dict.fromkeys(("expectations", "annotations", "denials", "notices"), ())
+    nothing: Row = dict.fromkeys(("outputs", "cost_usd", "folder", "cassette", "call_counts"))
+    nothing |= dict.fromkeys(("expectations", "annotations", "notices"), ())
     head: Row = {"v": VERSION, "run": run, "pipeline": pipeline, "status": "failed"}
-    of_nothing: Row = {"steps": {}, "usage": plain(Usage()), "seconds": 0.0}
+    of_nothing: Row = {"steps": {}, "denials": {}, "usage": plain(Usage()), "seconds": 0.0}
     return {**head, "exit": plain(end), **nothing, **of_nothing, "calls": tuple(calls)}
 
 
@@ -87,7 +88,7 @@ class Fold:
         self._head: Row = {"v": VERSION, "run": run}
         self._history = History()
         self._steps: dict[str, Row] = {}
-        self._denials: list[str] = []
+        self._denials: Counter[str] = Counter()
         self._notices: list[Row] = []
         self._expectations: list[Row] = []
         self._left_out = 0
@@ -112,7 +113,7 @@ class Fold:
             if isinstance(one, Unit) and one.item is None and one.finished is not None:
                 self._steps[one.step] = _step_row(one, one.finished)
             elif isinstance(one, Call) and one.is_refused:
-                self._tell(self._denials, one.tool)
+                self._denials[one.tool] += 1
 
     def result(self, finished: RunFinished) -> Row:
         """The object, once the run has ended."""
@@ -127,7 +128,8 @@ class Fold:
             "usage": plain(finished.usage),
             "cost_usd": finished.cost_usd,
             "seconds": finished.seconds,
-            "denials": plain(finished.denials),
+            "call_counts": plain(finished.calls),
+            "denials": finished.denials,
             "notices": self._told_notices(),
             "folder": finished.folder,
             "cassette": plain(finished.cassette),
@@ -146,6 +148,7 @@ class Fold:
             "steps": self._steps,
             "expectations": self._expectations,
             "annotations": self._told_annotations(),
+            "call_counts": None,
             "denials": self._denials,
             "notices": self._told_notices(),
             "folder": folder,
@@ -168,10 +171,10 @@ class Fold:
         ]
         return {"pending": found} if found else {}
 
-    def _tell(self, told: list[Row] | list[str], what: Row | str) -> None:
+    def _tell(self, told: list[Row], what: Row) -> None:
         """Add to a list that must not grow with the items."""
         if len(told) < MOST:
-            cast("list[Row | str]", told).append(what)
+            told.append(what)
         else:
             self._left_out += 1
 
@@ -179,7 +182,7 @@ class Fold:
         left_out = self._left_out + self._history.annotations.left_out
         if not left_out:
             return cast("JsonValue", self._notices)
-        said = f"{left_out} more notices, denials, expectations and annotations are in the journal"
+        said = f"{left_out} more notices, expectations and annotations are in the journal"
         more: Row = {"level": "warning", "code": "left_out", "text": said}
         return cast("JsonValue", [*self._notices, more])
 
@@ -209,6 +212,7 @@ def _call_row(call: Call) -> Row:
         "arguments": call.arguments,
         "verdict": None if decided is None else decided.verdict,
         "kind": None if finished is None else finished.kind,
+        "exit_code": None if finished is None else finished.exit_code,
         "content": None if finished is None else finished.content,
         "seconds": None if finished is None else finished.seconds,
     }

@@ -10,6 +10,7 @@ from aish.core.events import (
     ApprovalAsked,
     AskEnded,
     AskReceived,
+    CallCounts,
     CassetteInfo,
     CassetteMode,
     ControlCalled,
@@ -220,7 +221,6 @@ class Tally:
 
     def __init__(self) -> None:
         self._steps = 0
-        self._calls = 0
         self._asked: set[str | None] = set()
         self.answers = 0
 
@@ -233,18 +233,14 @@ class Tally:
                 self._steps += 1
                 self.answers += status == "ok" and place.step in self._asked
                 self._asked.discard(place.step)
-            case ToolFinished():
-                self._calls += 1
             case _:
                 pass
 
     def parts(self, finished: RunFinished) -> Sequence[str]:
         """The parts of the closing line, the status first."""
         parts = [finished.status, counted(self._steps, "step")]
-        if self._calls:
-            parts.append(counted(self._calls, "tool call"))
-        if finished.denials:
-            parts.append(f"{len(finished.denials)} denied")
+        if finished.calls is not None and finished.calls.total:
+            parts.append(calls_text(finished.calls, "tool call"))
         if tokens := tokens_text(finished.usage):
             parts.append(tokens)
         if finished.cost_usd:
@@ -257,6 +253,31 @@ class Tally:
             place = "to" if used.use == "recorded" else "from"
             parts.append(f"{used.use} {what} {place} {used.path}")
         return parts
+
+
+def calls_text(calls: CallCounts, noun: str = "") -> str:
+    """`3 tool calls (1 failed)`, or without a noun `3 (1 failed)`; empty if there are none."""
+    if not calls.total:
+        return ""
+    count = counted(calls.total, noun) if noun else f"{calls.total:,}"
+    more = problems_text(calls)
+    return f"{count} ({more})" if more else count
+
+
+def problems_text(calls: CallCounts | None) -> str:
+    """`1 failed, 2 denied`; empty if all calls went well."""
+    if calls is None:
+        return ""
+    counts = {"failed": calls.failed, "denied": calls.denied}
+    parts = [f"{count:,} {word}" for word, count in counts.items() if count]
+    if calls.exit_nonzero:
+        parts.append(counted(calls.exit_nonzero, "nonzero exit"))
+    return ", ".join(parts)
+
+
+def call_status(event: ToolFinished) -> str:
+    """`exit 1` for a command that ended so, else the kind of the result."""
+    return f"exit {event.exit_code}" if event.exit_code else event.kind
 
 
 def tokens_text(usage: Usage) -> str:

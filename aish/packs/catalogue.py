@@ -62,6 +62,7 @@ class ToolMarks:
     destructive: bool
     open_world: bool
     parallel: bool
+    changes: bool
 
 
 @frozen

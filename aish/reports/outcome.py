@@ -20,7 +20,6 @@ _AROUND = frozenset(
         "internal",
         "interrupted",
         "invalid_cassette",
-        "lock",
         "not_recorded",
         "offline",
         "rpc_error",

@@ -127,7 +127,7 @@ class HubServices:
                 Usage(),
                 None,
                 seconds,
-                (),
+                {},
                 self.folder.shown,
                 waiting=waiting,
             )

@@ -100,6 +100,8 @@ async def run_session(services: Services) -> Exit:
     The stream of events begins with `run.started` and ends with `run.finished` (B12).
     """
     following = Following(services.environment.emit)
+    if services.environment.resume_state is not None:
+        following.spending.begin(services.environment.resume_state)
     said = Said(services.environment.approver)
     environment = replace(
         services.environment,
@@ -355,8 +357,9 @@ def _finish(
             usage=used.usage or Usage(),
             cost_usd=used.cost_usd,
             seconds=environment.clock.monotonic() - begun,
-            denials=(*(earlier.denials if earlier else ()), *following.denials),
+            denials=following.spending.denials,
             folder=environment.folder.shown,
+            calls=following.spending.calls,
         )
     )
     return end

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,15 @@ from typing import Any, BinaryIO
 from aish.agent.restore import Restorer
 from aish.config.model import Pipeline, ServerEntry
 from aish.core.errors import AishError, UsageError, did_you_mean
-from aish.core.events import NOWHERE, PLACE, Notice, Place, ServerConnected, Stamped
+from aish.core.events import (
+    NOWHERE,
+    PLACE,
+    REFUSED,
+    Notice,
+    Place,
+    ServerConnected,
+    Stamped,
+)
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, Usage, UserTurn
 from aish.core.phrases import shorten
@@ -281,7 +290,7 @@ class _Scan:
         self._recalling = Restorer(self._read)
         self._asking = AskedBefore()
         self._spending = Spending()
-        self._denials: list[str] = []
+        self._denials: Counter[str] = Counter()
         self._denied: list[str] = []
         self._connected: dict[str, ServerEntry] = {}
         self._model: str | None = None
@@ -298,6 +307,7 @@ class _Scan:
             "turn.finished": self._answered,
             "tool.decided": self._decided,
             "tool.started": self._called,
+            "tool.finished": self._spending.call_ended,
             "rule.added": self._ruled,
             "server.connected": self._connected_to,
             "pipeline.spent": self._ran_elsewhere,
@@ -332,7 +342,8 @@ class _Scan:
         resume_state = ResumeState(
             id,
             spent=self._spending.spent(),
-            denials=tuple(self._denials),
+            denials=self._denials,
+            calls=self._spending.calls,
             context_tag=self._context_tag,
         )
         return Earlier(
@@ -378,8 +389,8 @@ class _Scan:
         self._model = record.get("model")
 
     def _decided(self, record: Any) -> None:
-        if record.get("verdict") in {"ask-no", "deny"}:
-            self._denials.append(str(record.get("tool")))
+        if record.get("verdict") in REFUSED:
+            self._denials[str(record.get("tool"))] += 1
 
     def _called(self, record: Any) -> None:
         self._spending.call(str(record.get("step")))

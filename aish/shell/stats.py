@@ -1,4 +1,4 @@
-"""Data that a session needs from its own events: usage, text so far, denials (B8)."""
+"""Data that a session needs from its own events: usage, calls, text so far (B8)."""
 
 from dataclasses import field
 
@@ -8,17 +8,13 @@ from aish.core.events import (
     RunStarted,
     TextDelta,
     TextWithdrawn,
-    ToolDecided,
     TurnFinished,
     TurnStarted,
-    Verdict,
 )
 from aish.core.frozen import slotted
 from aish.core.messages import Spent
 from aish.core.protocols import Emit
 from aish.engine.limits import Spending
-
-_REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 
 
 @slotted
@@ -27,7 +23,6 @@ class Following:
 
     emit: Emit
     spending: Spending = field(default_factory=Spending)
-    denials: list[str] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     begun: bool = False
     """Whether `run.started` was told."""
@@ -60,8 +55,6 @@ class Following:
                 self.pieces.clear()
             case RunStarted():
                 self.begun = True
-            case ToolDecided() if event.verdict in _REFUSED:
-                self.denials.append(event.tool)
             case _:
                 pass
         self.spending.take(event)

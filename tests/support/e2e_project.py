@@ -12,13 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from xml.etree import ElementTree as ET  # ruff: ignore[suspicious-xml-etree-import] - reads what we wrote
 
 from cli_process import Aish, Done, Running
 from mcp_scenes import HTTP_SERVER, STDIO_SERVER
 from model_endpoint import ModelEndpoint
 from patience import is_ready
 
-from aish.journal.reader import read_journal
+from aish.journal.history import History
+from aish.journal.reader import (
+    event_of,
+    read_journal,
+)
+from aish.journal.writer import JournalError
+from aish.reports.junit import JUnitReport
 
 PATIENCE = 20.0
 ModelEndpoints = Callable[..., ModelEndpoint]
@@ -37,6 +44,27 @@ _VOLATILE = (
     (re.compile(r"\b127\.0\.0\.1:\d+"), "127.0.0.1:<port>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
 )
+
+
+def junit_of(journal: Path) -> tuple[int, int] | None:
+    """The failures and errors in the JUnit report of a run, and its exit code, if it has one."""
+    history = History()
+    with JUnitReport(history) as report:
+        try:
+            with read_journal(journal) as reading:
+                for stamped in filter(None, map(event_of, reading)):
+                    report.take(stamped, history.take(stamped))
+        except (JournalError, ValueError):
+            return None  # damaged by a test
+        report.add(history.rest())
+        root = ET.fromstring(b"".join(report.xml()))  # ruff: ignore[suspicious-xml-element-tree-usage] - the same
+    last = history.segments[-1] if history.segments else None
+    if last is None or last.finished is None:
+        return None
+    return sum(int(root.get(name, "")) for name in ("failures", "errors")), last.finished.exit.code
+
+
+_LARGE = 1_000_000
 
 
 def _begun(folder: Path) -> tuple[str, float, str]:
@@ -105,6 +133,16 @@ class Project:
         (folder,) = self.run_folders
         with read_journal(folder / "events.jsonl") as reading:
             return list(reading)
+
+    def check_reports(self) -> None:
+        """Hold what JUnit tells of each run against its exit code."""
+        for folder in self.run_folders:
+            journal = folder / "events.jsonl"
+            if journal.is_file() and journal.stat().st_size < _LARGE:
+                found = junit_of(journal)
+                if found is not None:
+                    bad, code = found
+                    assert (bad > 0) == (code != 0), f"{bad} failures and errors, exit {code}"
 
     def everything_written(self) -> str:
         """All that runs have left in files here."""

@@ -184,6 +184,7 @@ def _pack_tool(name: str) -> PackTool:
         {},
         {},
         {"readOnlyHint": True},
+        changes=False,
         parallel=True,
         codes=(),
         older={},

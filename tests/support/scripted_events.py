@@ -14,8 +14,10 @@ from aish.core.events import (
     Asked,
     AskEnded,
     AskReceived,
+    CallCounts,
     CassetteInfo,
     CassetteUse,
+    Counts,
     Event,
     Exit,
     ExpectChecked,
@@ -78,8 +80,9 @@ def run_finished(**changes: Any) -> RunFinished:
         "usage": Usage(412, 96),
         "cost_usd": None,
         "seconds": 1.84,
-        "denials": (),
+        "denials": {},
         "folder": ".aish/runs/20261118T120640Z-quickstart-a1b2",
+        "calls": CallCounts(1),
     }
     return RunFinished(**given | changes)
 
@@ -295,7 +298,8 @@ def troubled_run() -> list[Stamped]:
             exit=Exit(1, "failed", retryable=False, reason=f"step `fix`: {HOSTILE}"),
             usage=Usage(412, None),
             cost_usd=0.0123,
-            denials=("evil__delete_all",),
+            denials={"evil__delete_all": 1},
+            calls=CallCounts(3, failed=1, denied=1),
             folder=None,
         ),
     )
@@ -327,6 +331,8 @@ def _strategy(hint: Any) -> st.SearchStrategy[Any]:
         return _JSON
     if hint == JsonObject:
         return st.dictionaries(_TEXT, _JSON, max_size=3)
+    if hint == Counts:
+        return st.dictionaries(_TEXT, st.integers(1, 2**60), max_size=3)
     if hint in _SCALARS:
         return _SCALARS[hint]
     origin, arguments = get_origin(hint), get_args(hint)

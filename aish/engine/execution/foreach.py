@@ -70,6 +70,7 @@ class Task:
             cost_usd=record.cost_usd,
             seconds=record.seconds,
             error=record.failure,
+            exit_code=int(record.exit_code),
         )
 
 

@@ -235,4 +235,5 @@ def finished(record: StepRecord, place: Place) -> StepFinished:
         cost_usd=record.cost_usd,
         seconds=record.seconds,
         error=record.failure,
+        exit_code=int(record.exit_code),
     )

@@ -25,8 +25,6 @@ from aish.core.events import (
     RunFinished,
     RunStarted,
     ServerInfo,
-    ToolDecided,
-    Verdict,
 )
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue
@@ -146,7 +144,6 @@ def bounds_of(limits: Limits) -> Mapping[str, JsonValue]:
     return {name: value for name, value in given if value is not None}
 
 
-_REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 _ANNOTATING_SECONDS = 10.0
 """For all annotations of a run, which come after its time limit."""
 
@@ -164,7 +161,6 @@ class _Progress:
     outputs: JsonValue = None
     error: AishError | None = None
     early: list[Event] = field(default_factory=list)
-    denials: list[str] = field(default_factory=list)
     others: list[AishError] = field(default_factory=list)
     examine: Examine | None = None
     carriers: OpenCarrier | None = None
@@ -392,7 +388,7 @@ def _start(
     for notice in environment.notices:
         environment.emit(notice)
     if environment.resume_state is not None:
-        progress.denials += environment.resume_state.denials
+        progress.spending.begin(environment.resume_state)
         for notice in environment.resume_state.notices:
             environment.emit(notice)
     for event in progress.early:
@@ -411,7 +407,7 @@ def _optional_servers(plan: Plan, emit: Emit, servers: tuple[ServerInfo, ...]) -
 
 @slotted
 class _Listening:
-    """Buffers events until the run has started, and notes which calls were denied.
+    """Buffers events until the run has started, and counts turns and calls.
 
     From the events, because a step that ends with an error leaves no record of its calls.
     """
@@ -420,8 +416,6 @@ class _Listening:
     progress: _Progress
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, ToolDecided) and event.verdict in _REFUSED:
-            self.progress.denials.append(event.tool)
         self.progress.spending.take(event)
         if self.progress.started:
             self.emit(event)
@@ -455,10 +449,11 @@ def _finish(
             usage=used.usage or Usage(),
             cost_usd=used.cost_usd,
             seconds=environment.clock.monotonic() - begun,
-            denials=tuple(progress.denials),
+            denials=progress.spending.denials,
             folder=environment.folder.shown,
             cassette=cassette,
             waiting=0 if questions is None else questions.waiting,
+            calls=progress.spending.calls,
         )
     )
     return end

@@ -2,14 +2,16 @@
 
 Expectations about tool calls (F12).
 
-A call that is expected must have run. A call that is not expected, or only a limited number of
-times, must not even have been requested: denied calls and those with bad arguments count.
+A call that is expected must have succeeded, if nothing else is said of it. A call that is not
+expected, or only a limited number of times, must not even have been requested: denied calls and
+those with bad arguments count.
 
 Expectations about a text or a value, and about an expression (F12).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 
 from aish.agent.runtime import CheckArguments, UsedCall
 from aish.config.model import Expectation, ExpectKind, ToolMatch
@@ -17,7 +19,7 @@ from aish.core.errors import AishError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.phrases import and_more, dollars, first_of, plural
-from aish.core.tools import ToolName
+from aish.core.tools import FAILED_KINDS, ToolName
 from aish.engine.answer_schema import parse_whole
 from aish.engine.expectations.rendering import UnusableError, rendered, template_sources
 from aish.engine.expectations.snapshot import snapshot
@@ -45,11 +47,12 @@ _NEVER_RAN = frozenset({"denied", "bad_arguments"})
 
 
 def tool_called(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
-    """A matching call has run."""
+    """A matching call has succeeded, or ended as wanted; with `last` the last one of them."""
     (wanted,) = expectation.tools
-    words = f"a call of {_shown_match(wanted, subject)}"
-    ran = [call for call in subject.calls if has_run(call)]
-    if any(fit(wanted, call) is Fit.YES for call in ran):
+    last = "the last call" if wanted.last else "a call"
+    words = f"{last} of {_shown_match(wanted, subject)}"
+    alike = [call for call in subject.calls if fit(wanted, call) is Fit.YES]
+    if any(_ended_as(wanted, call) for call in (alike[-1:] if wanted.last else alike)):
         return words, None
     alike = [call for call in subject.calls if _is_named(wanted, call)]
     return words, _these(alike, subject) if alike else _names(subject.calls)
@@ -68,22 +71,29 @@ def tool_sequence(expectation: Expectation, subject: Subject) -> tuple[str, str 
     """Calls ran in this order, with others between them unless `exact`."""
     listed = ", ".join(_shown_match(match, subject) for match in expectation.tools)
     words = f"calls of {listed} in this order" + (" and no others" if expectation.exact else "")
-    ran = [call for call in subject.calls if has_run(call)]
+    ran = [call for call in subject.calls if call.kind not in _NEVER_RAN]
     if expectation.exact:
         same = len(ran) == len(expectation.tools) and all(
-            fit(match, call) is Fit.YES for match, call in zip(expectation.tools, ran, strict=True)
+            starmap(_is_wanted, zip(expectation.tools, ran, strict=True))
         )
         return words, None if same else _names(ran)
     rest = iter(ran)
-    for match in expectation.tools:
-        if not any(fit(match, call) is Fit.YES for call in rest):
-            return words, _names(ran)
-    return words, None
+    if all(any(_is_wanted(match, call) for call in rest) for match in expectation.tools):
+        return words, None
+    return words, _names(ran)
 
 
-def has_run(call: UsedCall) -> bool:
-    """Whether a call reached its tool."""
-    return call.kind not in _NEVER_RAN
+def _is_wanted(match: ToolMatch, call: UsedCall) -> bool:
+    return fit(match, call) is Fit.YES and _ended_as(match, call)
+
+
+def _ended_as(match: ToolMatch, call: UsedCall) -> bool:
+    """Whether a call ended as a pattern wants it; one that never ran did not."""
+    if match.exit_code is not None and call.exit_code != match.exit_code:
+        return False
+    if match.outcome == "failed":
+        return call.kind in FAILED_KINDS
+    return call.kind == "ok" or (match.outcome == "any" and call.kind not in _NEVER_RAN)
 
 
 def fit(match: ToolMatch, call: UsedCall) -> Fit:
@@ -122,13 +132,14 @@ def _is_named(match: ToolMatch, call: UsedCall) -> bool:
 
 def _shown_match(match: ToolMatch, subject: Subject) -> str:
     given = f" with {short(dict(match.arguments), subject.mask)}" if match.arguments else ""
-    return f"`{match.tool}`{given}"
+    failed = " that failed" if match.outcome == "failed" else ""
+    code = "" if match.exit_code is None else f" with exit code {match.exit_code}"
+    return f"`{match.tool}`{given}{failed}{code}"
 
 
 def _these(calls: Sequence[UsedCall], subject: Subject) -> str:
     shown = [
-        f"`{call.tool}` with {short(call.arguments, subject.mask)}"
-        + ("" if has_run(call) else f" ({call.kind})")
+        f"`{call.tool}` with {short(call.arguments, subject.mask)}" + _ending(call)
         for call in calls[:_MOST_SHOWN]
     ]
     return ", ".join(shown) + and_more(len(calls) - _MOST_SHOWN)
@@ -137,11 +148,15 @@ def _these(calls: Sequence[UsedCall], subject: Subject) -> str:
 def _names(calls: Sequence[UsedCall]) -> str:
     if not calls:
         return "no call at all"
-    shown = [
-        f"`{call.tool}`" + ("" if has_run(call) else f" ({call.kind})")
-        for call in calls[:_MOST_SHOWN]
-    ]
+    shown = [f"`{call.tool}`{_ending(call)}" for call in calls[:_MOST_SHOWN]]
     return f"calls of {', '.join(shown)}{and_more(len(calls) - _MOST_SHOWN)}"
+
+
+def _ending(call: UsedCall) -> str:
+    """How a call ended, if not well."""
+    if call.exit_code:
+        return f" (exit {call.exit_code})"
+    return "" if call.kind == "ok" else f" ({call.kind})"
 
 
 _MOST_NAMES = 3
@@ -284,6 +299,18 @@ def max_tool_calls(expectation: Expectation, subject: Subject) -> tuple[str, str
     """Every requested call counts."""
     most, count = _number(expectation), len(subject.calls)
     return _at_most(most, "tool call"), None if count <= most else f"{count:,}"
+
+
+def max_failed_calls(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
+    """Failed calls, of some tools or of all; with `exit_codes` also commands that ended badly."""
+    most = _number(expectation)
+    found = [
+        call
+        for call in subject.calls
+        if call.kind in FAILED_KINDS or (expectation.exit_codes and call.exit_code)
+        if not expectation.tools or any(_is_named(one, call) for one in expectation.tools)
+    ]
+    return _at_most(most, "failed tool call"), None if len(found) <= most else _names(found)
 
 
 def max_tokens(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
@@ -432,6 +459,7 @@ _PLAIN: Mapping[ExpectKind, _Plain] = {
     "tool_not_called": tool_not_called,
     "tool_sequence": tool_sequence,
     "max_tool_calls": max_tool_calls,
+    "max_failed_calls": max_failed_calls,
     "max_tokens": max_tokens,
     "max_cost_usd": max_cost_usd,
     "max_seconds": max_seconds,

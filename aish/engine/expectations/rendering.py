@@ -19,7 +19,9 @@ from aish.engine.expectations.subject import Mask, short
 from aish.templates.render import Context, render, render_tree
 from aish.templates.values import is_template, text_of
 
-_BOUNDS = frozenset({"max_tool_calls", "max_tokens", "max_cost_usd", "max_seconds"})
+_BOUNDS = frozenset(
+    {"max_tool_calls", "max_failed_calls", "max_tokens", "max_cost_usd", "max_seconds"}
+)
 _TEXTS = frozenset({"contains", "not_contains", "matches", "judge", "snapshot"})
 _VALUE_KEYS = {"matches": "regex", "schema": "schema", "snapshot": "file", "judge": "rubric"}
 
@@ -98,7 +100,7 @@ def _match(match: ToolMatch, names: Context) -> ToolMatch:
     tool = render(match.tool, names)
     _demand_text(tool, match.tool)
     arguments = {key: render_tree(value, names) for key, value in match.arguments.items()}
-    return ToolMatch(tool, arguments)
+    return replace(match, tool=tool, arguments=arguments)
 
 
 def _file(expectation: Expectation, names: Context) -> Path:

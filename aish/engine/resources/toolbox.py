@@ -18,7 +18,6 @@ from aish.core.tools import (
     Part,
     PromptMessage,
     Resource,
-    ResultKind,
     ServerPromptInfo,
     Tool,
     ToolName,
@@ -32,8 +31,7 @@ from aish.system.process.reaper import Reaper
 def ended(exit_code: int, stdout: str, stderr: str) -> ToolResult:
     """The result of a command that ran."""
     structured: JsonValue = {"exit_code": exit_code, "stdout": stdout, "stderr": stderr}
-    kind: ResultKind = "ok" if exit_code == 0 else "handler_error"
-    return ToolResult(kind, stdout or stderr, structured=structured)
+    return ToolResult("ok", stdout or stderr, structured=structured)
 
 
 def not_started(why: str) -> ToolResult:

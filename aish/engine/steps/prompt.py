@@ -1,19 +1,39 @@
 """A `prompt` step: a model with the tool loop; `continues` resumes an earlier conversation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import (
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aish.agent.conversation import Conversation, Heard, add_system
 from aish.agent.converse import Ask, converse
+from aish.agent.runtime import Mask, UsedCall
 from aish.agent.turn_recorder import TurnRecorder, request_recorder
 from aish.config.model import Prompt, PromptStep, Step
-from aish.core.errors import StepFailedError
-from aish.core.events import Failure
-from aish.core.json import JsonObject
+from aish.core.errors import (
+    ExitCode,
+    StepFailedError,
+)
+from aish.core.events import (
+    Failure,
+    Notice,
+)
+from aish.core.json import (
+    JsonObject,
+    json_text,
+)
 from aish.core.messages import History, Turn, UserTurn
+from aish.core.phrases import and_more, shorten
 from aish.core.protocols import AnswerSchema, Model
-from aish.core.tools import Tool, ToolName
+from aish.core.text import for_line
+from aish.core.tools import (
+    FAILED_KINDS,
+    Tool,
+    ToolName,
+)
 from aish.engine.answer_schema import instruction
 from aish.engine.plan.order import systems_of
 from aish.engine.records import StepRecord
@@ -137,7 +157,7 @@ async def _run_prompt(
         answered = Answered(outcome, output)
     else:
         answered = await answer(ask, schema, step.output.attempts, runtime)
-    record = _record(step, answered)
+    record = _check_calls(step, _record(step, answered), context)
     if record.status != "ok" or not is_continued(step, context.plan.steps):
         return record
     known = None if files is None else files.state()
@@ -261,3 +281,69 @@ def _record(step: PromptStep, answered: Answered) -> StepRecord:
         failure=answered.failure or outcome.failure,
         exit_code=EXIT_OF_STATUS[status],
     )
+
+
+_LONGEST_SHOWN = 200
+_ACCEPT = "`on_tool_error: continue` accepts failed calls"
+
+
+def _check_calls(step: PromptStep, record: StepRecord, context: StepContext) -> StepRecord:
+    """The record of a successful step, changed to failed if its tool calls do not allow success.
+
+    A failed call that changes something is mended by a later one that succeeds.
+    """
+    if record.status != "ok" or not record.calls:
+        return record
+    changing = [
+        call
+        for call in record.calls
+        if call.kind != "denied" and _changes(call, context.resources.tools)
+    ]
+    failed = [call for call in changing if call.kind in FAILED_KINDS]
+    if step.on_tool_error == "fail":
+        bad = [call for call in record.calls if call.kind in FAILED_KINDS or call.exit_code]
+    elif step.on_tool_error == "unmended":
+        bad = [call for call in changing[-1:] if call in failed]
+    else:
+        bad = []
+    runtime, place = context.resources.runtime, context.place(step)
+    if not bad:
+        if failed:
+            mended = changing[-1] not in failed
+            said = _ended_badly(failed, runtime.mask)
+            said += "; a later call mended it" if mended else ", and the file accepts that"
+            runtime.emit(Notice(place, "warning", "tool_failed", said))
+        return record
+    answer = for_line(runtime.mask((record.text or "").strip()).partition("\n")[0])
+    said = f"{_ended_badly(bad, runtime.mask)}; the model answered: "
+    said += f"`{shorten(answer, _LONGEST_SHOWN)}`" if answer else "nothing"
+    failure = Failure("tool_failed", said, _ACCEPT)
+    return replace(record, status="failed", failure=failure, exit_code=ExitCode.FAILED)
+
+
+def _ended_badly(calls: Sequence[UsedCall], mask: Mask) -> str:
+    """The last of some calls that failed, its error, and the number of others."""
+    call = calls[-1]
+    arguments = shorten(for_line(mask(json_text(call.arguments, spaced=True))), _LONGEST_SHOWN)
+    error = for_line(mask(call.content.removeprefix("[aish] ").strip().partition("\n")[0]))
+    how = f"failed: {shorten(error, _LONGEST_SHOWN)}"
+    if call.exit_code:
+        how = f"ended with exit code {call.exit_code}"
+    return f"`{call.tool}` with `{arguments}` {how}{and_more(len(calls) - 1)}"
+
+
+def _changes(call: UsedCall, tools: AllTools) -> bool:
+    """Whether a tool changes something, by the mark of its pack or the word of its server.
+
+    A server is believed, because a lie could only hide a failure of its own.
+    """
+    server, _, name = call.tool.partition("__")
+    tool = tools.by_name(ToolName(server, name))
+    if tool is None:
+        return False
+    if tool.builtin:
+        from aish.packs.catalogue import tool_marks
+
+        return tool_marks()[name].changes
+    claims = tool.annotations
+    return claims.read_only is False or (claims.destructive is True and not claims.read_only)

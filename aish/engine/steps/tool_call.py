@@ -12,7 +12,7 @@ from aish.agent.sampling import Sampling
 from aish.agent.turn_recorder import request_recorder
 from aish.config.documents import parse_json
 from aish.config.inputs import as_typed
-from aish.config.model import CallStep, RunStep
+from aish.config.model import CallStep, OnToolError, RunStep
 from aish.core.errors import ExitCode, StepFailedError, UsageError, did_you_mean
 from aish.core.events import Failure, Place, StepKind, StepStatus
 from aish.core.json import JsonObject, JsonValue
@@ -69,7 +69,14 @@ async def run_call(step: CallStep, context: StepContext) -> StepRecord:
     used = _made_before(step, context, str(tool.name), arguments)
     used = used or await call_tool(tool, arguments, runtime, place, sampler)
     output = output_of(used)
-    record = tool_record(step.id, "call", used, on_denied=step.on_denied, output=output)
+    record = tool_record(
+        step.id,
+        "call",
+        used,
+        on_denied=step.on_denied,
+        output=output,
+        on_tool_error=step.on_tool_error,
+    )
     if sampler is None or sampler.usage is None:
         return record
     return replace(record, usage=sampler.usage)
@@ -118,16 +125,25 @@ def _made_before(
 
 
 def tool_record(
-    id: str, kind: StepKind, used: UsedCall, *, on_denied: str, output: JsonValue
+    id: str,
+    kind: StepKind,
+    used: UsedCall,
+    *,
+    on_denied: str,
+    output: JsonValue,
+    on_tool_error: OnToolError = "fail",
 ) -> StepRecord:
     """The step record of a single tool call."""
     status, code = MEANING[used.kind]
+    if used.exit_code and on_tool_error != "continue":
+        status, code = "failed", ExitCode.FAILED
     if used.kind == "denied" and on_denied == "continue":
         # Nothing ran, and the file says to continue: shown as denied, without failing the run.
         code = ExitCode.OK
     failure = None
     if status != "ok":
-        failure = Failure(used.kind, _why(used), used.hint)
+        code_of = "handler_error" if used.exit_code else used.kind
+        failure = Failure(code_of, _why(used), used.hint)
     # The reply to a model about a call that reached no tool is not a result.
     answered = used.kind in {"ok", "handler_error"} and used.verdict != "staged"
     return StepRecord(
@@ -160,10 +176,10 @@ def _text(used: UsedCall) -> str | None:
 
 
 def _why(used: UsedCall) -> str:
-    if used.tool == str(SHELL_RUN.name) and isinstance(used.structured, dict):
+    if used.exit_code and isinstance(used.structured, dict):
         lines = str(used.structured.get("stderr", "")).strip().splitlines()
         tail = f": {lines[-1]}" if lines else ""
-        return f"the command ended with exit code {used.structured.get('exit_code')}{tail}"
+        return f"the command ended with exit code {used.exit_code}{tail}"
     return used.content.removeprefix("[aish] ")
 
 

@@ -56,7 +56,7 @@ from aish.features.history.run_store import RunStore, open_subfolder
 from aish.features.history.summary import State, records, require_past
 from aish.journal.history import Call, Ended, History, Key, Request, Unit
 from aish.journal.writer import JournalError
-from aish.output.status import control_text, retry_text
+from aish.output.status import call_status, control_text, retry_text
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.files import open_new, private_folder
 
@@ -392,6 +392,7 @@ def _result_object(event: ToolFinished, data: JsonObject, read_file: ReadFile) -
     return {
         "tool": event.tool,
         "kind": event.kind,
+        "exit_code": event.exit_code,
         "content": content,
         "truncated": truncated,
         "structured": structured_from_event(data, None, read_file),
@@ -420,7 +421,7 @@ def _call_section(call: Call, number: int, read_file: ReadFile) -> str:
     if finished is None:
         lines += ["- result: none, the run ended first", *_block("Arguments", text)]
         return "\n".join(lines) + "\n"
-    lines.append(f"- result: {finished.kind}, after {finished.seconds:.3f} s")
+    lines.append(f"- result: {call_status(finished)}, after {finished.seconds:.3f} s")
     content, truncated = _content(finished, read_file)
     lines += _block("Arguments", text)
     note = " (cut: the file with all of it is missing)" if truncated else ""

@@ -1,6 +1,7 @@
 """Folds a journal into the state of a resumed run (B3): calls, owners of events, usage."""
 
 from calendar import timegm
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from sys import intern
@@ -17,6 +18,7 @@ from aish.agent.restore import (
 )
 from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import ReadFile, structured_from_event
+from aish.core.events import REFUSED, CallCounts
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Spent, Usage
@@ -154,6 +156,7 @@ class Calls:
             seconds=float(finished.get("seconds") or 0.0),
             full=None if full is None else str(full),
             whole=content,
+            exit_code=finished.get("exit_code"),
         )
 
     def _of(self, record: JsonObject) -> Call | None:
@@ -228,6 +231,7 @@ class Spending:
     """Counts the usage of each turn and call, for the run and for each step."""
 
     def __init__(self) -> None:
+        self.calls = CallCounts()
         self._whole = _Sum()
         self._steps: dict[str, _Sum] = {}
         self._began: str | None = None
@@ -253,6 +257,10 @@ class Spending:
         """A tool was called."""
         for total in (self._whole, *map(self._of, scopes(step))):
             total.tool_calls += 1
+
+    def call_ended(self, record: JsonObject) -> None:
+        """A call has a result."""
+        self.calls = self.calls.plus(str(record.get("kind")), record.get("exit_code"))
 
     def elsewhere(self, turns: int, tool_calls: int, usage: Usage, cost_usd: float | None) -> None:
         """Usage of a nested run, which counts for the whole."""
@@ -286,7 +294,6 @@ def seconds(time: str) -> float:
 # Statuses of units that ended by themselves, with a result.
 _WELL = frozenset({"ok", "skipped"})
 _BADLY = frozenset({"failed", "denied"})
-_REFUSED = frozenset({"deny", "ask-no"})
 # Error codes of interrupted units.
 _CUT_OFF = frozenset({"interrupted", "time", "run_ended"})
 
@@ -445,7 +452,7 @@ class Scan:
         self.context_states: dict[str, str] = {}
         """The file with what the conversation of a step has of its files."""
         self.spending = Spending()
-        self.denials: list[str] = []
+        self.denials: Counter[str] = Counter()
         self._questions = Questions()
         self._approved: dict[tuple[Any, ...], str] = {}
         self._spent: set[str] = set()
@@ -534,7 +541,7 @@ class Scan:
             return
         del self._open[step, item]
         if status != "skipped" and item is None:
-            self.denials += unit.denials
+            self.denials.update(unit.denials)
             self.steps[step] = self._record(unit, record)
             self.begun[step] = unit.begun
             if unit.talk is not None:
@@ -571,7 +578,7 @@ class Scan:
         self._untracked.pop((step, key), None)
         if not well and any(call for one in unit.attempts() for call in one.calls.made()):
             self._failed[step, key] = unit
-        self.denials += unit.denials
+        self.denials.update(unit.denials)
         done = self.items.get(step)
         if done is None:
             done = self.items[step] = DoneItems(
@@ -704,7 +711,7 @@ class Scan:
         unit = self._unit(record)
         if unit is not None:
             unit.calls.decided(record)
-            if record.get("verdict") in _REFUSED:
+            if record.get("verdict") in REFUSED:
                 unit.denials += (intern(str(record.get("tool"))),)
         approval = record.get("approval")
         if approval is not None:
@@ -720,6 +727,7 @@ class Scan:
             unit.calls.started(record)
 
     def _tool_finished(self, record: JsonObject) -> None:
+        self.spending.call_ended(record)
         unit = self._unit(record)
         if unit is not None:
             unit.calls.finished(record)

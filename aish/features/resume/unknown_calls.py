@@ -77,8 +77,9 @@ def _would_repeat(unit: Open, call: Call, *, retry_failed: bool) -> bool:
     if unit.cut_off:
         return True
     # A failed call is what a step failed by, and a model may have continued after one.
-    ended_well = call.finished is not None and call.finished.get("kind") == "ok"
-    return ended_well and not retry_failed
+    end = call.finished or {}
+    fails_step = end.get("exit_code") and end.get("turn") is None
+    return end.get("kind") == "ok" and not fails_step and not retry_failed
 
 
 def _line(call: JsonObject, *, whole: bool = False) -> str:

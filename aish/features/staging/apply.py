@@ -4,6 +4,7 @@ Selects the calls that are due, checks that they still mean what was reviewed (s
 tools), and runs them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import field, replace
@@ -24,7 +25,15 @@ from aish.core.errors import (
     UsageError,
     did_you_mean,
 )
-from aish.core.events import Event, Exit, Place, RunFinished, StepFinished, StepStarted
+from aish.core.events import (
+    CallCounts,
+    Event,
+    Exit,
+    Place,
+    RunFinished,
+    StepFinished,
+    StepStarted,
+)
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, canonical
 from aish.core.messages import Usage
@@ -289,6 +298,7 @@ async def _one(call: StagedCall, job: Job, progress: _Progress) -> bool:
             cost_usd=None,
             seconds=record.seconds,
             error=record.failure,
+            exit_code=int(record.exit_code),
         )
     )
     return record.exit_code is ExitCode.OK
@@ -356,6 +366,9 @@ def _end(
     state = FinalState(tuple(progress.records), progress.error, interrupt.code, others)
     end = decide_exit(state)
     attempts = tuple(_attempt(call, progress) for call in job.calls)
+    calls = CallCounts()
+    for used in progress.used.values():
+        calls = calls.plus(used.kind, used.exit_code)
     environment.emit(
         RunFinished(
             status=status_of(end.code),
@@ -364,8 +377,9 @@ def _end(
             usage=Usage(),
             cost_usd=None,
             seconds=environment.clock.monotonic() - begun,
-            denials=tuple(str(one.call.name) for one in attempts if one.outcome == "denied"),
+            denials=Counter(str(one.call.name) for one in attempts if one.outcome == "denied"),
             folder=environment.folder.shown,
+            calls=calls,
         )
     )
     return Application(attempts, end)

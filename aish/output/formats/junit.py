@@ -10,6 +10,7 @@ from typing import Literal
 from aish.core.frozen import frozen
 from aish.core.text import for_xml
 
+TroubleState = Literal["failure", "error", "skipped"]
 _LONGEST = 100_000
 _STATES = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
@@ -18,7 +19,7 @@ _STATES = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 class Trouble:
     """Why a case did not pass: `message` in one line, `text` in full."""
 
-    state: Literal["failure", "error", "skipped"]
+    state: TroubleState
     kind: str
     message: str
     text: str = ""

@@ -5,7 +5,6 @@ log takes none of it for a command (B13). What happens within items is only coun
 million.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TextIO, assert_never
 
@@ -54,6 +53,7 @@ from aish.output.status import (
     OF_ITEMS,
     OpenQuestions,
     Tally,
+    call_status,
     cassette_text,
     control_text,
     exit_lines,
@@ -188,7 +188,7 @@ class Plain:
                 yield f"{batch.step}: {count:,} more of `{code}`"
 
     def _run_finished(self, event: RunFinished) -> Iterator[str]:
-        for denial, count in Counter(event.denials).items():
+        for denial, count in event.denials.items():
             yield f"denied: {denial}" + (f" ({count:,} times)" if count > 1 else "")
         if self._annotations:
             from aish.output.result import annotation_rows
@@ -260,7 +260,7 @@ def _tool_finished(event: ToolFinished, at: str) -> str:
     said = size if event.kind == "ok" else shorten(event.content, _LONGEST)
     kept = f", whole in {event.full}" if event.full else ""
     took = seconds_text(event.seconds)
-    return f"{at}tool {event.tool}: {event.kind}, {took}{kept}: {said}"
+    return f"{at}tool {event.tool}: {call_status(event)}, {took}{kept}: {said}"
 
 
 def _at(place: Place) -> str:

@@ -48,11 +48,13 @@ _SHOWN_TEXT = 1_000
 _SHOWN_MESSAGE = 500
 _NOT_CONNECTED = "no page is open; browser_navigate opens one"
 
-_CONNECTS = Marks(read_only=False, destructive=False, idempotent=True, open_world=True)
-_CLOSES = Marks(read_only=False, destructive=False, idempotent=True, open_world=False)
+_CONNECTS = Marks(
+    read_only=False, destructive=False, idempotent=True, open_world=True, passing=True
+)
+_CLOSES = Marks(read_only=False, destructive=False, idempotent=True, open_world=False, passing=True)
 _ACTS = Marks(read_only=False, destructive=True, idempotent=False, open_world=True)
 _LOOKS = Marks(read_only=True, destructive=False, idempotent=True, open_world=True)
-_TAKES = Marks(read_only=False, destructive=False, idempotent=False, open_world=True)
+_TAKES = Marks(read_only=False, destructive=False, idempotent=False, open_world=True, passing=True)
 _ANSWERS = ("unavailable", "timeout")
 Seconds = Annotated[int, Bounds(1, 120)]
 

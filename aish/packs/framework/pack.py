@@ -154,13 +154,18 @@ ToolFunction = Callable[..., Awaitable[Answer]]
 
 @frozen
 class Marks:
-    """The four annotations of MCP, always all of them, and whether calls may run in parallel."""
+    """The four annotations of MCP, always all of them, and whether calls may run in parallel.
+
+    `passing` tools change only what the run itself has open, such as a page of a browser: a call
+    that fails leaves no work undone.
+    """
 
     read_only: bool
     destructive: bool
     idempotent: bool
     open_world: bool
     parallel: bool = False
+    passing: bool = False
 
 
 READS = Marks(read_only=True, destructive=False, idempotent=True, open_world=False, parallel=True)
@@ -229,6 +234,7 @@ class PackTool:
     output_schema: JsonObject
     annotations: Mapping[str, bool]
     parallel: bool
+    changes: bool
     codes: tuple[str, ...]
     older: Mapping[str, Older]
     older_parameters: Mapping[str, str]
@@ -263,6 +269,7 @@ def tool(
                 "openWorldHint": marks.open_world,
             },
             parallel=marks.parallel,
+            changes=not (marks.read_only or marks.passing),
             codes=(*codes, *ALWAYS),
             older=older or {},
             older_parameters=older_parameters or {},

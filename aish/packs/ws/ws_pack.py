@@ -63,7 +63,7 @@ async def _open(context: PackContext) -> AsyncGenerator[WsState]:
 
 
 @tool(
-    Marks(read_only=False, destructive=False, idempotent=True, open_world=True),
+    Marks(read_only=False, destructive=False, idempotent=True, open_world=True, passing=True),
     result={
         "address": "string",
         "url": "string",

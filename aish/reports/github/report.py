@@ -20,6 +20,7 @@ from itertools import islice
 from aish.core.events import (
     AnnotationLevel,
     ApprovalAnswered,
+    CallCounts,
     Notice,
     RunFinished,
     RunStarted,
@@ -34,7 +35,14 @@ from aish.journal.history import Annotations, Call, Ended, History, Unit
 from aish.journal.questions import Question
 from aish.output.formats.junit import CaseResult, Suite
 from aish.output.result import LEVELS, place_text
-from aish.output.status import Tally, approve_command, seconds_text, short_id, until_text
+from aish.output.status import (
+    Tally,
+    approve_command,
+    calls_text,
+    seconds_text,
+    short_id,
+    until_text,
+)
 from aish.reports.figures import UNKNOWN, cost_text, tokens_text, took_text
 from aish.reports.github.commands import LIMIT, Job, Spot, annotation
 from aish.reports.markup import Markup, joined, tag
@@ -51,7 +59,7 @@ class Row:
     """A step: its status, and those of its items, if it has any.
 
     `trouble` has the state of each item that did not succeed, `failures` describe the first ones;
-    `paused` items wait for an answer.
+    `paused` items wait for an answer. `exit_code` is that of its last command.
     """
 
     step: str
@@ -61,7 +69,8 @@ class Row:
     seconds: float | None = None
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
-    calls: int = 0
+    calls: CallCounts = CallCounts()
+    exit_code: int | None = None
     answer: JsonValue = None
     items_ok: int = 0
     paused: set[str] = field(default_factory=set)
@@ -150,7 +159,10 @@ class Gathered:
 
     def _add_unit(self, unit: Unit) -> None:
         row = self.rows.setdefault(unit.step, Row(unit.step))
-        row.calls += sum(call.finished is not None for call in unit.calls)
+        for end in (call.finished for call in unit.calls):
+            if end is not None:
+                row.calls = row.calls.plus(end.kind, end.exit_code)
+                row.exit_code = end.exit_code
         if unit.item is None:
             _step(row, unit)
         else:
@@ -471,13 +483,20 @@ def _cells(row: Row) -> Sequence[str | None]:
     known = row.usage.input is not None or row.usage.output is not None
     return (
         code(row.step),
-        f"{_SIGNS[row.state]} {WORDS[row.state]}",
+        _status(row),
         _items(row),
         took_text(row.seconds) if row.state != "skipped" else None,
         tokens_text(row.usage) if known else None,
         cost_text(row.cost_usd) if known or row.cost_usd is not None else None,
-        f"{row.calls}" if row.calls else None,
+        calls_text(row.calls) or None,
     )
+
+
+def _status(row: Row) -> str:
+    """The status; a command that ended with another code than 0 is no plain success."""
+    if row.state == "ok" and row.exit_code:
+        return f"{_OF_LEVELS['warning']} exit {row.exit_code}"
+    return f"{_SIGNS[row.state]} {WORDS[row.state]}"
 
 
 def _items(row: Row) -> str | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from aish.core.events import (
+    REFUSED,
     ExpectChecked,
     Fallback,
     MessagePurpose,
@@ -14,8 +15,8 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.text import for_line
-from aish.journal.history import REFUSED, Aside, Call, Entry, Sent, Turn, Unit
-from aish.output.status import answered_text, asked_text
+from aish.journal.history import Aside, Call, Entry, Sent, Turn, Unit
+from aish.output.status import answered_text, asked_text, call_status
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, joined, tag
 from aish.reports.outcome import reason_of
@@ -263,8 +264,9 @@ def _outcome(call: Call) -> Iterator[Markup]:
     if finished is None:
         yield tag("span", "no result", class_="chip cut_off")
         return
-    if finished.kind not in {"ok", "denied"}:
-        yield tag("span", finished.kind, class_="chip error")
+    status = call_status(finished)
+    if status not in {"ok", "denied"}:
+        yield tag("span", status, class_="chip error")
     if finished.kind != "denied":
         yield tag("span", took_text(finished.seconds), class_="facts")
 

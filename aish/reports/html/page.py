@@ -26,7 +26,7 @@ from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.journal.history import Aside, Call, Entry, Segment, Turn, Unit
 from aish.output.result import LEVELS, place_text
-from aish.output.status import approve_command, short_id, until_text
+from aish.output.status import approve_command, call_status, problems_text, short_id, until_text
 from aish.reports.figures import (
     UNKNOWN,
     cost_text,
@@ -374,8 +374,7 @@ def _calls(gathering: Gathering, end: RunFinished | None) -> Iterator[tuple[str,
         sum(row.calls for row in part.rows.values()) + _own_calls(part.unit)
         for part in gathering.steps.values()
     )
-    denied = len(end.denials) if end is not None else 0
-    yield "Tool calls", f"{count:,}", f"{denied:,} denied" if denied else ""
+    yield "Tool calls", f"{count:,}", problems_text(None if end is None else end.calls)
 
 
 def _own_calls(unit: Unit | None) -> int:
@@ -550,7 +549,7 @@ def _mark(entry: Entry, unit: Unit, axis: Axis) -> Markup:
         case Call(began=began, tool=tool, finished=finished):
             ended = began + finished.seconds if finished is not None else unit.ended
             unfinished = "waits for an answer" if entry.waits else "no result"
-            word = unfinished if finished is None else finished.kind
+            word = unfinished if finished is None else call_status(finished)
             kind = "of-call" if word == "ok" else "of-call bad"
             return _rect(axis, (began, ended), (12, 6), kind, f"{for_line(tool)}: {word}")
         case Aside(at=at, event=Retry(reason=reason)):

@@ -45,6 +45,7 @@ from aish.journal.history import (
     Unit,
 )
 from aish.journal.questions import Question
+from aish.output.status import call_status
 from aish.reports.otel import conventions
 
 Value = str | bool | int | float | tuple[str, ...]
@@ -245,7 +246,9 @@ def result_facts(event: ToolFinished, *, content: bool) -> Facts:
     return otel_attributes(
         {
             conventions.KIND: event.kind,
-            conventions.ERROR_TYPE: kinds.get(event.kind, event.kind),
+            conventions.ERROR_TYPE: conventions.TOOL_ERROR
+            if event.exit_code
+            else kinds.get(event.kind, event.kind),
             conventions.RESULT: event.content if content else None,
         }
     )
@@ -456,8 +459,8 @@ class Spans:
             facts |= _CUT_OFF
         else:
             facts |= result_facts(finished, content=self._content)
-            well = finished.kind == "ok"
-            error = None if well else self._if_content(finished.content) or finished.kind
+            status = call_status(finished)
+            error = None if status == "ok" else self._if_content(finished.content) or status
         kind: SpanKind = "client" if conventions.MCP_METHOD in facts else "internal"
         # It begins when it is sent to its server: before, the user may have been asked.
         begin, parent = (call.seq, call.began), call.within or self._root

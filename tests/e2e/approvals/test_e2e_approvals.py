@@ -53,7 +53,7 @@ def test_a_denied_call_is_answered_and_the_model_may_go_on(
         "[aish] tool call denied by rule *__big",
     ]
     assert (found["exit"]["code"], found["steps"]["main"]["text"]) == (0, "without tools")
-    assert found["denials"] == ["s__echo", "s__big"]
+    assert found["denials"] == {"s__echo": 1, "s__big": 1}
     decided = of_type(project.journal, "tool.decided")
     assert [event["verdict"] for event in decided] == ["ask-no", "deny"]
     assert of_type(project.journal, "tool.started") == []
@@ -94,7 +94,7 @@ def test_a_destructive_tool_needs_its_exact_name(project: Project) -> None:
 def test_ask_without_a_terminal_is_no_at_once(asking: Project) -> None:
     found = asking.result("--ask", stdin="y\ny\ny\n")
 
-    assert found["denials"] == ["s__echo"]
+    assert found["denials"] == {"s__echo": 1}
 
 
 @contextmanager

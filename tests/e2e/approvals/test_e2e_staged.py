@@ -355,7 +355,7 @@ def test_a_deny_rule_holds_where_calls_are_applied(project: Project) -> None:
     assert done.code == 3
     assert f"{second}  led__write  denied" in done.stdout
     assert ledger(project) == ["first"]
-    assert of_type(applied_runs(project)[0], "run.finished")[0]["denials"] == ["led__write"]
+    assert of_type(applied_runs(project)[0], "run.finished")[0]["denials"] == {"led__write": 1}
 
 
 @pytest.mark.requirement("B16")

@@ -208,7 +208,7 @@ def test_calls_over_the_limit_are_answered_and_not_made(
     first, second = found["steps"]["main"]["tool_calls"]
     assert (first["kind"], second["kind"]) == ("ok", "denied")
     assert second["content"] == "[aish] tool call not run: the limit on tool calls is reached"
-    assert (found["exit"]["code"], found["denials"], len(endpoint.asked)) == (4, [], 1)
+    assert (found["exit"]["code"], found["denials"], len(endpoint.asked)) == (4, {}, 1)
     assert "the limit of 1 tool call is reached" in found["exit"]["reason"]
     assert len(of_type(project.journal, "tool.started")) == 1
 

@@ -289,7 +289,7 @@ def test_a_command_line_may_loosen_and_tighten_the_rules(
         ("s__echo", "ok"),
         ("s__add", "denied"),
     ]
-    assert found["denials"] == ["s__add"]
+    assert found["denials"] == {"s__add": 1}
     assert {"list": "deny", "rule": "*__add"} in project.journal[0]["rules"]
 
 

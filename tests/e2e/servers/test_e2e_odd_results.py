@@ -66,7 +66,7 @@ def test_a_denial_is_told_even_if_its_step_then_fails(
     found = project.result()
 
     assert found["exit"]["code"] == 1
-    assert found["denials"] == ["s__echo"]
+    assert found["denials"] == {"s__echo": 1}
 
 
 @pytest.mark.requirement("L15", "L16")
@@ -79,7 +79,7 @@ def test_only_what_was_decided_against_counts_as_denied(
 
     found = project.result()
 
-    assert found["denials"] == ["s__echo"]
+    assert found["denials"] == {"s__echo": 1}
     assert [call["kind"] for call in found["steps"]["main"]["tool_calls"]] == ["denied", "denied"]
 
 

@@ -184,7 +184,7 @@ def test_what_was_denied_is_counted_over_all_parts_of_a_session(
 
     (folder,) = session_folders(project)
     ends = [one["denials"] for one in records(folder) if one["type"] == "run.finished"]
-    assert ends == [["repo__file_read"] * count for count in (1, 2, 2)]
+    assert ends == [{"repo__file_read": count} for count in (1, 2, 2)]
 
 
 def test_rules_of_a_session_do_not_come_back(project: Project, endpoint: ModelEndpoint) -> None:

@@ -258,7 +258,7 @@ def test_a_call_that_is_denied_between_two_answers(
 
     found = project.result()
 
-    assert (found["exit"]["code"], found["denials"]) == (code, ["s__add"])
+    assert (found["exit"]["code"], found["denials"]) == (code, {"s__add": 1})
     calls = found["steps"]["main"]["tool_calls"]
     assert [call["kind"] for call in calls] == ["ok", "denied"]
     assert roles(endpoint.asked[2]) == ["user", "assistant", "tool", "assistant", "user"]

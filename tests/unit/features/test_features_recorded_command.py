@@ -98,9 +98,9 @@ def command_scene(tmp_path: Path) -> CommandScene:
     ("run", "kind"),
     [
         (["printf", "%s files", "3"], "ok"),
-        ("echo out; echo err >&2; exit 3", "handler_error"),
+        ("echo out; echo err >&2; exit 3", "ok"),
         ("echo only this >&2", "ok"),
-        ("kill -9 $$", "handler_error"),
+        ("kill -9 $$", "ok"),
         (["true"], "ok"),
         (NOT_UTF_8, "ok"),
         (["echo", "snow \u2603 \u2028"], "ok"),

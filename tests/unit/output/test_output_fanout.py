@@ -271,7 +271,7 @@ def test_secrets_inside_arguments_inputs_and_errors_are_masked() -> None:
 
     log.emit(run_started(inputs={"a": [{"b": SECRET}]}, overrides=(f"x={SECRET}",)))
     log.emit(decided(TURN, "repo__x", {SECRET: f"-H Authorization: {SECRET}"}))
-    log.emit(run_finished(outputs={"o": SECRET}, denials=(SECRET,), folder=SECRET))
+    log.emit(run_finished(outputs={"o": SECRET}, denials={SECRET: 1}, folder=SECRET))
 
     written = b"".join(map(to_line, kept.seen))
     assert SECRET.encode() not in written

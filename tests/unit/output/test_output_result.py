@@ -148,6 +148,7 @@ def test_a_call_that_reached_no_rule_has_the_arguments_the_model_wrote() -> None
             "arguments": "{broken",
             "verdict": None,
             "kind": "bad_arguments",
+            "exit_code": None,
             "content": "[aish] no",
             "seconds": 0.0,
         }
