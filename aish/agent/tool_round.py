@@ -264,13 +264,13 @@ def _by_older_name(wire: str, visible: Mapping[str, Tool]) -> Tool | None:
 
 
 def _own_arguments(wire: str, tool: Tool, read: Arguments) -> Arguments:
-    """The arguments under their own names."""
+    """The arguments as rules and the tool see them."""
     if read.value is None:
         return read
-    from aish.packs.catalogue import own_arguments
+    from aish.packs.catalogue import call_arguments
 
     try:
-        return replace(read, value=own_arguments(wire, tool.name.name, read.value))
+        return replace(read, value=call_arguments(wire, tool, read.value))
     except ValueError as error:
         return Arguments(None, read.legal, str(error))
 

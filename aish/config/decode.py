@@ -1363,8 +1363,13 @@ def _from_server(entry: Table) -> Attachment | Retrieval:
         found = Retrieval(server or "", entry.text("query") or "")
         threshold = entry.data("threshold")
         least = threshold if isinstance(threshold, (int, float)) else found.threshold
-        return replace(found, top_k=entry.whole("top_k", found.top_k), threshold=float(least))
-    for key in filter(entry.has, ("top_k", "threshold")):
+        return replace(
+            found,
+            top_k=entry.whole("top_k", found.top_k),
+            threshold=float(least),
+            collection=entry.text("collection"),
+        )
+    for key in filter(entry.has, ("top_k", "threshold", "collection")):
         entry.problem(key, f"`{key}` is for an attachment with `query`")
     return Attachment(entry.text("uri") or "", server)
 

@@ -531,13 +531,14 @@ RETRIEVAL_TOOL = "rag_query"
 class Retrieval:
     """An attachment that is searched for: passages of a server with the pack `rag` (K64).
 
-    `query` is a template; `top_k` and `threshold` are those of the tool `rag_query`.
+    `query` is a template; `top_k`, `threshold` and `collection` are those of the tool `rag_query`.
     """
 
     server: str
     query: str
     top_k: int = 5
     threshold: float = 0.0
+    collection: str | None = None
 
 
 @frozen

@@ -70,7 +70,8 @@ class Tool:
     where that is not legal). `input_schema` is the server's, unchanged (L2). `parallel` is true
     where a pack marks the tool as safe to run beside others (L16). `builtin` tools are those of
     our packs, whose annotations are facts and not claims, and which may be called by older names
-    (K10). `unlisted` tools can be called and are not shown to models.
+    (K10); `root` has the spellings of the folder that their paths are relative to. `unlisted` tools
+    can be called and are not shown to models.
     """
 
     name: ToolName
@@ -83,6 +84,7 @@ class Tool:
     unlisted: bool = False
     trusted: bool = False
     builtin: bool = False
+    root: tuple[str, ...] = ()
 
     @property
     def only_reads(self) -> bool:

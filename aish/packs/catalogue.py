@@ -12,6 +12,10 @@ from typing import Any
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import Tool
+
+_PATHS = frozenset({"path", "new_path", "cwd", "glob"})
+"""Parameters that are paths below the root, in all packs."""
 
 
 @frozen
@@ -122,6 +126,32 @@ def own_public_name(called: str) -> str:
     prefix, separator, name = called.rpartition("__")
     older = older_names().get(name)
     return called if older is None else f"{prefix}{separator}{older.tool}"
+
+
+def call_arguments(called: str, tool: Tool, arguments: JsonObject) -> JsonObject:
+    """The arguments of a call by the name `called`, as rules and the tool see them.
+
+    They have their own names, paths below the root are relative to it, and an optional text that is
+    empty is left out.
+
+    Raises:
+        ValueError: a parameter is given under two names, or is one that the older name sets.
+    """
+    required = tool.input_schema.get("required")
+    return {
+        key: _relative(value, tool.root) if key in _PATHS and isinstance(value, str) else value
+        for key, value in own_arguments(called, tool.name.name, arguments).items()
+        if not (isinstance(value, str) and not value)
+        or (isinstance(required, Sequence) and key in required)
+    }
+
+
+def _relative(path: str, root: Sequence[str]) -> str:
+    for folder in root:
+        above = folder.rstrip("/")
+        if path == above or path.startswith(f"{above}/"):
+            return path[len(above) :].lstrip("/") or "."
+    return path
 
 
 def own_arguments(called: str, name: str, arguments: JsonObject) -> JsonObject:

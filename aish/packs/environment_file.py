@@ -77,7 +77,8 @@ def _tables(path: Path) -> dict[str, object]:
 
     where = f"environment file `{path}`"
     try:
-        with path.open("rb") as file:
+        # A pipe without a writer would be waited for.
+        with open(path, "rb", opener=_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UsageError("it is not a regular file", where=where)
             data = file.read(LARGEST + 1)
@@ -90,6 +91,10 @@ def _tables(path: Path) -> dict[str, object]:
         return tomllib.loads(data.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"it is not valid TOML: {error}", where=where) from None
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _table(tables: Mapping[str, object], name: str, problems: list[str]) -> dict[str, object]:

@@ -44,6 +44,8 @@ _LEFT_FOR_WORDS = 1_000
 
 _STARTS = Marks(read_only=False, destructive=True, idempotent=False, open_world=True)
 _ENDS = Marks(read_only=False, destructive=True, idempotent=True, open_world=False)
+_ENDED_IN_BUBBLEWRAP = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
+"""What bubblewrap ends with where a signal has ended the command in it."""
 _ENDED = {"id": "string", "status": "string", "exit_code": "integer", "signal": "string"}
 
 
@@ -67,6 +69,8 @@ class Managed:
     exit_code: int | None = None
     changed: anyio.Event | None = None
     over: anyio.Event = field(default_factory=anyio.Event)
+    is_stopped: bool = False
+    """Whether a call ends it."""
 
     @property
     def status(self) -> str:
@@ -444,6 +448,12 @@ async def _live(commands: Commands, process: Managed, out: PipeReader, err: Pipe
             tasks.start_soon(_gather, process, "stdout", out)
             tasks.start_soon(_gather, process, "stderr", err)
             code = await process.supervised.wait()
+            if (
+                process.is_stopped
+                and commands.kind == "bubblewrap"
+                and code in _ENDED_IN_BUBBLEWRAP
+            ):
+                code = 128 - code
             with anyio.move_on_after(_LINGER):  # its last words
                 await process.supervised.wait_until_gone()
             await process.supervised.stop(0)
@@ -480,6 +490,7 @@ async def _gather(process: Managed, stream: Stream, reader: PipeReader) -> None:
 async def _stop(process: Managed, grace: float) -> None:
     """End a process and all that it started."""
     if process.ended is None:
+        process.is_stopped = True
         await process.supervised.stop(grace)
         await process.over.wait()
 

@@ -59,7 +59,7 @@ from aish.mcp.protocol.revisions import (
     VERSION_KEY,
     trace_in,
 )
-from aish.packs.catalogue import own_arguments
+from aish.packs.catalogue import call_arguments
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import failure as pack_failure
 from aish.serve.calls.calls import RESULT_TYPE, BusyError, Owner, own_part
@@ -551,7 +551,7 @@ class Session:
             raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
         if tool.builtin:
             try:
-                arguments = own_arguments(name, tool.name.name, arguments)
+                arguments = call_arguments(name, tool, arguments)
             except ValueError as error:
                 self._hub.metrics.count_call(str(tool.name), NONE, "bad_arguments")
                 return dump(complete(pack_failure(PackError("bad_arguments", str(error)))))

@@ -231,7 +231,8 @@ def _context_file(one: ContextFile) -> JsonValue:
 def _attached(one: Attachment | Retrieval) -> JsonValue:
     if isinstance(one, Attachment):
         return [one.ref, one.server]
-    return ["query", one.query, one.server, one.top_k, one.threshold]
+    named = [] if one.collection is None else [one.collection]
+    return ["query", one.query, one.server, one.top_k, one.threshold, *named]
 
 
 def _prompt(step: PromptStep) -> str:

@@ -156,7 +156,8 @@ def _attached(step: PromptStep, context: Context) -> Row:
 def _attachment(one: Attachment | Retrieval, context: Context) -> JsonValue:
     if isinstance(one, Retrieval):
         row: Row = {"server": one.server, "query": _shown(one.query, context)}
-        return {**row, "top_k": one.top_k, "threshold": one.threshold}
+        named: Row = {} if one.collection is None else {"collection": one.collection}
+        return {**row, "top_k": one.top_k, "threshold": one.threshold, **named}
     ref = _shown(one.ref, context)
     return ref if one.server is None else {"server": one.server, "uri": ref}
 

@@ -73,6 +73,7 @@ async def _found(
         "question": question,
         "top_k": wanted.top_k,
         "threshold": wanted.threshold,
+        **({} if wanted.collection is None else {"collection": wanted.collection}),
     }
     ruling = forbidden(runtime.gate.policy, tool, arguments)
     if ruling is not None:

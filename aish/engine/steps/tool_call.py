@@ -227,13 +227,13 @@ def _known(name: str, box: Toolbox) -> Tool:
 
 
 def _own(name: str, tool: Tool, arguments: JsonObject) -> JsonObject:
-    """The arguments of a built-in tool under their own names (K10)."""
+    """The arguments of a built-in tool as rules and the tool see them (K10)."""
     if not tool.builtin:
         return arguments
-    from aish.packs.catalogue import own_arguments
+    from aish.packs.catalogue import call_arguments
 
     try:
-        return own_arguments(name, tool.name.name, arguments)
+        return call_arguments(name, tool, arguments)
     except ValueError as error:
         raise UsageError(str(error), where=name) from error
 

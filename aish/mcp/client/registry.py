@@ -336,7 +336,8 @@ class Registry:
         for server in servers.values():
             # The offers of a server that is not connected yet are incomplete.
             for one in server.definitions.values() if server.state == "ready" else ():
-                tool = tool_of(server.alias, one, self._limit, trusted=server.entry.trust)
+                entry = server.entry
+                tool = tool_of(server.alias, one, self._limit, trusted=entry.trust, root=entry.root)
                 if tool.wire in by_wire:
                     on_clash(tool, by_wire[tool.wire])
                     continue

@@ -9,9 +9,11 @@ import base64
 import binascii
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 from aish.config.model import ServerEntry
@@ -361,7 +363,9 @@ def wire_name(name: ToolName, limit: int) -> str:
     return ILLEGAL.sub("_", joined)[: limit - len(suffix)] + suffix
 
 
-def tool_of(alias: str, one: Definition, limit: int, *, trusted: bool) -> Tool:
+def tool_of(
+    alias: str, one: Definition, limit: int, *, trusted: bool, root: Path | None = None
+) -> Tool:
     """A tool as its server lists it, under its names."""
     name = ToolName(alias, one.name)
     return Tool(
@@ -373,6 +377,7 @@ def tool_of(alias: str, one: Definition, limit: int, *, trusted: bool) -> Tool:
         annotations=one.annotations,
         parallel=one.parallel,
         builtin=one.builtin,
+        root=() if root is None or not one.builtin else (str(root), os.path.realpath(root)),
         trusted=trusted,
     )
 

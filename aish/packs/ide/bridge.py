@@ -1,7 +1,8 @@
 """A connection to a bridge, which is opened again when it is lost (K78).
 
-A request is `{id, type, channel, data, timestamp}`, and what answers it has its id as `replyTo`,
-with `data` or `error: {code, message}`. Anything else that comes is told on the channel
+A message is `{type, channel, sessionId, data, timestamp}`, with an `id`. Most bridges pass it on
+and answer nothing; only one that has once sent a `replyTo` is waited for: what answers has the id
+there, with `data` or `error: {code, message}`. Anything else that comes is told on the channel
 `ide:<type>`. Imported only where the option `bridge` is set.
 """
 
@@ -86,6 +87,7 @@ class Bridge:
         token: str | None,
         channels: Channels,
         secrets: Secrets | None,
+        session: str = "",
         *,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
@@ -93,6 +95,8 @@ class Bridge:
         self._options = options
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._channels = channels
+        self._session = session
+        self._answers = False
         self._secrets = Secrets() if secrets is None else secrets
         self._monotonic = monotonic
         self._sleep = sleep
@@ -123,7 +127,7 @@ class Bridge:
             await self._sleep(self._waits.next())
 
     async def ask(self, type: str, data: JsonObject) -> Mapping[str, JsonValue] | None:  # ruff: ignore[builtin-argument-shadowing] - the word of the message
-        """What the bridge answers; `None` if it has not in 5 seconds.
+        """What the bridge answers; `None` if it answers nothing, or has not in 5 seconds.
 
         Raises:
             PackError: `unavailable`, it is down or answers nonsense; or what it says is wrong.
@@ -143,6 +147,7 @@ class Bridge:
             "id": id,
             "type": type,
             "channel": "ide",
+            "sessionId": data.get("session_id") or self._session,
             "data": data,
             "timestamp": rfc3339(time.time()),
         }
@@ -151,7 +156,8 @@ class Bridge:
         try:
             with anyio.move_on_after(max(min(ANSWER_SECONDS, left), 0)):
                 await connection.send(self._secrets.mask(json.dumps(message)))
-                await request.answered.wait()
+                if self._answers:
+                    await request.answered.wait()
         except WebSocketException as error:
             raise PackError("unavailable", "the connection to the bridge was lost") from error
         finally:
@@ -198,6 +204,7 @@ class Bridge:
         message = self._secrets.mask_json(found)
         if not isinstance(message, dict):
             return
+        self._answers = self._answers or "replyTo" in message
         request = self._requests.get(str(message.get("replyTo")))
         if request is not None:
             request.reply = message

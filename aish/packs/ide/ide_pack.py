@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field
 from functools import partial
@@ -24,7 +24,7 @@ from aish.core.events import ReasoningDelta, Stamped, TextDelta, ToolOutput, rfc
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import IdeOptions
-from aish.core.text import for_line
+from aish.core.text import for_line, for_terminal
 from aish.packs.framework.pack import Bounds, Marks, Pack, PackContext, tool
 from aish.packs.installed_libraries import is_installed
 from aish.packs.model_request import Message, ModelRequest, ask_model
@@ -124,7 +124,9 @@ async def _open(context: PackContext) -> AsyncGenerator[IdeState]:
             from aish.packs.ide.bridge import Bridge
 
             token = services.secrets.get(options.bridge.token_env)
-            bridge = Bridge(options.bridge, token, services.channels, services.run_secrets)
+            bridge = Bridge(
+                options.bridge, token, services.channels, services.run_secrets, services.run_id
+            )
             tasks.start_soon(bridge.run)
         state = IdeState(context, options, bridge)
         for alias in services.servers:
@@ -277,16 +279,18 @@ async def ide_session_create(state: IdeState, name: str) -> Answer:
     older_parameters={"sessionId": "session_id"},
 )
 async def ide_plan_status(state: IdeState, session_id: str = "current") -> Answer:
-    """Steps of a run and their status.
+    """Steps of a run and their status; a chat has none.
 
     Args:
         state: The chats of the run, which no caller names.
-        session_id: The id of a run, or `current` for this one.
+        session_id: The id of a run or chat, or `current` for this run.
     """
     if state.bridge is not None:
         return await _bridged(state, ide_plan_status.name, {"session_id": session_id})
     own = state.context.services.run_id
-    if session_id in {"current", own}:
+    if session_id in state.chats:
+        status, rows = "open", []
+    elif session_id in {"current", own}:
         session_id, status, rows = own or "current", "running", list(state.steps.values())
     else:
         from aish.packs.ide.past_runs import steps_of
@@ -572,16 +576,28 @@ async def _bridged(state: IdeState, name: str, asked: JsonObject) -> Answer:
     assert state.bridge is not None, "it is asked whether there is one"
     found = await state.bridge.ask(name, asked)
     if found is None:
-        said = "the bridge has not answered within 5 seconds; its answer may come later"
+        said = "sent to the bridge, which has not answered; its answer may come later"
         return Answer(said, {"pending": True})
     return _from_bridge(state, {**_fitting(name, found), "pending": False})
 
 
 def _from_bridge(state: IdeState, data: dict[str, JsonValue]) -> Answer:
     assert state.options.bridge is not None, "it has answered"
+    data = {key: _escaped(value) for key, value in data.items()}
     text = data.get("reply")
     shown = text if isinstance(text, str) else json.dumps(data, ensure_ascii=False, indent=1)
     return Answer(shown, data, source=state.options.bridge.url.partition("?")[0])
+
+
+def _escaped(value: JsonValue) -> JsonValue:
+    """A value whose texts are escaped as those that a model reads."""
+    if isinstance(value, str):
+        return for_terminal(value)
+    if isinstance(value, Mapping):
+        return {for_line(key): _escaped(one) for key, one in value.items()}
+    if isinstance(value, Sequence):
+        return [_escaped(one) for one in value]
+    return value
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {

@@ -62,7 +62,7 @@ class PastRun:
         ended = end.get("exit") or {}
         return {
             "id": self.id,
-            "pipeline": self.pipeline,
+            "pipeline": for_line(self.pipeline),
             "status": self.status,
             "exit_code": ended.get("code"),
             "started_at": self.started.get("time") or started_at(self.id),

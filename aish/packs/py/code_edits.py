@@ -21,6 +21,7 @@ from aish.packs.py.definitions import (
     ParseError,
     Statement,
     TreeSitterModule,
+    compile_problem,
     found,
     parse_with_tree_sitter,
     parsed,
@@ -393,6 +394,10 @@ def _reparsed(module: Module, code: bytes, kept: Iterable[Statement]) -> tuple[b
         problem = f"line {after.broken[0]}" if after.broken else ""
     if problem or after is None:
         message = f"nothing was written: `{source.path}` would no longer parse ({problem})"
+        raise PackError("syntax", message, path=source.path, problem=problem)
+    problem = compile_problem(code) if isinstance(after, AstModule) else ""
+    if problem and not compile_problem(source.code):
+        message = f"nothing was written: `{source.path}` would no longer compile ({problem})"
         raise PackError("syntax", message, path=source.path, problem=problem)
     lost = Counter(each.dotted for each in kept)
     lost -= Counter(each.dotted for each in after.definitions)

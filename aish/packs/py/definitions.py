@@ -253,6 +253,19 @@ def problem_of(code: bytes) -> str:
     return ""
 
 
+def compile_problem(code: bytes) -> str:
+    """What Python says of code that parses and that it does not compile; empty if it does."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(code.decode("utf-8"), "<file>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError):
+        return ""  # too deep for the compiler, which is no mistake of an edit
+    return ""
+
+
 class AstModule(Module):
     """By the parser of the running Python.
 

@@ -95,6 +95,8 @@ class Source:
 
     def line_end(self, start: int = 0) -> bytes:
         r"""The kind of line end that is used from an offset on, or before it, or `\n`."""
+        # An offset may be between the two bytes of one.
+        start -= self.code[start - 1 : start + 1] == b"\r\n"
         found = _LINE_END.search(self.code, start) or _LINE_END.search(self.code)
         return found.group() if found else b"\n"
 

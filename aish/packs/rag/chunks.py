@@ -169,8 +169,10 @@ def _pieces(text: str) -> list[str]:
     at = 0
     while len(text) - at > SIZE:
         end = _cut(text, at)
-        found.append(text[at:end].rstrip())
-        at = end - len(_tail(text[at:end], OVERLAP))
+        piece = text[at:end].rstrip()
+        found.append(piece)
+        tail = _tail(piece, OVERLAP)
+        at = at + len(piece) - len(tail) if tail else end
     found.append(text[at:].rstrip())
     return [one for one in found if one]
 

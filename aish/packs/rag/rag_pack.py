@@ -17,7 +17,7 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonValue
 from aish.core.pack_options import COLLECTION_NAME, RagOptions
 from aish.core.phrases import counted
-from aish.core.text import for_line, safe_utf8
+from aish.core.text import for_line, for_terminal, safe_utf8
 from aish.core.tools import CALL_DEADLINE
 from aish.packs.framework.pack import (
     PATH_CODES,
@@ -280,9 +280,9 @@ def _passages(question: str, collection: str, found: "Found", degraded: str) -> 
         del hits[-1]
     rows: list[JsonValue] = [
         {
-            "content": hit.passage.content,
-            "source": hit.passage.path,
-            "section": hit.passage.section,
+            "content": for_terminal(hit.passage.content),
+            "source": for_line(hit.passage.path),
+            "section": for_line(hit.passage.section),
             "category": hit.passage.category,
             "chunk_index": hit.passage.place,
             "score": hit.score,

@@ -1,18 +1,17 @@
-"""Whether Python code parses, for the process that parses untrusted input (K6, K16).
+"""Whether Python code compiles, for the process that parses untrusted input (K6, K16).
 
 Deeply nested code can crash the interpreter that parses it; only that process would end.
 """
 
-import ast
 import warnings
 
 
 def python_problem(code: bytes) -> str:
-    """The syntax error of some code; empty if it parses."""
+    """The syntax error of some code; empty if it compiles."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(code)
+            compile(code, "<file>", "exec", dont_inherit=True)
     except SyntaxError as error:
         return f"line {error.lineno}: {error.msg}"[:300]
     except (ValueError, RecursionError, MemoryError) as error:

@@ -72,6 +72,45 @@ def test_a_call_by_older_names_is_the_call_of_the_tool_everywhere(
     assert contents[0] == contents[1]
 
 
+def test_absolute_paths_below_the_root_are_relative_for_rules_and_tools(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.write("work/docs/notes.txt", "text\n")
+    project.write("other.txt", "no\n")
+    (project.folder / "link").symlink_to(project.folder / "work")
+    root = project.folder / "work"
+    calls = [
+        ("c1", "box__file_read", json.dumps({"path": f"{root}/docs/notes.txt"})),
+        ("c2", "box__file_read", json.dumps({"path": f"{project.folder}/other.txt"})),
+        ("c3", "box__file_find", json.dumps({"glob": f"{root}/**/*.txt", "path": ""})),
+        ("c4", "box__file_read", json.dumps({"path": f"{root}/secret.txt"})),
+    ]
+    endpoint = model_endpoint([tool_reply(calls), text_reply("done")])
+    project.uses(endpoint)
+    project.pipeline(
+        "mcp:\n"
+        "  servers: {box: {pack: fs, root: link}}\n"
+        "  auto_approve:\n"
+        "    - {tool: box__file_read, when: {path: '**/*.txt'}}\n"
+        "    - box__file_find\n"
+        "  deny: [{tool: box__file_read, when: {path: secret.txt}}]\n"
+        "on_denied: continue\n"
+        "prompt: Use your tools\n"
+    )
+
+    project.result()
+
+    read, outside, found, denied = replies(endpoint, 1)
+    assert read == "text\n"
+    assert "denied" in outside
+    assert found == "docs/notes.txt\n1 files"
+    assert "denied" in denied
+    assert denied != outside
+    decided = [one["arguments"] for one in of_type(project.journal, "tool.decided")]
+    assert {"path": "docs/notes.txt"} in decided
+    assert {"glob": "**/*.txt"} in decided, decided
+
+
 @pytest.mark.requirement("K10", "P7")
 def test_rules_by_older_names_hold_and_are_explained(project: Project) -> None:
     project.write("work/notes.txt", "x\n")

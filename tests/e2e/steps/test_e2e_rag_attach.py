@@ -35,10 +35,11 @@ def sent(endpoint: Any) -> list[str]:
     return [one.json["messages"][-1]["content"] for one in endpoint.requests]
 
 
-def ingested(project: Project, text: str = COFFEE) -> None:
+def ingested(project: Project, text: str = COFFEE, more: str = "") -> None:
     """A collection of the documents of a project, made by another pipeline."""
     project.write("docs/coffee.md", text)
-    project.pipeline(f"{SERVERS}{INGEST}call: know__rag_ingest\nwith: {{path: docs}}\n", "i.yaml")
+    call = f"call: know__rag_ingest\nwith: {{path: docs{more}}}\n"
+    project.pipeline(f"{SERVERS}{INGEST}{call}", "i.yaml")
     done = project.aish("run", "i.yaml")
     assert done.code == 0, done.stderr
     rmtree(project.folder / ".aish" / "runs")
@@ -70,6 +71,22 @@ def test_passages_stand_before_the_prompt_between_marks(
     # As with other attachments the file asks, not a model: nothing has to be approved.
     assert not of_type(project.journal, "tool.decided")
     assert not of_type(project.journal, "notice")
+
+
+def test_passages_come_from_the_collection_that_is_named(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("300.")])
+    project.uses(endpoint)
+    ingested(project)
+    ingested(project, COFFEE.replace("200", "300"), ", collection: newer")
+    query = "{server: know, query: Descale, top_k: 1, collection: newer}"
+    project.pipeline(f"mcp: {{servers: {{{KNOW}}}}}\nprompt: How often?\nattach: [{query}]\n")
+    done = project.run()
+    assert (done.code, done.stdout) == (0, "300.\n"), done.stderr
+    assert "after 300 cups" in sent(endpoint)[0]
+    planned = project.aish("plan", "p.yaml", "--format", "json")
+    assert '"collection": "newer"' in planned.stdout
 
 
 @pytest.mark.requirement("K64", "K87")

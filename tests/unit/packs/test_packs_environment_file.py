@@ -132,6 +132,8 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     assert message(tmp_path / "missing") == "it cannot be read: no such file or directory"
     assert message(tmp_path) == "it cannot be read: is a directory"
     assert message(Path(os.devnull)) == "it is not a regular file"
+    os.mkfifo(tmp_path / "pipe")
+    assert message(tmp_path / "pipe") == "it is not a regular file"
     assert message(tmp_path / "binary").startswith("it is not valid TOML: ")
     assert message(tmp_path / "large") == "it has more than 65,536 bytes"
     assert refusal(tmp_path, "[env").startswith("it is not valid TOML: ")

@@ -51,15 +51,22 @@ def bridged(handler: Handler, *, patience: float = 60.0, **more: Any) -> Generat
 
 
 def answering(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Handler:
-    """Answers each request."""
+    """Answers each request, and says so before."""
 
     def handle(connection: ServerConnection) -> None:
+        connection.send('{"replyTo": null}')
         for text in connection:
             message = json.loads(text)
             reply = {"replyTo": message["id"], **answer(message)}
             connection.send(json.dumps(reply))
 
     return handle
+
+
+def wait_until_heard(scene: PackScene) -> None:
+    """Wait until it is known that the bridge answers."""
+    while scene.call("ide_dashboard_metrics")["structuredContent"] == {"pending": True}:
+        pass
 
 
 @pytest.mark.requirement("K78")
@@ -96,12 +103,15 @@ def test_a_bridge_answers_in_the_place_of_this_machine() -> None:
             case _:
                 return {}
 
-    with bridged(handle, channels=channels) as scene:
+    with bridged(handle, channels=channels, run_id="run-1") as scene:
+        wait_until_heard(scene)
+        assert {one["sessionId"] for one in asked} == {"run-1"}
+        asked.clear()
         result = scene.call("ide_chat_send", session_id="s", message="how is it?")
         text = result["content"][0]["text"]
         assert text.startswith("[from ws://127.0.0.1:")
         assert text.count("\n[end of ") == 1, "what imitates a mark is indented"
-        assert "\x1b" not in text
+        assert "\x1b" not in text + result["structuredContent"]["reply"]
         assert set(result["structuredContent"]) == {"reply", "session_id", "pending"}
         assert result["structuredContent"]["pending"] is False
         assert scene.data("ide_build_list")["builds"] == [{"id": "b"}]
@@ -112,7 +122,8 @@ def test_a_bridge_answers_in_the_place_of_this_machine() -> None:
         overview = scene.data("ide_dashboard_overview")
         assert overview == {"active_sessions": 7, "bridge_online": True}
     assert tokens == [f"Bearer {'sesame' * 6}"]
-    assert asked[0].keys() == {"id", "type", "channel", "data", "timestamp"}
+    assert asked[0].keys() == {"id", "type", "channel", "sessionId", "data", "timestamp"}
+    assert asked[0]["sessionId"] == "s"
     assert asked[0]["data"] == {"session_id": "s", "message": "how is it?"}
     assert told == [("ide:diagnostics", "diagnostics", {"errors": 2})]
 
@@ -122,10 +133,15 @@ def test_a_bridge_that_is_down_is_said_and_the_overview_is_local(tmp_path: Path)
     gone = threading.Event()
 
     def handle(connection: ServerConnection) -> None:
-        connection.recv()
-        gone.set()  # and the connection ends without an answer
+        for text in connection:
+            message = json.loads(text)
+            if message["type"] == "ide_build_list":
+                gone.set()  # and the connection ends without an answer
+                return
+            connection.send(json.dumps({"replyTo": message["id"]}))
 
     with bridged(handle, project=tmp_path, servers=("tools",)) as scene:
+        wait_until_heard(scene)
         assert scene.code("ide_build_list") == "unavailable"
         assert gone.is_set()
         down = str(scene.error("ide_build_list"))
@@ -198,6 +214,7 @@ def test_what_a_bridge_says_has_no_secret_in_any_spelling_and_no_control_charact
         return {"error": {"code": "not_found", "message": said}}
 
     with bridged(handle, channels=channels, run_secrets=secrets) as scene:
+        wait_until_heard(scene)
         error = scene.error("ide_build_status")
     masked = "<secret:BRIDGE>"
     assert error["message"].startswith(f"the bridge: {masked}")
@@ -214,6 +231,22 @@ def test_an_answer_that_does_not_come_is_pending() -> None:
 
     with bridged(handle, patience=ANSWER_SECONDS) as scene:
         assert scene.data("ide_build_status") == {"pending": True}
+        assert scene.data("ide_build_status") == {"pending": True}
+
+
+def test_a_bridge_that_answers_nothing_is_not_waited_for() -> None:
+    heard: list[dict[str, Any]] = []
+
+    def handle(connection: ServerConnection) -> None:
+        heard.extend(json.loads(text) for text in connection)
+
+    with bridged(handle) as scene:
+        assert scene.data("ide_build_status", build_id="b") == {"pending": True}
+        assert scene.data("ide_chat_send", session_id="s", message="x") == {"pending": True}
+    assert [(one["type"], one["data"]) for one in heard] == [
+        ("ide_build_status", {"build_id": "b"}),
+        ("ide_chat_send", {"session_id": "s", "message": "x"}),
+    ]
 
 
 class Driven:
@@ -370,6 +403,12 @@ def test_a_chat_has_two_hundred_messages_and_the_model_sees_all_of_them() -> Non
     options = PackOptions(ide=IdeOptions(model="small"))
     with opened_packs(("ide",), None, options, channels=channels) as scene:
         scene.data("ide_session_create", name="Plans")
+        assert scene.data("ide_plan_status", session_id="chat-1") == {
+            "session_id": "chat-1",
+            "status": "open",
+            "steps": [],
+            "pending": False,
+        }
         results = scene.portal.call(chatting, scene)
         history = scene.data("ide_chat_history", session_id="chat-1", limit=2)["messages"]
     assert results[-1]["structuredContent"]["error"]["code"] == "limit"

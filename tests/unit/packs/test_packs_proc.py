@@ -89,6 +89,27 @@ def test_a_process_is_started_watched_fed_and_ended(sandbox: str, tmp_path: Path
         assert box.code("process_input", id="p1", input="x") == "failed"
 
 
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+@pytest.mark.parametrize(
+    ("line", "tool", "signal"),
+    [
+        ("echo on; sleep 600", "process_stop", "SIGTERM"),
+        ("trap '' TERM; echo on; sleep 600", "process_kill", "SIGKILL"),
+        ("echo on; exit 143", "", None),
+    ],
+)
+def test_the_signal_that_ends_a_process_is_named_in_every_sandbox(
+    sandbox: str, line: str, tool: str, signal: str | None, tmp_path: Path
+) -> None:
+    with opened_packs(["proc"], tmp_path, options(sandbox=sandbox), environ=ENVIRON) as box:
+        id = shell(box, line)
+        box.data("process_output", id=id, wait_seconds=30, wait_for="on\n")
+        if not tool:
+            ended(box, id)
+        last = box.data(tool or "process_stop", id=id)
+        assert (last["status"], last["signal"]) == ("exited", signal)
+
+
 @pytest.mark.requirement("K54")
 def test_no_shell_reads_the_command(box: PackScene) -> None:
     id = box.data("process_start", command="echo", args=["$HOME; ls", "*", "a b"])["id"]

@@ -1,6 +1,7 @@
 """Python code changed by symbol: what each edit makes of a file, byte by byte (K29-K35)."""
 
 import ast
+import re
 import textwrap
 from collections.abc import Callable
 from functools import partial
@@ -500,8 +501,8 @@ def test_names_of_inner_scopes_are_not_unbound() -> None:
     _, unbound = move(code, "", "A.moved")
     assert unbound == ["D", "OUTER", "R", "T", "w"]
     code = "def outer():\n    n = 1\n    def moved():\n        nonlocal n\n        n += m\n"
-    _, unbound = move(code, "", "outer.moved")
-    assert unbound == ["m", "n"]
+    error = refused(lambda: move(code, "", "outer.moved"))
+    assert error.message.endswith("(line 2: no binding for nonlocal 'n' found)")
 
 
 @pytest.mark.requirement("K34")
@@ -585,6 +586,36 @@ LINES = "class A:\n    x = '{}'\n\n    def f(self):\n        return 1\n\n\ny = 2
 
 
 @pytest.mark.requirement("K29")
+@pytest.mark.parametrize("place", ["top", "bottom", "before", "after", "start_of", "end_of"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_what_is_put_in_has_the_line_ends_of_the_file(place: str, end: str) -> None:
+    code = "import os\n\n\nclass A:\n    def f(self):\n        pass\n\n\ndef g():\n    pass\n"
+    anchor = None if place in {"top", "bottom"} else "A"
+    data = add(code.replace("\n", end), "x", "def x():\n    return 1\n", place, anchor)
+    assert set(re.findall(rb"\r\n|\r|\n", data)) == {end.encode()}
+    assert b"def x():" in data
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("def f(a, a):\n    pass", "line 1: duplicate argument 'a' in function definition"),
+        ("def f():\n    pass\nreturn 1", "line 3: 'return' outside function"),
+        ("def f():\n    break", "line 2: 'break' outside loop"),
+    ],
+)
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_python_does_not_compile_is_not_written(
+    content: str, problem: str, *, is_new: bool
+) -> None:
+    change = partial(add, "") if is_new else partial(update, "def f():\n    pass\n")
+    with pytest.raises(PackError, match=re.escape(problem)) as raised:
+        change("f", content)
+    assert raised.value.code == "syntax"
+    # A file that did not compile before can be mended step by step.
+    assert b"def g" in add("def f(a, a):\n    pass\n", "g", "def g():\n    pass")
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("inside", ["\u2028", "\x0b", "\x0c", "\x85", "\x1c"])
 def test_lines_end_where_python_ends_them(end: str, inside: str) -> None:

@@ -334,7 +334,7 @@ def test_long_texts_overlap_and_lose_nothing(words: PackScene) -> None:
     words.data("rag_ingest", path="a.txt")
     rows = words.data("rag_query", question="word1 word300 word600", top_k=50)["results"]
     seen = {each for row in rows for each in row["content"].split()}
-    assert {"word1", "word300", "word600"} <= seen
+    assert {"word1", "word300", "word600"} <= seen <= set(text.split())
     assert all(len(row["content"]) <= 500 for row in rows)
 
 
@@ -346,7 +346,9 @@ def test_what_a_document_says_is_enclosed_and_odd_characters_are_shown(words: Pa
     text = result["content"][0]["text"]
     assert text.count("\n[end of ") == 1
     assert not {"\x1b", "\u202e", "\u200b"} & set(text)
-    assert not {"\x1b", "\u202e"} & set(result["structuredContent"]["context"])
+    shown = json.dumps(result["structuredContent"], ensure_ascii=False)
+    assert not {"\x1b", "\u202e", "\u200b"} & set(shown)
+    assert "\\\\x1b[31m" in shown
 
 
 @pytest.mark.requirement("K63", "K10")
