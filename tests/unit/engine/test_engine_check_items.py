@@ -45,6 +45,18 @@ def said(text: str, folder: Path) -> list[tuple[str, str, str | None]]:
             "the item is called `row` here",
         ),
         (
+            "foreach: {file: rows.csv}\nas: row\nkey: id\nprompt: a {{ row.text }}",
+            "key",
+            "`id` is not defined",
+            "did you mean `row.id`",
+        ),
+        (
+            "foreach: {file: rows.csv}\nas: row\nprompt: a {{ text }}",
+            "prompt",
+            "`text` is not defined",
+            "did you mean `row.text`",
+        ),
+        (
             "prompt: a {{ item }}",
             "prompt",
             "`item` is not defined",

@@ -73,7 +73,7 @@ def undefined(
     if root not in ROOTS and root not in more:
         if root not in _GIVEN:
             near = _dashed(root, ids) or _anywhere(root, pipeline) or _item(root, more)
-            hint = near or _near(root, (*ROOTS, *more))
+            hint = near or _near(root, (*ROOTS, *more)) or _column(root, more)
             yield Issue(path, f"`{root}` is not defined", hint, by=_ITEMS)
         return
     if root not in {"inputs", "env", "steps", "outputs"} or not rest or rest[0] in METHODS:
@@ -196,6 +196,12 @@ def _item(name: str, more: Sequence[str]) -> str | None:
         return None
     own = [known for known in more if known != "index"]
     return f"the item is called `{own[0]}` here" if own else "items are in steps with `foreach`"
+
+
+def _column(name: str, more: Sequence[str]) -> str | None:
+    """A bare name where an item has a name: it may be meant for a value of the item."""
+    own = [known for known in more if known != "index"]
+    return f"did you mean `{own[0]}.{name}`" if len(own) == 1 and len(more) > 1 else None
 
 
 def _anywhere(name: str, pipeline: Pipeline) -> str | None:
