@@ -4,7 +4,7 @@ Resources and prompts are those of `passthrough`. A change is told to each sessi
 (H5).
 """
 
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
@@ -62,6 +62,7 @@ class Hub:
         """Who may connect with a token."""
         self.held: HeldCalls
         self.tasks: Tasks
+        self.reconnect: Callable[[str], Awaitable[None]]
         """Given by who composes the server: it reports to the hub."""
         self.calls = calls
         self.draining = anyio.Event()
@@ -144,21 +145,34 @@ class Hub:
 
         Those of packs have older names too, which no list shows.
         """
-        name, older = offer.name("tools", public), None
+        name, older = self._known(offer, public), None
         if name is None:
-            name = older = offer.name("tools", own_public_name(public))
+            name = older = self._known(offer, own_public_name(public))
         tool = None if name is None else self.active.now.tools.by_name(name)
         return tool if tool is None or older is None or tool.builtin else None
 
+    async def connected_tool(self, offer: Offer, public: str) -> Tool | None:
+        """The same; if its server is lost, after the next attempt to connect to it."""
+        tool = self.tool(offer, public)
+        if tool is None and (lost := self.lost_server(offer, public)) is not None:
+            await self.reconnect(lost.alias)
+            tool = self.tool(offer, public)
+        return tool
+
     def lost_server(self, offer: Offer, public: str) -> ServerInfo | None:
         """The server that had the tool of this name, if it is lost for the moment."""
-        own = own_public_name(public)
-        names = [offer.name("tools", one) or self._lost.get(one) for one in (public, own)]
-        name = names[0] or names[1]
-        if name is None or not offer.covers(name):
+        name = self._known(offer, public) or self._known(offer, own_public_name(public))
+        if name is None:
             return None
         found = (one for one in self.servers if one.alias == name.server)
         return next((one for one in found if one.state == "failed"), None)
+
+    def _known(self, offer: Offer, public: str) -> ToolName | None:
+        """The tool of a public name; one of a lost server has it until the next list."""
+        name = offer.name("tools", public)
+        if name is None and (lost := self._lost.get(public)) is not None and offer.covers(lost):
+            return lost
+        return name
 
     async def settled(self) -> None:
         """Wait until each server has come up or failed: there is no list before that."""

@@ -387,6 +387,7 @@ async def _open_parts(
         PackModels(models, emit, plan.default_model),
     )
     hub = Hub(active, registry, gate, calls, audit, events, clients)
+    hub.reconnect = supervisor.reconnect
     reloader = Reloader(hub, supervisor, gate, audit, request.load, emit)
     calls.metrics.gauges["aish_open_questions"] = (
         "Calls that wait for an approval, and those whose clients may call again.",

@@ -541,7 +541,7 @@ class Session:
             raise RpcError(INVALID_PARAMS, "`arguments` has to be an object")
         complete = self._completed if is_modern else dict
         await self._hub.settled()
-        tool = self._hub.tool(self._offer, name)
+        tool = await self._hub.connected_tool(self._offer, name)
         if tool is None:
             lost = self._hub.lost_server(self._offer, name)
             if lost is not None:

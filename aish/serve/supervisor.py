@@ -1,9 +1,8 @@
 """The servers behind the hub: brought up, up again when they are lost, and exchanged (H4, H23)."""
 
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,6 +23,8 @@ from aish.serve.offer.session_servers import SessionServers
 from aish.system.process.reaper import Reaper
 
 _FIRST_RETRY = 1.0
+_SHORTEST_RETRY = 1.0
+"""Seconds between two attempts, however many calls ask for one."""
 _LONGEST_RETRY = 60.0
 _LIVED = 60.0
 """Seconds after which a server that is lost is tried again as soon as at first."""
@@ -46,8 +47,9 @@ class Supervisor:
         self._live: LiveServers | None = None
         self._environment: RunEnvironment | None = None
         self._tasks: TaskGroup | None = None
-        self._retries: dict[str, anyio.CancelScope] = {}
+        self._retries: dict[str, _Retry] = {}
         self._delays: dict[str, float] = {}
+        self._attempted: dict[str, float] = {}
         self._up_since: dict[str, float] = {}
         self.session_servers = SessionServers(lambda: self.live)
 
@@ -100,6 +102,16 @@ class Supervisor:
             if server.state == "failed":
                 self._retry(server.alias)
         await hub.watch()
+
+    async def reconnect(self, alias: str) -> None:
+        """Make the next attempt to connect to a lost server at once, and wait until it has ended.
+
+        Without a second since the last attempt, it is made after that second.
+        """
+        retry = self._retries.get(alias)
+        if retry is not None:
+            retry.wanted.set()
+            await retry.ended.wait()
 
     @asynccontextmanager
     async def prepared(self, plan: Plan) -> AsyncGenerator["PreparedServers"]:
@@ -190,37 +202,67 @@ class Supervisor:
         """Another server has this alias now, or none."""
         self._delays.pop(alias, None)
         self._up_since.pop(alias, None)
-        scope = self._retries.pop(alias, None)
-        if scope is not None:
-            scope.cancel()
+        retry = self._retries.pop(alias, None)
+        if retry is not None:
+            retry.scope.cancel()
 
     def _retry(self, alias: str) -> None:
         assert self._tasks is not None
         up_since = self._up_since.pop(alias, None)
         if up_since is not None and anyio.current_time() - up_since >= _LIVED:
             self._delays.pop(alias, None)
-        self._retries[alias] = scope = anyio.CancelScope()
-        self._tasks.start_soon(partial(self._connect_again, alias, scope))
+        self._retries[alias] = retry = _Retry()
+        self._tasks.start_soon(self._connect_again, alias, retry)
 
-    async def _connect_again(self, alias: str, scope: anyio.CancelScope) -> None:
-        """Try until the server is up: after 1, 2, 4 … 60 seconds, each a little different."""
-        with scope:
+    async def _connect_again(self, alias: str, retry: "_Retry") -> None:
+        """Try until the server is up: after 1, 2, 4 … 60 seconds, each a little different.
+
+        A call for the server does not wait for them.
+        """
+        with retry.until_ended():
             while True:
                 delay = self._delays.get(alias, _FIRST_RETRY)
                 self._delays[alias] = min(2 * delay, _LONGEST_RETRY)
-                await anyio.sleep(delay * random.uniform(0.75, 1.25))  # ruff: ignore[suspicious-non-cryptographic-random-usage] - spreads attempts
+                with anyio.move_on_after(delay * random.uniform(0.75, 1.25)):  # ruff: ignore[suspicious-non-cryptographic-random-usage] - spreads attempts
+                    await retry.wanted.wait()
+                    since = anyio.current_time() - self._attempted.get(alias, -_SHORTEST_RETRY)
+                    await anyio.sleep(max(0.0, _SHORTEST_RETRY - since))
+                self._attempted[alias] = anyio.current_time()
                 (server,) = (one for one in self.plan.servers if one.entry.alias == alias)
                 live = self.live
                 try:
                     await live.dynamic_registry.connect(live.connection(server))
                 except AishError:
+                    retry.again()
                     continue
                 break
             self._up_since[alias] = anyio.current_time()
             text = f"mcp server `{alias}` is connected again"
             self._emit(Notice(NOWHERE, "info", "server_back", text))
-        if self._retries.get(alias) is scope:
+        if self._retries.get(alias) is retry:
             del self._retries[alias]
+
+
+class _Retry:
+    """The attempts to connect to a lost server: whether the next is wanted at once, and its end."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self.wanted, self.ended = anyio.Event(), anyio.Event()
+
+    def again(self) -> None:
+        """The last attempt has failed, and another follows."""
+        self.ended.set()
+        self.wanted, self.ended = anyio.Event(), anyio.Event()
+
+    @contextmanager
+    def until_ended(self) -> Generator[None]:
+        """Make attempts, until the server is up or another one has its alias."""
+        try:
+            with self.scope:
+                yield
+        finally:
+            self.ended.set()
 
 
 @frozen

@@ -9,6 +9,7 @@ cut off, or something was left after SIGTERM.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -27,6 +28,8 @@ import anyio
 import httpx
 from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
+
+from aish.system.files import state_folder
 
 SERVER = Path(__file__).with_name("mcp_stdio_server.py")
 LINE_CLIENTS, HTTP_CLIENTS = 8, 4
@@ -254,7 +257,8 @@ class Soak:
         serve = self.folder / ".aish" / "serve"
         listeners = json.loads((serve / "listeners.json").read_text("ascii"))["listeners"]
         url = next(one["listen"] for one in listeners if one["transport"] == "http")
-        token = (serve / "token").read_text("ascii").strip()
+        name = hashlib.sha256(os.fsencode(serve.resolve())).hexdigest()[:16]
+        token = (state_folder() / "serve" / name / "token").read_text("ascii").strip()
         headers = {
             "Authorization": f"Bearer {token}",
             "Accept": "application/json, text/event-stream",

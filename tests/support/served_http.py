@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import httpx
 from e2e_project import Project
-from served_hub import META, MODERN_META, PATIENCE, Message, ServedHub
+from served_hub import META, MODERN_META, PATIENCE, Message, ServedHub, secrets_of
 
 from aish.mcp.protocol.mirrored_headers import standard_headers
 
@@ -37,6 +37,7 @@ class HttpHub(ServedHub):
         super().__init__(project, *arguments, "--http", listen)
         self.clients: list[httpx.Client] = []
         self._token = token
+        self._project = project
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -51,7 +52,7 @@ class HttpHub(ServedHub):
     @property
     def token(self) -> str:
         """The token of its usual client: the one that was made, if it was not told which."""
-        return self._token or (self.folder / ".aish" / "serve" / "token").read_text("ascii").strip()
+        return self._token or (secrets_of(self._project) / "token").read_text("ascii").strip()
 
     @property
     def base(self) -> str:

@@ -5,6 +5,7 @@ with ServedHub(project, "p.yaml") as hub:
     hub.call("s__echo", {"text": "hello"})
 """
 
+import hashlib
 import json
 import os
 import queue
@@ -332,6 +333,13 @@ class SocketClient(LineClient):
                 for line in whole:
                     self._lines.put(line)
         self._lines.put(None)
+
+
+def secrets_of(project: Project, root: str = ".") -> Path:
+    """The folder with the key of a server of the project, and the token if one was made."""
+    state = (project.folder / root).resolve() / ".aish" / "serve"
+    name = hashlib.sha256(os.fsencode(state)).hexdigest()[:16]
+    return Path(project.aish.env["HOME"], ".local", "state", "aish", "serve", name)
 
 
 def flood(count: int, size: int) -> list[Message]:

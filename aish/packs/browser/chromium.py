@@ -38,6 +38,8 @@ from aish.system.secrets.secrets import Secrets
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 """The names that Chromium has in PATH, in order."""
 _PREFIX: Final = "aish-browser-"
+_LONGEST_FOLDER: Final = 40
+"""Bytes of the path of the folder for temporary files: Chromium's socket has 67 more, of 107."""
 _LOCK: Final = "lock"
 _GRACE: Final = 2.0
 _SHOWN: Final = 300
@@ -83,9 +85,11 @@ class Chromium:
     stderr: StderrLog
 
     def words(self, mask: Callable[[str], str]) -> str:
-        """The first and the last line that it wrote to standard error, for a message."""
+        """The first and the last line of its standard error, and the first that is fatal."""
         lines = [line.strip() for line in mask(self.stderr.tail).splitlines() if line.strip()]
-        shown = dict.fromkeys(shorten(for_line(line), _SHOWN) for line in lines[:1] + lines[-1:])
+        fatal = [line for line in lines if "FATAL" in line]
+        named = lines[:1] + fatal[:1] + lines[-1:]
+        shown = dict.fromkeys(shorten(for_line(line), _SHOWN) for line in named)
         return " … ".join(shown)
 
 
@@ -172,7 +176,7 @@ def _pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
 @contextmanager
 def _profile(reaper: Reaper, preferences: Mapping[str, JsonValue]) -> Generator[Path]:
     """A folder for one browser, locked as long as it is used, and removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_temporary_folder()))
     if "\n" not in str(folder):  # the reaper reads lines
         reaper.own_folder(folder)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -189,9 +193,15 @@ def _profile(reaper: Reaper, preferences: Mapping[str, JsonValue]) -> Generator[
         os.close(lock)
 
 
+def _temporary_folder() -> str:
+    """The folder of profiles: that for temporary files, unless no socket fits below it."""
+    folder = tempfile.gettempdir()
+    return folder if len(os.fsencode(folder)) <= _LONGEST_FOLDER else "/tmp"  # ruff: ignore[hardcoded-temp-file] - what is made there is private
+
+
 def remove_left_profiles() -> None:
     """Remove the profiles of processes that were killed, with the process that cleans up too."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for folder in Path(_temporary_folder()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # in use, of another user, or removed meanwhile
             _remove_if_left(folder)
 

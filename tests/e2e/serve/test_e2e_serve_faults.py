@@ -456,3 +456,22 @@ def test_a_signal_while_packs_open_ends_the_server(project: Project, kind: signa
         hub.signal(kind)
         assert hub.finish() == 0
     assert not (project.folder / "run" / "s").exists()
+
+
+@pytest.mark.requirement("H4")
+def test_a_call_for_a_lost_server_connects_it_again_and_is_answered(
+    project: Project, tmp_path: Path
+) -> None:
+    note, again = tmp_path / "pid", tmp_path / "again"
+    serving(project, "--note-pid", str(note), "--again", str(again))
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        call = sleep(hub, 60_000)
+        hub.ask("ping")
+        again.touch()
+        os.kill(pids(note)[0], signal.SIGKILL)
+        hub.answer(call)
+        # No list was asked for, and no change was told of, since it is lost.
+        said = [hub.call("s__echo", {"text": str(number)}) for number in range(3)]
+    assert [text_of(one) for one in said] == ["0", "1", "2"]

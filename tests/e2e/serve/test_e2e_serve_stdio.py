@@ -10,7 +10,7 @@ import anyio
 import pytest
 from e2e_project import Project, stdio
 from mcp_processes import is_alive, read_pid, until_gone
-from served_hub import META, MODERN_META, ServedHub, flood, text_of
+from served_hub import META, MODERN_META, ServedHub, flood, secrets_of, text_of
 
 CANNED = Path(__file__).parents[2] / "support" / "mcp_canned_server.py"
 
@@ -174,7 +174,9 @@ def test_the_state_of_packs_without_a_file_is_in_their_root_and_not_shown(
     (audit,) = (state / "audit").iterdir()
     assert [json.loads(line)["tool"] for line in audit.read_text().splitlines() if "tool" in line]
     assert not (project.folder / ".aish").exists()
-    assert (state / "key").exists()
+    # Its key is in no project.
+    assert not (state / "key").exists()
+    assert (secrets_of(project, "served") / "key").stat().st_mode & 0o777 == 0o600
     assert "note.md" in text_of(listed)
     assert ".aish" not in text_of(listed)
     assert key["isError"] is True

@@ -404,13 +404,18 @@ def test_without_the_program_it_is_said_how_to_install_it() -> None:
 )
 def test_a_program_that_is_no_browser_is_unavailable(tmp_path: Path, does: str, why: str) -> None:
     program = tmp_path / "browser"
-    program.write_text(f"#!/bin/sh\necho first >&2\necho second >&2\necho third >&2\n{does}\n")
+    program.write_text(
+        f"#!/bin/sh\necho first >&2\necho 1:FATAL:x.cc second >&2\necho third >&2\n{does}\n"
+    )
     program.chmod(0o700)
     options = PackOptions(browser=BrowserOptions(program=str(program)))
     with opened_packs(["browser"], None, options, environ=dict(os.environ)) as box:
         failed = box.error("browser_connect", timeout_seconds=20)
         assert failed["code"] == "unavailable"
-        assert failed["message"] == f"`{program}` is no Chromium{why}: first … third"
+        assert (
+            failed["message"]
+            == f"`{program}` is no Chromium{why}: first … 1:FATAL:x.cc second … third"
+        )
 
 
 @pytest.mark.requirement("K21")
@@ -430,6 +435,18 @@ def test_nothing_is_left_of_a_browser(shop: WebServer, monkeypatch: pytest.Monke
             assert with_argument(f"--user-data-dir={profile}")
         assert not with_argument(f"--user-data-dir={profile}")
         assert not list(Path(folder).iterdir())
+
+
+def test_a_long_path_for_temporary_files_keeps_no_browser_from_starting(
+    shop: WebServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    options = PackOptions(browser=BrowserOptions(allow=(shop.destination,)))
+    with opened_packs(["browser"], None, options, environ=dict(os.environ)) as box:
+        went(box, shop.url)
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.requirement("K70")

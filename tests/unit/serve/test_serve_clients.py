@@ -60,9 +60,12 @@ def test_a_token_of_a_variable_or_a_file_is_one_client_with_its_tools(tmp_path: 
 
 
 @pytest.mark.requirement("H18")
-def test_without_clients_one_token_is_made_and_kept(tmp_path: Path) -> None:
+def test_without_clients_one_token_is_made_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     clients_of(tmp_path, "", {})
-    path = tmp_path / ".aish" / "serve" / "token"
+    (path,) = (tmp_path / "state" / "aish" / "serve").glob("*/token")
     token = path.read_text().strip()
 
     again = clients_of(tmp_path, "", {})
