@@ -1162,7 +1162,7 @@ _STEP_BELONGS: Mapping[str, tuple[str, ...]] = {
 }
 # Of what is for one kind of step, what stands at the top for the whole file.
 _OF_THE_FILE = frozenset({"model", "context", "on_ask", "ask_timeout", "on_tool_error"})
-_NAME = re.compile(r"[a-z][a-z0-9_-]*\Z")
+_NOT_BY_NAME = ("server", "user", "file", UNREADABLE)
 
 
 @frozen
@@ -1251,17 +1251,22 @@ class StepsReader:
         return Output(schema, output.whole("attempts", Output(schema).attempts))
 
     def _prompt(self, table: Table) -> tuple[Prompt | ServerPrompt, str | None]:
-        text = table.text("prompt")
-        if text is None:
-            return read_prompt(table, "prompt", self.documents), None
-        if text in self.prompts:
-            return self.prompts[text], text
-        if _NAME.match(text) and self.knows_prompts:
-            hint = did_you_mean(text, self.prompts) or (
-                f"for a prompt of this one word write `prompt: {{user: {text}}}`"
-            )
-            table.problem("prompt", f"unknown prompt `{text}`", hint)
-        return Prompt(user=text), None
+        parts = table.part("prompt")
+        if parts.has("name") and not any(map(parts.node.entries.__contains__, _NOT_BY_NAME)):
+            return self._named_prompt(parts)
+        return read_prompt(table, "prompt", self.documents), None
+
+    def _named_prompt(self, parts: Table) -> tuple[Prompt | ServerPrompt, str | None]:
+        """An entry of `prompts`."""
+        name = parts.text("name") or ""
+        for stray in filter(parts.has, ("system", "with", "arguments")):
+            hint = "a step has its own `system`" if stray == "system" else None
+            parts.problem(stray, f"a prompt of this file has no `{stray}` here", hint)
+        if name not in self.prompts and self.knows_prompts:
+            hint = did_you_mean(name, self.prompts) or "`prompts` has the prompts of this file"
+            parts.problem("name", f"unknown prompt `{name}`", hint)
+        known = name in self.prompts
+        return (self.prompts[name], name) if known else (Prompt(user=""), None)
 
     def _call(self, table: Table) -> CallStep:
         return CallStep(

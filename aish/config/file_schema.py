@@ -97,6 +97,18 @@ _KINDS: Mapping[str, str] = {
 _MEANT: Mapping[str, str] = {
     "foreach": "a list is an expression, as text: `foreach: \"['a', 'b']\"`",
     "retry": "`retry: {attempts: 3}`",
+    "models": "an entry is `{base_url: https://host/v1, model: NAME, key_env: VARIABLE}`",
+}
+# How the keys of a model are called elsewhere.
+_OTHER_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("api_key", "apikey", "apiKey", "key", "api_key_env"),
+        "`key_env: VARIABLE` names the environment variable that holds the key",
+    ),
+    **dict.fromkeys(
+        ("provider", "url", "endpoint", "api_base", "host"),
+        "`base_url: https://host/v1` is the address of an endpoint for chat completions",
+    ),
 }
 
 
@@ -197,7 +209,8 @@ def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | No
         expected = schema.get("title") or " or ".join(
             _KINDS.get(str(name), str(name)) for name in found.allowed
         )
-        meant = _MEANT.get(str(found.path[-1]) if found.path else "")
+        *above, last = found.path or ("",)
+        meant = _MEANT.get("models" if above == ["models"] else str(last))
         is_number = isinstance(node, ScalarNode) and type(node.value) in {int, float}
         kind = "a number" if is_number and expected == _variable_title() else _kind(node)
         return f"{expected} is expected here, and this is {kind}", meant
@@ -258,6 +271,8 @@ def _mappings(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 def _unknown_hint(found: SchemaProblem) -> str | None:
     assert found.key is not None
+    if "key_env" in found.allowed and found.key in _OTHER_NAMES:
+        return _OTHER_NAMES[found.key]
     near = did_you_mean(found.key, found.allowed)
     listed = backticked(found.allowed)
     return near or (f"known here: {listed}" if listed else None)

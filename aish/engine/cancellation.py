@@ -145,9 +145,13 @@ _CODES = {
 
 @slotted
 class Interrupt:
-    """The signal that arrived, if any; `arrive` does what it does."""
+    """The signal that arrived, if any; `arrive` does what it does.
+
+    `farewell` is written to stderr if a second one exits at once.
+    """
 
     code: ExitCode | None = None
+    farewell: str = ""
     arrive: Callable[[ExitCode], None] = field(default=lambda _: None)
 
 
@@ -200,6 +204,8 @@ def _taken(end: End, on_hangup: Callable[[], None] | None = None) -> Generator[I
         elif seen.code is None:
             arrive(_CODES[number])
         elif number is not signal.SIGHUP:
+            with suppress(OSError):
+                os.write(2, seen.farewell.encode("utf-8", "replace"))
             os._exit(int(seen.code))
 
     installed = []

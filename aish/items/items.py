@@ -1,5 +1,6 @@
 """The items of a step and their sources (F5)."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -92,11 +93,20 @@ def _column(path: Path, delimiter: str, name: str) -> Iterator[tuple[int, str]]:
         number, header = next(rows)
         if name not in header:
             known = backticked(header)
-            hint = did_you_mean(name, header) or f"columns: {known}"
+            hint = did_you_mean(name, header) or _other_delimiter(header) or f"columns: {known}"
             raise ItemsError(f"unknown column `{name}`", where=f"{shown(path)}:{number}", hint=hint)
         place = list(header).index(name)
         for number, row in rows:
             yield number, row[place]
+
+
+def _other_delimiter(header: Sequence[str]) -> str | None:
+    """The hint for a table that was read as one column, because it has another delimiter."""
+    found = [one for one in (";", "\t", "|") if len(header) == 1 and one in header[0]]
+    if not found:
+        return None
+    shown = json.dumps(found[0])
+    return f"one column that contains {shown}: set `delimiter: {shown}`"
 
 
 def from_list(value: JsonValue) -> Items:

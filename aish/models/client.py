@@ -22,11 +22,13 @@ from aish.models import smollm2
 from aish.models.headers import check_base_url, headers_of
 from aish.models.retry import (
     MAX_HINT,
+    PAGE_HINT,
     Advice,
     AttemptError,
     RetryTiming,
     delay_before,
     is_malformed,
+    is_page,
     judge_code,
     malformed,
     origin_of,
@@ -36,7 +38,7 @@ from aish.models.retry import (
 from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
 from aish.system.secrets.secrets import Secrets
-from aish.wire.chat.decode import ChatDecoder
+from aish.wire.chat.decode import NOT_AN_ANSWER, ChatDecoder
 from aish.wire.chat.encode import Dialect, Encoder
 from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
 
@@ -326,6 +328,7 @@ class ChatModel:
             error.message = self._secrets.mask(error.message)
             return error
         message = self._secrets.mask(error.message)
+        hint = PAGE_HINT if is_page(error.message.removeprefix(NOT_AN_ANSWER)) else None
         if isinstance(error, InBandError):
             if is_malformed(error.message):
                 return malformed(message)
@@ -333,7 +336,7 @@ class ChatModel:
         else:
             found = error.retryable and not isinstance(error, MalformedToolCallError)
             advice = Advice(retry=error.retryable, unavailable=found)
-        return AttemptError(message, advice)
+        return AttemptError(message, advice, hint)
 
 
 @asynccontextmanager

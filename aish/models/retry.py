@@ -16,6 +16,7 @@ from aish.config.model import ModelEntry, RetryPolicy
 from aish.core.errors import AishError, StepFailedError, UnavailableError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
+from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Clock
 from aish.net.http import unknown_host
 from aish.system.clock import SystemClock
@@ -194,6 +195,20 @@ class RetryTiming:
 _CREDENTIALS = frozenset({401, 403})
 _NOT_THERE = frozenset({404, 405})
 _REDIRECTS = range(300, 400)
+_DOCTYPE = 20
+_BAD_REQUESTS = frozenset({400, 422})
+_NOT_TAKEN = lazy_pattern(
+    r"(?i)max_completion_tokens|unsupported|not supported|unrecogni|extra_forb"
+)
+_TOO_LONG = lazy_pattern(
+    r"(?i)exceeds? (?:the |this model's )?(?:available |maximum )?context|context_length_exceeded"
+    r"|maximum context length|prompt is too long"
+)
+TOO_LONG_HINT = (
+    "the prompt is too long for the model: `context: {max_tokens: N}` bounds a conversation,"
+    " `result_limit` the result of a tool"
+)
+PAGE_HINT = "this is a web page: is `base_url` right, and is there a login or a proxy in front?"
 # Wordings of endpoints that do not support a schema together with tools.
 _TOOLS = ("tool", "function")
 _SCHEMA = (
@@ -263,8 +278,10 @@ def not_connected(why: str, entry: ModelEntry, error: BaseException | None = Non
     return AttemptError(f"no connection to {origin}: {why}", BROKEN, hint)
 
 
-def hint_for(status: int, entry: ModelEntry) -> str | None:
-    """The hint for a status."""
+def hint_for(status: int, entry: ModelEntry, body: str = "") -> str | None:
+    """The hint for a status, and what the endpoint says with it."""
+    if told := _hint_in(body, status):
+        return told
     if status in _CREDENTIALS and entry.key_env:
         return f"is the key in `{entry.key_env}` one for {origin_of(entry.base_url)}?"
     if status in _CREDENTIALS:
@@ -274,6 +291,19 @@ def hint_for(status: int, entry: ModelEntry) -> str | None:
     if status in _REDIRECTS:
         return "redirects are not followed: set `base_url` to where the endpoint is"
     return None
+
+
+def _hint_in(body: str, status: int) -> str | None:
+    if _TOO_LONG.search(body):
+        return TOO_LONG_HINT
+    if status in _BAD_REQUESTS and "max_tokens" in body and _NOT_TAKEN.search(body):
+        return "write `max_completion_tokens` instead of `max_tokens` in `params`"
+    return PAGE_HINT if is_page(body) else None
+
+
+def is_page(text: str) -> bool:
+    """Whether an answer is a web page."""
+    return text.lstrip()[:_DOCTYPE].lower().startswith(("<!doctype html", "<html"))
 
 
 def refuses_usage(failure: AttemptError) -> bool:

@@ -530,7 +530,8 @@ class Transport:
             shown = self._mask(text).strip()[:_SHOWN] or response.reason_phrase
             if advice is MALFORMED:
                 raise malformed(shown)
-            raise AttemptError(f"HTTP {status}: {shown}", advice, hint_for(status, self._entry))
+            hint = hint_for(status, self._entry, text)
+            raise AttemptError(f"HTTP {status}: {shown}", advice, hint)
         if compressed:
             said = f"the answer is compressed ({encoding[:20]}) although that was not asked for"
             raise AttemptError(said, REFUSED)

@@ -472,7 +472,8 @@ class _Batch:
         self.codes.add(record.exit_code)
         code = None if record.failure is None else record.failure.code
         self.mends = self.mends or may_be_mended(record.status, code)
-        if record.status == "denied" and record.failure is not None:
+        is_lost = record.exit_code is ExitCode.UNAVAILABLE
+        if (is_lost or record.status == "denied") and record.failure is not None:
             self.rule = self.rule or record.failure.hint
         if not self.first:
             said = record.failure.message if record.failure else record.status
@@ -545,6 +546,8 @@ class _Batch:
         else:
             code = "items_stopped"
             goes_on = "`on_error: continue` or `max_failures` continues with the others"
+        if ExitCode.UNAVAILABLE in self.codes:
+            goes_on = ""  # more items would fail likewise
         hint = "; ".join(words for words in (self.rule, goes_on, again) if words)
         return Failure(code, f"{of}; no more were started" if self.over else of, hint or None)
 

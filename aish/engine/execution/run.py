@@ -6,6 +6,7 @@ Also the number of units of work, plain steps and items, in flight at the same t
 """
 
 import os
+import shlex
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, fields, replace
@@ -209,6 +210,9 @@ async def execute(
             environment.emit(Notice(Place(), "warning", "interrupted", last_words(course.items)))
 
     with anyio.CancelScope() as scope, interruptible(end) as interrupt:
+        if environment.folder.path is not None:
+            again = shlex.join(resume_words(plan.pipeline.file, environment.folder))
+            interrupt.farewell = f"\nrun {environment.folder.id} was ended; `{again}` resumes it\n"
         if environment.attach is not None:
             emit = _Listening(environment.emit, progress)
             values = run_values(plan, progress.meter, progress.concurrency, progress.time)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from aish.agent.result_limit import no_spans
 from aish.agent.runtime import AgentRuntime
-from aish.config.model import LoopLimits, PromptStep
+from aish.config.model import LoopLimits, PromptStep, ServerEntry
 from aish.core.errors import AishError, UnavailableError
 from aish.core.events import NOWHERE, Notice, ServerInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Emit, Meter, Model
 from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.limits import PlanMeter
@@ -194,8 +195,27 @@ def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
         raise UnavailableError(
             server.error or "failed to connect",
             where=f"mcp server `{server.alias}`",
-            hint=f"`required: false` under `mcp.servers.{server.alias}` continues without it",
+            hint=_start_hint(server, {one.entry.alias: one.entry for one in plan.servers}),
         )
+
+
+_CERTIFICATE = lazy_pattern(
+    r"UnknownIssuer|CERTIFICATE_VERIFY_FAILED|SELF_SIGNED_CERT|UNABLE_TO_(?:GET_ISSUER|VERIFY)"
+    r"|certificate verify failed|self.signed certificate|unable to get local issuer"
+)
+
+
+def _start_hint(server: ServerInfo, entries: Mapping[str, ServerEntry]) -> str:
+    command, why = entries[server.alias].command, server.error or ""
+    if len(command) == 1 and " " in command[0] and why.startswith("cannot start"):
+        words = ", ".join(command[0].split())
+        return f"write a list: `command: [{words}]`"
+    if command and _CERTIFICATE.search(why):
+        return (
+            "servers see only `HOME`, `PATH` and the like of the environment: `env:"
+            " [SSL_CERT_FILE, HTTPS_PROXY]` passes variables on"
+        )
+    return f"`required: false` under `mcp.servers.{server.alias}` continues without it"
 
 
 def lock_errors(tools: AllTools | None) -> tuple[AishError, ...]:

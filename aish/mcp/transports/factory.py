@@ -50,6 +50,7 @@ class TransportFactory:
         self._around = around
         self._door: HttpOrigin | None = None
         self._stdio: Stdio | None = None
+        self._printed = ""
         self.on_ended: Callable[[str], None] | None = None
         """Hears at once that the child has ended by itself, and how."""
 
@@ -181,6 +182,8 @@ class TransportFactory:
         tail = self._stdio.stderr_tail if self._stdio is not None else ""
         if self._around.adapter is not None and self.transport == "stdio":
             tail = self._around.adapter.last_words(self.origin, tail)
+        if self._printed:
+            reason = f"{reason}; on its stdout, which is for JSON-RPC, it printed: {self._printed}"
         return _with_tail(reason, tail)
 
     def explain_loss(self, reason: str) -> str:
@@ -195,6 +198,7 @@ class TransportFactory:
         return None if logs is None else logs / f"{self._connection.entry.alias}.stderr.log"
 
     def _noise(self, line: str) -> None:
+        self._printed = line
         self.notice("stdout_noise", f"ignores what is not JSON-RPC on its stdout: {line}")
 
 

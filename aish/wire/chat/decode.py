@@ -695,6 +695,7 @@ def _mended_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return loaded
 
 
+NOT_AN_ANSWER: Final = "not a chat completion: "
 _MOST: Final = 4096
 # The standard says to ignore unknown fields, but not errors.
 _UNKNOWN_FIELD: Final = lazy_pattern(rb"(?!error:|fatal:)[a-z][a-z0-9_-]*:")
@@ -737,7 +738,7 @@ class StrayLines:
 
 def not_a_stream(text: str, mask: Mask) -> UnreadableStreamError:
     """The error for a page or a text in place of an answer: most often the address is wrong."""
-    return UnreadableStreamError(f"not a chat completion: {excerpt(text, mask)}", retryable=False)
+    return UnreadableStreamError(f"{NOT_AN_ANSWER}{excerpt(text, mask)}", retryable=False)
 
 
 def is_cut_field(line: bytes) -> bool:

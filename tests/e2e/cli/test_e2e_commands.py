@@ -320,7 +320,7 @@ def test_the_arguments_of_a_call_in_a_file_are_its_with(project: Project, key: s
           - {{tool: r__file_read, {given}, expect: auto}}
           - {{tool: r__file_read, with: {{path: b.md}}, expect: ask}}
         prompts: {{review: {{server: d, name: review, {key}: {{code: "{{{{ nowhere }}}}"}}}}}}
-        prompt: review
+        prompt: {{name: review}}
         """
     )
 

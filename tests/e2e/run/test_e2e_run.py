@@ -202,7 +202,7 @@ def test_everything_the_command_line_adds_reaches_the_request(
           tone: {enum: [dry, warm], default: warm}
         steps:
           - id: one
-            prompt: ask
+            prompt: {name: ask}
             system: "{{ stdin }}"
         """,
     )

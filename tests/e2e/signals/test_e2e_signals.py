@@ -243,3 +243,30 @@ def test_the_hint_after_an_interruption_names_the_folder_of_runs(
     assert done.code == 130
     want = "hint: `aish run p.yaml --resume --run-dir 'kept here'` resumes the run"
     assert want in done.stderr
+
+
+def test_a_second_ctrl_c_says_how_to_resume_the_run(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    endpoint = model_endpoint([hanging_reply(gate)] * 2)
+    project.uses(endpoint)
+    project.pipeline(
+        """
+        steps:
+          - {id: a, foreach: "['x', 'y']", prompt: Say hello}
+        """
+    )
+    running = project.aish.start("run", "p.yaml")
+    endpoint.wait_requests(1)
+    running.interrupt()
+    running.wait_for_line("Ctrl-C again exits at once")
+    running.interrupt()
+    done = running.finish(20)
+    gate.open()
+
+    (folder,) = project.run_folders
+    assert done.code == 130
+    assert done.stderr.endswith(
+        f"run {folder.name} was ended; `aish run p.yaml --resume` resumes it\n"
+    )

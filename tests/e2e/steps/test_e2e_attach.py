@@ -104,7 +104,7 @@ def test_the_prompt_of_a_server_is_a_conversation_and_never_a_template(
               review: {{server: docs, name: review, arguments: {{code: "{{{{ 1 + 1 }}}}"}}}}
             steps:
               - id: one
-                prompt: review
+                prompt: {{name: review}}
                 system: Be terse.
                 attach: a.txt
                 output: {{schema: {{type: object}}}}

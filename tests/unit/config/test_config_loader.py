@@ -152,15 +152,59 @@ def test_one_step_needs_no_list(text: str, kind: type[object], tmp_path: Path) -
 
 
 @pytest.mark.requirement("F10")
-def test_a_word_that_is_no_prompt_is_an_error_and_a_sentence_is_a_prompt(tmp_path: Path) -> None:
-    head = "aish: 1\nmodels: {a: {embedded: smollm2}}\n"
-    with pytest.raises(PipelineError, match="unknown prompt `hello`"):
-        load_pipeline(written(tmp_path, f"{head}prompt: hello\n"))
-    for text in ("Hello", "hello there", "hello!", "{user: hello}"):
-        step = load_pipeline(written(tmp_path, f"{head}prompt: {text}\n")).steps[0]
+def test_a_prompt_is_text_and_a_name_says_that_it_is_one(tmp_path: Path) -> None:
+    head = "aish: 1\nmodels: {a: {embedded: smollm2}}\nprompts: {known: This one}\n"
+    for text in ("hello", "Hello", "hello there", "{user: hello}"):
+        path = written(tmp_path, f"{head}prompt: {text}\n")
+        step = load_pipeline(path).steps[0]
         assert isinstance(step, PromptStep)
         assert isinstance(step.prompt, Prompt)
         assert step.prompt.user.lower().startswith("hello")
+        assert check_file(path)[1] == ()
+    named = load_pipeline(written(tmp_path, f"{head}prompt: {{name: known}}\n")).steps[0]
+    assert isinstance(named, PromptStep)
+    assert (named.prompt, named.prompt_name) == (Prompt("This one"), "known")
+    for text, message in (
+        ("{name: knwon}", "unknown prompt `knwon`"),
+        ("{name: known, system: Terse}", "a prompt of this file has no `system` here"),
+        ("{name: known, user: hello}", "`name` is for a prompt of a server"),
+    ):
+        with pytest.raises(PipelineError, match=message):
+            load_pipeline(written(tmp_path, f"{head}prompt: {text}\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("known", "write `prompt: {name: known}`"),
+        ("prompts/x.md", "`{file: prompts/x.md}` sends what is in it"),
+        ("gone.j2", "`{file: gone.j2}` sends what is in it"),
+        ("with space", "`{file: with space}` sends what is in it"),
+        ("Summarise prompts/x.md", None),
+        ("folder", None),
+        ("{user: known}", None),
+    ],
+)
+@pytest.mark.parametrize("place", ["prompt", "step", "prompts"])
+def test_a_text_that_was_meant_as_a_name_or_a_file_is_warned_of(
+    tmp_path: Path, place: str, text: str, hint: str | None
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "with space").write_text("Hello")
+    more = f", other: {text}" if place == "prompts" else ""
+    head = f"aish: 1\nmodels: {{a: {{embedded: smollm2}}}}\nprompts: {{known: This one{more}}}\n"
+    steps = {
+        "prompt": f"prompt: {text}\n",
+        "step": f"steps: [{{id: zero, prompt: Hello}}, {{id: one, prompt: {text}}}]\n",
+        "prompts": "prompt: {name: other}\n",
+    }
+    pipeline, problems = check_file(written(tmp_path, head + steps[place]))
+    assert pipeline is not None
+    assert all(problem.warning for problem in problems)
+    told = [problem.hint for problem in problems]
+    assert told == ([] if hint is None or (place, text) == ("prompts", "known") else [hint])
+    path = {"prompt": "prompt", "step": "steps[1].prompt", "prompts": "prompts.other"}[place]
+    assert {problem.path for problem in problems} <= {path}
 
 
 @pytest.mark.requirement("L11", "B9")

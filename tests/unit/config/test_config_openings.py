@@ -105,7 +105,7 @@ def test_a_prompt_takes_what_a_server_keeps_and_what_is_attached(tmp_path: Path)
         """prompts:
   kept: {server: docs, name: review, arguments: {file: "{{ stdin }}"}}
 steps:
-  - {id: a, prompt: kept, attach: notes.md}
+  - {id: a, prompt: {name: kept}, attach: notes.md}
   - id: b
     prompt: {server: more, name: ask}
     attach: [notes.md, "docs://{{ stdin }}", {server: sure, uri: "docs://x"}]

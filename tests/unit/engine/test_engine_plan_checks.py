@@ -221,7 +221,7 @@ def test_a_password_in_the_url_of_a_server_is_refused(tmp_path: Path) -> None:
 @pytest.mark.requirement("F11")
 def test_a_bad_template_in_a_file_is_placed_where_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.j2").write_text("a\n{% if %}\n")
-    text = HEAD + "prompts: {x: {file: x.j2}}\nsteps: [{id: a, prompt: x}]\n"
+    text = HEAD + "prompts: {x: {file: x.j2}}\nsteps: [{id: a, prompt: {name: x}}]\n"
     (found,) = problems(text, tmp_path)
     assert found.startswith("prompts.x.file: not a template in line 2: ")
 

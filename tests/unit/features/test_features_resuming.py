@@ -582,7 +582,7 @@ mcp:
   auto_approve: [s__get]
 prompts: {notes: {file: notes.md.j2}, other: Unused}
 steps:
-  - {id: one, prompt: notes, output: {schema: one.json}}
+  - {id: one, prompt: {name: notes}, output: {schema: one.json}}
   - {id: two, foreach: {file: rows.jsonl}, prompt: "{{ item.a }}", needs: [one]}
 """
 

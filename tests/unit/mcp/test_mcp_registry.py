@@ -362,7 +362,8 @@ def test_a_program_that_is_no_server_is_a_failed_server() -> None:
         async with registry(command(sys.executable, "-c", "print('hello')")) as s:
             return s.registry.failure("kid")
 
-    assert play(scene) == "the server ended with exit code 0"
+    said = "on its stdout, which is for JSON-RPC, it printed: hello"
+    assert play(scene) == f"the server ended with exit code 0; {said}"
 
 
 @pytest.mark.requirement("M9")

@@ -2,18 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from aish.config.fields import VARIABLE_NAMED, malformed, variables
 from aish.config.model import ModelEntry, Pipeline, PromptStep
 from aish.config.yaml_tree import at, join
 from aish.core.errors import UsageError, did_you_mean
-from aish.core.json import JsonValue
+from aish.core.json import JsonObject, JsonValue
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked
 from aish.engine.plan.order import needs_of
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
 from aish.models.headers import check_endpoint
 from aish.system.secrets.secrets import resembles_key
 
+_FILE = lazy_pattern(r"\S+\.(?:md|txt|j2)")
+_LONGEST_PATH = 255
 RESERVED = "shell"
 SERVED = "pipeline"
 """The alias of the pipelines of a file among the tools that it serves (H2)."""
@@ -25,6 +29,7 @@ def name_issues(pipeline: Pipeline) -> Iterator[Issue]:
     yield from _models(pipeline)
     yield from _variables(pipeline)
     yield from _steps(pipeline)
+    yield from _prompts(pipeline)
     yield from _summary_models(pipeline)
     yield from _step_circles(pipeline)
 
@@ -76,7 +81,9 @@ def _endpoint(entry: ModelEntry) -> Iterator[Issue]:
 
 def _known_model(alias: str, pipeline: Pipeline, path: str) -> Iterator[Issue]:
     if alias not in pipeline.models:
-        hint = did_you_mean(alias, pipeline.models) or _listed("models", pipeline.models)
+        entry = f"{{base_url: https://host/v1, model: {alias}, key_env: VARIABLE}}"
+        new = f"declare it: `models: {{main: {entry}}}`, and write `model: main`"
+        hint = did_you_mean(alias, pipeline.models) or _listed("models", pipeline.models) or new
         yield Issue(path, f"unknown model `{alias}`", hint, by=("models",))
 
 
@@ -122,6 +129,40 @@ def _steps(pipeline: Pipeline) -> Iterator[Issue]:
                 yield Issue(place, f"unknown step `{need}`", hint, by=STEPS)
         if isinstance(step, PromptStep):
             yield from _model_of(step, path, pipeline)
+
+
+def _prompts(pipeline: Pipeline) -> Iterator[Issue]:
+    """Warnings of texts that were probably meant as the name of a prompt, or as a file."""
+    for path, text in _prompt_texts(pipeline.data):
+        if text in pipeline.prompts and not path.startswith("prompts."):
+            message = f"`{text}` is sent as text, and `prompts` has a prompt of this name"
+            yield Issue(path, message, f"write `prompt: {{name: {text}}}`", warning=True)
+        elif _FILE.fullmatch(text) or _is_file(pipeline.file.parent, text):
+            message = f"`{text}` is sent as text, and looks like the path of a file"
+            hint = f"`{{file: {text}}}` sends what is in it"
+            yield Issue(path, message, hint, warning=True)
+
+
+def _prompt_texts(data: JsonObject) -> Iterator[tuple[str, str]]:
+    """The prompts that are a text alone, by path."""
+    steps, prompts = data.get("steps"), data.get("prompts")
+    rows = steps if isinstance(steps, Sequence) and not isinstance(steps, str) else (data,)
+    for index, row in enumerate(rows):
+        text = row.get("prompt") if isinstance(row, Mapping) else None
+        if isinstance(text, str):
+            yield within(step_path(index, listed=rows is steps), "prompt"), text
+    for name, text in prompts.items() if isinstance(prompts, Mapping) else ():
+        if isinstance(text, str):
+            yield f"prompts.{name}", text
+
+
+def _is_file(folder: Path, text: str) -> bool:
+    if len(text) > _LONGEST_PATH or not text.isprintable():
+        return False
+    try:
+        return (folder / text).is_file()
+    except OSError:
+        return False
 
 
 def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
