@@ -5,18 +5,27 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from stat import S_ISFIFO
+from typing import TYPE_CHECKING, TextIO
 
 from aish.core.errors import AishError, ExitCode, PipelineError
 from aish.core.text import for_ci_log
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 
 def guarded(call: Callable[[], int], *, verbose: bool) -> int:
-    """Run `call`; every exception becomes an exit code of design 1.3, never a traceback."""
+    """Run `call`; every exception becomes an exit code of design 1.3, never a traceback.
+
+    A reader that closes our output (`| head`) changes nothing: the rest is discarded.
+    """
+    sys.stdout, sys.stderr = _without_broken_pipe(sys.stdout), _without_broken_pipe(sys.stderr)
     try:
         code = call()
     except AishError as error:
@@ -25,8 +34,6 @@ def guarded(call: Callable[[], int], *, verbose: bool) -> int:
     except (KeyboardInterrupt, EOFError):
         say("interrupted")
         code = int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        code = int(ExitCode.OK)
     except OSError as error:
         code = _surroundings(error, verbose=verbose)
     except Exception as error:  # ruff: ignore[blind-except] - the outermost handler: a bug must not print a traceback
@@ -96,20 +103,46 @@ def _flushed(code: int) -> int:
     """Flush now, so that a closed output causes no traceback when the interpreter exits."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        _discard(sys.stdout)
     except OSError as error:
         if code == ExitCode.OK:
             say(f"error: cannot write to stdout: {error.strerror}")
         code = code or int(ExitCode.FAILED)
-        _discard(sys.stdout)
+        _discard(sys.stdout.fileno())
     try:
         sys.stderr.flush()
     except OSError:
-        _discard(sys.stderr)
+        _discard(sys.stderr.fileno())
     return code
 
 
-def _discard(stream: TextIO) -> None:
-    """Discard what the stream still buffers."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+class _Pipe(FileIO):
+    """The writing end of a pipe; without a reader it takes everything."""
+
+    def write(self, data: "ReadableBuffer") -> int:
+        """Write some of the data; returns how much."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            _discard(self.fileno())
+            return memoryview(data).nbytes
+
+
+def _without_broken_pipe(stream: TextIO) -> TextIO:
+    """The stream itself, or if it is a pipe, one of the same kind that needs no reader."""
+    if type(stream) is not TextIOWrapper or not isinstance(raw := stream.buffer.raw, FileIO):
+        return stream
+    if isinstance(raw, _Pipe) or not S_ISFIFO(os.fstat(raw.fileno()).st_mode):
+        return stream
+    stream.flush()
+    return TextIOWrapper(
+        BufferedWriter(_Pipe(raw.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _discard(descriptor: int) -> None:
+    """Discard what is still to be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

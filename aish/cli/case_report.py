@@ -5,7 +5,6 @@ models; each passes `for_ci_log` (X2, B13).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -95,9 +94,8 @@ class CaseLines:
         self._column = 0
 
     def _write(self, text: str) -> None:
-        with suppress(BrokenPipeError):
-            self._out.write(text)
-            self._out.flush()
+        self._out.write(text)
+        self._out.flush()
 
 
 def closing_lines(session: Session, manners: Manners) -> Iterator[str]:

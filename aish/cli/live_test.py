@@ -9,7 +9,6 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -213,9 +212,8 @@ class _Lines:
             self._print(line)
 
     def _print(self, line: str) -> None:
-        with suppress(BrokenPipeError):
-            self._out.write(f"{line}\n")
-            self._out.flush()
+        self._out.write(f"{line}\n")
+        self._out.flush()
 
 
 def closing_lines(report: LiveReport, manners: Manners) -> Iterator[str]:

@@ -6,7 +6,6 @@ imported when that command is asked for.
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -70,7 +69,6 @@ def parsed_call(argv: Sequence[str]) -> Call:
     Raises:
         UsageError: a command, option or value is invalid.
     """
-    streams = sys.stdout, sys.stderr
     try:
         found = command_line().main(args=list(argv), prog_name="aish", standalone_mode=False)
     except typer.Exit as leaving:
@@ -79,13 +77,6 @@ def parsed_call(argv: Sequence[str]) -> Call:
         code = int(ExitCode.INTERRUPTED)
     except typer.TyperException as error:
         code = _usage(error)
-    except SystemExit as leaving:
-        if not isinstance(leaving.__context__, BrokenPipeError):
-            raise
-        # Typer's own way to exit after a closed output (`| head`). The exit code is decided in one
-        # place for all commands.
-        sys.stdout, sys.stderr = streams
-        raise BrokenPipeError from None
     else:
         if callable(found):
             call: Call = found

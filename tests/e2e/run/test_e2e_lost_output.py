@@ -110,6 +110,34 @@ def test_no_command_fails_because_its_reader_has_gone(talking: Project, command:
     assert (done.code, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["plan", "p.yaml"], 5),
+        (["run", "p.yaml"], 5),
+        (["tools", "p.yaml"], 5),
+        (["runs", "show", "none"], 2),
+        (["test", "p.yaml"], 2),
+    ],
+    ids=str,
+)
+def test_a_reader_that_has_gone_hides_no_failure(
+    talking: Project, command: list[str], code: int
+) -> None:
+    talking.pipeline(
+        "mcp: {servers: {s: {command: [./none]}}}\n"
+        "run: [ls]\n"
+        "tests: [{name: a, expect: [contains: b]}]\n"
+    )
+    heard = talking.aish(*command)
+    talking.aish.python = (sys.executable, "-c", NO_READER, sys.executable)
+
+    alone = talking.aish(*command)
+
+    assert (heard.code, alone.code) == (code, code), heard.stderr
+    assert "Traceback" not in alone.stderr
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_descriptors_do_not_disturb_a_run(talking: Project, closed: str) -> None:
     talking.through_shell(f'exec "$@" {closed}')
