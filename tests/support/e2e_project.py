@@ -19,12 +19,12 @@ from mcp_scenes import HTTP_SERVER, STDIO_SERVER
 from model_endpoint import ModelEndpoint
 from patience import is_ready
 
+from aish.core.errors import AishError
 from aish.journal.history import History
 from aish.journal.reader import (
     event_of,
     read_journal,
 )
-from aish.journal.writer import JournalError
 from aish.reports.junit import JUnitReport
 
 PATIENCE = 20.0
@@ -54,7 +54,7 @@ def junit_of(journal: Path) -> tuple[int, int] | None:
             with read_journal(journal) as reading:
                 for stamped in filter(None, map(event_of, reading)):
                     report.take(stamped, history.take(stamped))
-        except (JournalError, ValueError):
+        except (AishError, ValueError):
             return None  # damaged by a test
         report.add(history.rest())
         root = ET.fromstring(b"".join(report.xml()))  # ruff: ignore[suspicious-xml-element-tree-usage] - the same

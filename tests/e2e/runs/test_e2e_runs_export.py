@@ -256,7 +256,7 @@ def test_an_attempt_of_a_step_that_was_repeated(project: Project) -> None:
     assert export(project).code == 0
 
     first, last = rows(project, "commands.jsonl")
-    assert (first["kind"], first["stdout"], first["output"]) == ("handler_error", None, "no\n")
+    assert (first["kind"], first["exit_code"], first["stdout"]) == ("ok", 1, "no\n")
     assert (last["kind"], last["stdout"], last["output"]) == ("ok", "no\nyes\n", None)
     assert "retry: step go: " in (project.folder / "out" / "control.log").read_text("utf-8")
 
