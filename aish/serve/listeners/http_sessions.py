@@ -7,7 +7,6 @@ reader is a queue of events.
 
 import re
 import secrets
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -115,7 +114,7 @@ class HttpSession:
         self._streams: dict[int, SessionStream] = {0: self.stream}
         self._numbers = 0
         self._events = 0
-        self._kept: deque[_Kept] = deque()
+        self._kept: dict[tuple[int, str | int], _Kept] = {}
         self._kept_text = 0
 
     @property
@@ -160,20 +159,31 @@ class HttpSession:
         return stream
 
     def keep(self, stream: int, message: str, key: str) -> tuple[int, ServerEvent]:
-        """Number an event, and keep it as long as there is room."""
+        """Number an event, and keep it as long as there is room, in place of one with its key.
+
+        What has a key makes room first: no notice of a call pushes out the result of another.
+        """
         self._events += 1
         event = ServerEvent(message, id=f"{stream}-{self._events}", key=key)
-        self._kept.append(_Kept(stream, self._events, event))
+        place = stream, key or self._events
+        self._let_go(place)
+        self._kept[place] = _Kept(stream, self._events, event)
         self._kept_text += len(message)
         while len(self._kept) > KEPT_EVENTS or (
             self._kept_text > _KEPT_TEXT and len(self._kept) > 1
         ):
-            self._kept_text -= len(self._kept.popleft().event.data)
+            oldest = next(iter(self._kept))
+            self._let_go(next((one for one in self._kept if isinstance(one[1], str)), oldest))
         return self._events, event
+
+    def _let_go(self, place: tuple[int, str | int]) -> None:
+        if (old := self._kept.pop(place, None)) is not None:
+            self._kept_text -= len(old.event.data)
 
     def kept(self, stream: int, after: int) -> Sequence[_Kept]:
         """What is kept of a stream, behind an event."""
-        return [one for one in self._kept if one.stream == stream and one.number > after]
+        kept = self._kept.values()
+        return [one for one in kept if one.stream == stream and one.number > after]
 
     def end(self) -> None:
         """It is over: what runs is cancelled, and its streams end."""

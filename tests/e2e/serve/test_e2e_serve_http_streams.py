@@ -119,6 +119,31 @@ def test_the_stream_of_a_call_is_read_on_after_its_connection_broke(project: Pro
     assert nothing == []
 
 
+@pytest.mark.parametrize("tells", ["progress", "logs"])
+def test_notices_of_one_call_push_out_no_result_of_another(project: Project, tells: str) -> None:
+    serving(project, "--asks")
+    params = {**SLOW, "arguments": {"steps": 1}}
+    flood: dict[str, Any] = {**SLOW, "arguments": {"steps": 400}}
+    if tells == "logs":
+        log = {"level": "error", "data": "x" * 30_000}
+        arguments = {"method": "notifications/message", "params": log}
+        flood = {"name": "s__tell_client", "arguments": arguments}
+    with HttpHub(project, "p.yaml") as hub:
+        client = hub.client()
+        client.begin()
+        with client.opened("tools/call", params) as events:
+            first, *_, last = events
+        for _ in range(1 if tells == "progress" else 60):
+            with client.opened("tools/call", flood) as events:
+                *_, other = events
+        with client.stream(first.id) as events:
+            again = list(events)
+
+    assert text_of(other.message["result"]) in {"counted", "told"}
+    assert again[-1].id == last.id
+    assert text_of(again[-1].message["result"]) == "counted"
+
+
 @pytest.mark.requirement("H15")
 @pytest.mark.slow(reason="a client has ten seconds to come back")
 def test_a_call_whose_stream_nobody_reads_on_is_cancelled(project: Project) -> None:
