@@ -17,6 +17,7 @@ Completes = Literal[
     "path",
     "attachment",
     "session",
+    "prompt",
 ]
 """What kind of word an argument is."""
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from aish.shell.command import Command, Completes
 from aish.shell.commands.catalogue import COMMANDS
+from aish.shell.commands.prompts import values_of
 from aish.shell.input.deferred_editor import Shown
 from aish.shell.servers import known_servers, taken_aliases
 from aish.shell.session import Session
@@ -28,6 +29,10 @@ class SessionWords:
         """Possible words after these words."""
         name, *words = command.split()
         row = COMMANDS.get(name)
+        if row is not None and row.completes == "prompt" and words:
+            given = {word.partition("=")[0] for word in words[1:]}
+            values = values_of(self._session.open.plan.pipeline, words[0])
+            return tuple(f"{value}=" for value in values if value not in given)
         if row is None or len(words) > 1:
             return ()
         if words:
@@ -52,6 +57,7 @@ class SessionWords:
             "absent": self._absent,
             "attachment": self._session.open.offers.names,
             "session": self._sessions,
+            "prompt": lambda: self._session.open.plan.pipeline.prompts,
         }
         return tuple(word for kind in kinds if kind in found for word in found[kind]())
 

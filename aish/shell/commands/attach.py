@@ -31,7 +31,7 @@ async def _attach(session: Session, rest: str) -> None:
         session.attached.clear()
         session.open.out.show(f"{counted(count, 'attachment')} dropped")
         return
-    name, *arguments = _words(rest)
+    name, *arguments = words_of(rest)
     found = await _found(session, name, arguments)
     session.attached.add(Enclosure(name, found.text, found.media))
     size = counted(len(found.text), "character")
@@ -55,7 +55,8 @@ def _list(session: Session) -> None:
     session.open.out.show("`:attach off` drops them" if names else f"nothing is attached: {_FORM}")
 
 
-def _words(rest: str) -> list[str]:
+def words_of(rest: str) -> list[str]:
+    """The words of a command's arguments; at least one."""
     if _path(rest).is_file():
         # As completion writes it: a name may contain blanks.
         return [rest]
@@ -80,9 +81,9 @@ async def _found(session: Session, name: str, arguments: Sequence[str]) -> Attac
         return await _resource(session, Attachment(name))
     servers = session.open.servers.dynamic_registry.registry.servers
     if mark and not there and any(one.alias == alias for one in servers):
-        return await _prompt(session, alias, prompt, _pairs(arguments))
+        return await prompt_of_server(session, alias, prompt, pairs_of(arguments))
     if is_uri(name) and not there:
-        pairs = _pairs(arguments)
+        pairs = pairs_of(arguments)
         if set(pairs) == {_SERVER}:
             return await _resource(session, Attachment(name, pairs[_SERVER]))
     if arguments:
@@ -133,7 +134,12 @@ async def _as_shown(session: Session, wanted: Attachment, folder: Path) -> Attac
     return await attachment(wanted, registry, folder, limit, sees_images=sees)
 
 
-def _pairs(arguments: Sequence[str]) -> dict[str, str]:
+def pairs_of(arguments: Sequence[str]) -> dict[str, str]:
+    """The values of `k=v` by key.
+
+    Raises:
+        UsageError: one of them has another form.
+    """
     found = {}
     for word in arguments:
         key, equals, value = word.partition("=")
@@ -144,9 +150,10 @@ def _pairs(arguments: Sequence[str]) -> dict[str, str]:
     return found
 
 
-async def _prompt(
+async def prompt_of_server(
     session: Session, alias: str, name: str, arguments: Mapping[str, str]
 ) -> Attached:
+    """The messages of a server's prompt as one text."""
     opened = session.open
     registry = opened.servers.dynamic_registry.registry
     await opened.servers.dynamic_registry.settled()

@@ -13,6 +13,7 @@ from aish.shell.commands.mcp import MCP
 from aish.shell.commands.model import AUTONOMOUS, MODEL
 from aish.shell.commands.past import COST, LOG, RESUME, SAVE, SESSIONS
 from aish.shell.commands.pipelines import RUN
+from aish.shell.commands.prompts import PROMPT
 from aish.shell.commands.turns import EDIT, RETRY, UNDO
 
 ROWS: tuple[Command, ...] = (
@@ -30,6 +31,7 @@ ROWS: tuple[Command, ...] = (
     SESSIONS,
     RESUME,
     ATTACH,
+    PROMPT,
     RETRY,
     UNDO,
     EDIT,

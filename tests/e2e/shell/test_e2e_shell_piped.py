@@ -12,7 +12,7 @@ from cli_process import heeding_modes
 from e2e_project import REPO, ModelEndpoints, Project, of_type, stdio, wait_file
 from model_endpoint import Gate, Reply, hanging_reply, json_reply, text_reply, tool_reply
 from samples import sampled
-from shell_terminal import answered, ask, sent_messages, session_journal, sitting
+from shell_terminal import answered, ask, at_prompt, leave, sent_messages, session_journal, sitting
 
 TOOLS_SERVER = REPO / "tests" / "support" / "mcp_changing_server.py"
 DENIED = "[aish] tool call denied: no rule approves s__fail"
@@ -432,3 +432,62 @@ def test_what_a_request_takes_is_told_with_the_tools_of_servers_on_their_way(
     assert done.code == 0
     assert row.split()[-1] == "ready"
     assert first.endswith(f", with {row.split()[-2]} tools")
+
+
+PROMPTS = """
+    inputs: {who: {type: string}, tone: {type: string, enum: [dry, warm], default: dry}}
+    prompts:
+      greet:
+        system: Be {{ inputs.tone }}.
+        user: "Greet {{ inputs.who }} in {{ inputs.tone }} words."
+      plain: {user: Say hello to all.}
+    """
+
+
+@pytest.mark.usefixtures("talking")
+def test_a_prompt_of_the_file_is_filled_in_and_sent(project: Project) -> None:
+    project.pipeline(PROMPTS)
+    lines = (
+        ":prompt",
+        ":prompt gret",
+        ":prompt greet",
+        ":prompt greet whom=x",
+        ":prompt greet who=x tone=odd",
+        ":prompt greet who='Ada L' tone=warm",
+        ":prompt plain",
+    )
+
+    done = project.aish("shell", "p.yaml", stdin="\n".join(lines))
+
+    assert ":prompt greet tone=… who=…\n:prompt plain\n" in done.stderr + done.stdout
+    for said in (
+        "unknown prompt `gret`",
+        "hint: did you mean `greet`",
+        "the prompt `greet` needs `who`",
+        "hint: `:prompt greet who=…`",
+        "the prompt `greet` has no value `whom`",
+        "the input `tone`: 'odd' is not one of 'dry', 'warm'",
+    ):
+        assert said in done.stderr
+    assert "<Be warm.\n\nGreet Ada L in warm words.>\n" in done.stdout
+    assert done.stdout.endswith("<Say hello to all.>\n")
+
+
+def test_the_names_of_prompts_and_their_inputs_are_completed(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(echoing))
+    project.pipeline(PROMPTS)
+    with sitting(project) as window:
+        window.wait_for(at_prompt(window))
+        for typed, shown, whole in (
+            (":prompt gr", "> :prompt gr", "> :prompt greet"),
+            (" wh", "> :prompt greet wh", "> :prompt greet who="),
+        ):
+            window.type(typed)
+            window.wait_for(shown)
+            window.type("\t")
+            window.wait_for(whole)
+        window.type("Ada\r")
+        window.wait_for("Greet Ada in dry words.>")
+        leave(window)

@@ -1,0 +1,108 @@
+"""`:prompt`: a prompt of the file, filled in and sent as a line (S5)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from aish.config.inputs import as_typed, fits
+from aish.config.model import Pipeline, Prompt, ServerPrompt
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.json import JsonValue
+from aish.core.phrases import backticked
+from aish.core.text import for_line
+from aish.engine.plan.template_context import template_context
+from aish.shell.command import Command
+from aish.shell.commands.attach import pairs_of, prompt_of_server, words_of
+from aish.shell.exchange import ask
+from aish.shell.session import Session
+from aish.templates.render import references, render
+
+_RESERVED = frozenset({"inputs", "env", "steps", "stdin"})
+
+
+async def _prompt(session: Session, rest: str) -> None:
+    pipeline = session.open.plan.pipeline
+    if not rest:
+        for name in pipeline.prompts:
+            takes = "".join(f" {value}=…" for value in values_of(pipeline, name))
+            session.open.out.show(for_line(f":prompt {name}{takes}"))
+        if not pipeline.prompts:
+            session.open.out.show("the file has no `prompts`")
+        return
+    name, *given = words_of(rest)
+    prompt = pipeline.prompts.get(name)
+    if prompt is None:
+        listed = backticked(pipeline.prompts)
+        known = f"prompts: {listed}" if listed else "the file has no `prompts`"
+        hint = did_you_mean(name, pipeline.prompts) or known
+        raise UsageError(f"unknown prompt `{name}`", hint=hint)
+    await ask(session, await _text(session, prompt, _filled(session, name, pairs_of(given))))
+
+
+async def _text(
+    session: Session, prompt: Prompt | ServerPrompt, values: Mapping[str, JsonValue]
+) -> str:
+    """The text of a prompt; what it says as a system prompt comes first."""
+    if isinstance(prompt, Prompt):
+        parts = (prompt.system, prompt.user)
+        return "\n\n".join(render(part, values) for part in parts if part is not None)
+    arguments = {key: render(text, values) for key, text in prompt.arguments.items()}
+    return (await prompt_of_server(session, prompt.server, prompt.name, arguments)).text
+
+
+def _filled(session: Session, name: str, given: Mapping[str, str]) -> Mapping[str, JsonValue]:
+    """What the templates of a prompt may use; what was typed is an input, or a name of its own."""
+    pipeline = session.open.plan.pipeline
+    known = values_of(pipeline, name)
+    schemas = pipeline.inputs
+    inputs = {key: schema["default"] for key, schema in schemas.items() if "default" in schema}
+    inputs |= session.open.options.inputs
+    own: dict[str, JsonValue] = {}
+    for key, text in given.items():
+        if key not in known:
+            takes = f"it takes {backticked(known)}" if known else "it takes no values"
+            hint = did_you_mean(key, known) or takes
+            raise UsageError(f"the prompt `{name}` has no value `{key}`", hint=hint)
+        if key not in schemas:
+            own[key] = text
+            continue
+        inputs[key] = as_typed(text, schemas[key])
+        for problem in fits(schemas[key], inputs[key]):
+            raise UsageError(f"the input `{key}`: {problem.message}")
+    if missing := [key for key in known if key in schemas and key not in inputs]:
+        hint = f"`:prompt {name} {' '.join(f'{key}=…' for key in missing)}`"
+        raise UsageError(f"the prompt `{name}` needs {backticked(missing)}", hint=hint)
+    options = replace(session.open.options, inputs=inputs)
+    return template_context(pipeline, options, {}, session.open.plan.variables, own)
+
+
+def values_of(pipeline: Pipeline, name: str) -> Sequence[str]:
+    """The values that a prompt of the file takes, by name."""
+    prompt = pipeline.prompts.get(name)
+    return () if prompt is None else tuple(dict.fromkeys(_used(prompt)))
+
+
+def _used(prompt: Prompt | ServerPrompt) -> Iterator[str]:
+    texts = prompt.arguments.values() if isinstance(prompt, ServerPrompt) else _parts(prompt)
+    for path in sorted({path for text in texts for path in references(text)}):
+        first, _, second = path.partition(".")
+        if first == "inputs" and second:
+            yield second.partition(".")[0]
+        elif first not in _RESERVED:
+            yield first
+
+
+def _parts(prompt: Prompt) -> Iterator[str]:
+    yield from (part for part in (prompt.system, prompt.user) if part is not None)
+
+
+PROMPT = Command(
+    "prompt",
+    "[NAME [k=v …]]",
+    "sends a prompt of the file to the model",
+    _prompt,
+    details=(
+        "`k=v` sets an input, or another name of its template. Without an argument it lists the "
+        "prompts of the file and what they take."
+    ),
+    completes="prompt",
+)
