@@ -69,7 +69,7 @@ aish: 1
 model: m
 models: {m: {base_url: "http://127.0.0.1:9/v1", model: a}}
 inputs: {rows: {default: [1, 2]}, said: {type: string, default: hi}}
-mcp: {servers: {repo: {pack: fs, root: .}}, auto_approve: ["repo__*", shell__run]}
+mcp: {servers: {repo: {pack: fs, root: .}}, auto_approve: [repo__file_read, shell__run]}
 limits: {turns: 9}
 steps:
   - {id: list, run: [echo, "{{ inputs.said }}"], when: "inputs.said != ''"}

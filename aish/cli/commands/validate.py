@@ -10,6 +10,7 @@ from aish.cli.boundary import say
 from aish.cli.options import (
     OWN_FILE,
     Argument,
+    Option,
     Report,
     ReportOption,
     SetOption,
@@ -52,12 +53,14 @@ def command(
     *,
     overrides: SetOption = None,
     strict: StrictOption = False,
+    env: Annotated[bool, Option("--env", help="A `${VAR}` that is not set is an error.")] = False,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
     """Check pipeline files; no network, and no keys.
 
-    Against the schema, and the rules no schema can say. A `${VAR}` that is not set is a warning.
+    Against the schema, and the rules no schema can say. A `${VAR}` that is not set is a warning,
+    with `--strict` too.
 
     Example: aish validate pipelines/*.yaml
     """
@@ -66,33 +69,37 @@ def command(
     rows: list[JsonValue] = []
     printer = ProblemPrinter(say)
     for path in paths or (OWN_FILE,):
-        problems = problems_of(path, tuple(overrides or ()), os.environ)
-        bad = any(strict or not problem.warning for problem in problems)
+        problems = problems_of(path, tuple(overrides or ()), os.environ, strict=strict, env=env)
+        bad = any(not problem.warning for problem in problems)
         if bad:
             code = ExitCode.USAGE
         if format_ is Report.JSON:
-            rows.append(_row(path, problems, strict=strict, ok=not bad))
+            rows.append(_row(path, problems, ok=not bad))
         else:
-            _print(path, problems, printer, strict=strict, ok=not bad)
+            _print(path, problems, printer, ok=not bad)
     if format_ is Report.JSON:
         print_json(rows)
     return int(code)
 
 
 def problems_of(
-    path: Path, overrides: tuple[str, ...], environ: Mapping[str, str] | None = None
+    path: Path,
+    overrides: tuple[str, ...],
+    environ: Mapping[str, str] | None = None,
+    *,
+    strict: bool = False,
+    env: bool = False,
 ) -> tuple[Problem, ...]:
-    """All problems of a file, in its order.
+    """All problems of a file, in its order; with `strict` warnings are errors.
 
-    With an environment, a `${VAR}` that is not set there is a warning.
+    With an environment, a `${VAR}` that is not set there is a warning, with `env` an error.
     """
     pipeline, found = check_file(path, overrides)
     if pipeline is None:
         return found
-    unset = () if environ is None else _unset(pipeline, environ, set())
-    found = (*found, *(replace(one, warning=True) for one in unset))
+    unset = () if environ is None else tuple(_unset(pipeline, environ, set()))
     found += wildcard_check(pipeline)
-    told = {problem.path for problem in found}
+    told = {problem.path for problem in (*found, *unset)}
     found += tuple(one for one in argument_check(pipeline) if one.path not in told)
     # Each of these is checked only if the parts it depends on have no errors.
     if not is_wrong(pipeline, ("inputs", "tests"), found):
@@ -102,7 +109,8 @@ def problems_of(
     if not any(not problem.warning for problem in found):
         found += lock_check(pipeline, stale=True)
         found += _exfiltration(pipeline, set())
-    return in_file_order(found, str(path))
+    found = tuple(replace(one, warning=one.warning and not strict) for one in found)
+    return in_file_order((*found, *(replace(one, warning=not env) for one in unset)), str(path))
 
 
 def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
@@ -146,11 +154,11 @@ def _others(pipeline: Pipeline) -> Iterator[Path]:
     yield from (entry.file for entry in pipeline.serve.pipelines)
 
 
-def _level(problem: Problem, *, strict: bool) -> str:
-    return "warning" if problem.warning and not strict else "error"
+def _level(problem: Problem) -> str:
+    return "warning" if problem.warning else "error"
 
 
-def _row(path: Path, problems: tuple[Problem, ...], *, strict: bool, ok: bool) -> JsonValue:
+def _row(path: Path, problems: tuple[Problem, ...], *, ok: bool) -> JsonValue:
     return {
         "file": str(path),
         "ok": ok,
@@ -160,7 +168,7 @@ def _row(path: Path, problems: tuple[Problem, ...], *, strict: bool, ok: bool) -
                 "line": problem.position.line,
                 "column": problem.position.column,
                 "path": problem.path,
-                "level": _level(problem, strict=strict),
+                "level": _level(problem),
                 "message": problem.message,
                 "hint": problem.hint,
             }
@@ -169,13 +177,11 @@ def _row(path: Path, problems: tuple[Problem, ...], *, strict: bool, ok: bool) -
     }
 
 
-def _print(
-    path: Path, problems: tuple[Problem, ...], printer: ProblemPrinter, *, strict: bool, ok: bool
-) -> None:
+def _print(path: Path, problems: tuple[Problem, ...], printer: ProblemPrinter, *, ok: bool) -> None:
     for problem in problems:
-        printer.say(problem, _level(problem, strict=strict))
+        printer.say(problem, _level(problem))
     if ok:
         print_text(f"{path}: ok")
     else:
-        count = sum(strict or not problem.warning for problem in problems)
+        count = sum(not problem.warning for problem in problems)
         say(f"{path}: {counted(count, 'error')}")

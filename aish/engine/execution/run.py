@@ -15,7 +15,7 @@ import anyio
 
 from aish import __version__
 from aish.config.model import Limits, LoopLimits
-from aish.core.errors import AishError, BudgetError, ExitCode, InternalError
+from aish.core.errors import AishError, BudgetError, ExitCode, InternalError, did_you_mean
 from aish.core.events import (
     CassetteUse,
     Event,
@@ -48,6 +48,7 @@ from aish.engine.plan.credentials import model_name, origin
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import steps_read
 from aish.engine.plan.plan import Plan
+from aish.engine.plan.validation.names import SERVED
 from aish.engine.records import StepRecord
 from aish.engine.resources.resources import (
     Resources,
@@ -58,13 +59,14 @@ from aish.engine.resources.resources import (
     require_lock,
     require_servers,
 )
-from aish.engine.resources.toolbox import AllTools
+from aish.engine.resources.toolbox import AllTools, unmatched
 from aish.engine.run_folder import resume_words
 from aish.engine.run_values import Concurrency, TimeLimit, run_values
 from aish.engine.steps.context import Examine, Inner, OpenCarrier, StepContext
 from aish.policy.questions import Questions
 from aish.system.computation import ComputationStoppedError
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
+from aish.system.globs import matches_word
 from aish.system.user import login_name
 from aish.templates.render import render_tree
 
@@ -327,6 +329,7 @@ async def _open_and_run(
             _optional_servers(part, environment.emit, opened.servers)
             require_servers(part, opened.servers)
             require_lock(opened.tools)
+            _tell_unmatched_rules(part, environment.emit, opened)
             progress.tools.append(opened.tools)
         context = _context(plan, options, environment, resources, progress)
         await run_whole(context, progress.carriers)
@@ -343,6 +346,19 @@ async def _open_and_run(
                 await progress.examine(context, progress.outputs)
         except ComputationStoppedError:
             await until_cancelled()
+
+
+def _tell_unmatched_rules(plan: Plan, emit: Emit, opened: Resources) -> None:
+    """Tell of rules that match no tool, unless their server is not there, or only served."""
+    if not plan.pipeline.rules.all:
+        return
+    absent = [SERVED, *(one.alias for one in opened.servers if one.state != "ready")]
+    for rule in unmatched(plan.policy, opened.tools):
+        server = rule.tool.partition("__")[0]
+        if not any(matches_word(server, alias) for alias in absent):
+            near = did_you_mean(rule.tool, [str(one.name) for one in opened.tools.listed()])
+            text = f"the rule `{rule.tool}` matches no tool" + (f": {near}" if near else "")
+            emit(Notice(Place(), "warning", "rule_unmatched", text))
 
 
 def _context(

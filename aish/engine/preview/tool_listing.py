@@ -1,17 +1,17 @@
 """Lists the tools of a pipeline and the rules' verdict on each, without running it."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 from aish.core.errors import AishError, LockDiffersError
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
-from aish.core.protocols import Emit, Tools
+from aish.core.protocols import Emit
 from aish.core.rules import RuleEntry
-from aish.core.tools import Tool, ToolName
+from aish.core.tools import Tool
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import lock_errors, open_toolbox
+from aish.engine.resources.toolbox import unmatched
 from aish.policy.decide import decide
 from aish.policy.rules import Policy, unmatched_rules
 
@@ -51,7 +51,7 @@ async def look(plan: Plan, environment: RunEnvironment) -> Look:
         return Look(
             tools=tuple(view(plan.policy, tool) for tool in listed),
             servers=box.servers,
-            unmatched=unmatched_rules(plan.policy, (*listed, *_named(plan.policy, box.tools))),
+            unmatched=unmatched(plan.policy, box.tools),
             locked=lock_errors(box.tools),
             kept_out=() if box.tools.watch is None else box.tools.watch.kept_out(),
         )
@@ -78,14 +78,6 @@ def look_at_lock(plan: Plan, emit: Emit) -> Look | None:
         unmatched=unmatched_rules(plan.policy, known) if complete else (),
         locked=locked,
     )
-
-
-def _named(policy: Policy, tools: Tools) -> Iterator[Tool]:
-    """The tools that rules name in full: includes older names, which no list shows (K2)."""
-    for rule in policy.all():
-        tool = tools.by_name(ToolName(rule.server, rule.tool)) if rule.exact else None
-        if tool is not None:
-            yield tool
 
 
 def view(policy: Policy, tool: Tool) -> ToolView:

@@ -11,7 +11,8 @@ from aish.config.model import PLATFORM_SHELL
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.protocols import Progress, Sampler
+from aish.core.protocols import Progress, Sampler, Tools
+from aish.core.rules import RuleEntry
 from aish.core.tools import (
     Annotations,
     Capability,
@@ -24,6 +25,7 @@ from aish.core.tools import (
     ToolResult,
 )
 from aish.engine.environment import Recorder
+from aish.policy.rules import Policy, unmatched_rules
 from aish.system.process.child import CommandResult, Stream, child_environment, run_command
 from aish.system.process.reaper import Reaper
 
@@ -297,3 +299,10 @@ class AllTools:
 
     def _offered(self, tool: Tool | None) -> Tool | None:
         return tool if tool is None or self.watch is None or self.watch.offers(tool) else None
+
+
+def unmatched(policy: Policy, tools: Tools) -> tuple[RuleEntry, ...]:
+    """The rules that match no tool, listed or not."""
+    exact = (ToolName(rule.server, rule.tool) for rule in policy.all() if rule.exact)
+    named = filter(None, map(tools.by_name, exact))
+    return unmatched_rules(policy, (*tools.listed(), *named))

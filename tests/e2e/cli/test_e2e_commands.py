@@ -95,6 +95,25 @@ def test_a_rule_that_matches_no_tool_is_a_warning_or_with_strict_an_error(
     assert "error: mcp.auto_approve[1]: the rule `s__ehco` matches no known tool" in refused.stderr
 
 
+def test_a_run_tells_of_a_rule_that_matches_no_tool(project: Project) -> None:
+    project.pipeline(
+        f"""
+        mcp:
+          servers:
+            s: {{command: {stdio()}}}
+            gone: {{command: [/nowhere/program], required: false}}
+          auto_approve: [s__ECHO, s__echo, "gone__*", shell__run]
+        run: [echo, hi]
+        """
+    )
+
+    done = project.run()
+
+    assert done.code == 0, done.stderr
+    assert "the rule `s__ECHO` matches no tool: did you mean `s__echo`" in done.stderr
+    assert done.stderr.count("matches no tool") == 1
+
+
 def test_a_missing_required_server_is_5_for_commands_that_need_it(planned: Project) -> None:
     planned.pipeline(PLANNED.replace(", required: false", ""))
 

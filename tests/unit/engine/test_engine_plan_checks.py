@@ -268,23 +268,26 @@ def test_a_graph_has_circles_only_if_something_leads_back(graph: dict[str, list[
 
 @pytest.mark.requirement("F11", "P5")
 @pytest.mark.parametrize(
-    ("server", "rules", "step", "missed"),
+    ("server", "rules", "missed"),
     [
-        ("", "auto_approve: [repo__file_*]", "", ["write", "delete", "rename"]),
-        ("", "auto_approve: [repo__file_*, repo__file_write]", "", ["delete", "rename"]),
-        ("", "auto_approve: [repo__file_*], ask: ['*__file_delete']", "", ["write", "rename"]),
-        (", exclude: [file_delete, file_rename]", "auto_approve: [repo__file_*]", "", ["write"]),
-        (", tools: ['file_r*']", "auto_approve: [repo__file_*]", "", ["rename"]),
-        (", trust: true", "auto_approve: [repo__file_*]", "", []),
-        ("", "auto_approve: [repo__file_re*]", "", ["rename"]),
-        ("", "auto_approve: [repo__*]", "", []),
-        ("", "auto_approve: [repo__*]", "call: repo__file_write\nwith: {}\n", ["write"]),
+        ("", "auto_approve: [repo__file_*]", ["write", "delete", "rename"]),
+        ("", "auto_approve: [repo__file_*, repo__file_write]", ["delete", "rename"]),
+        ("", "auto_approve: [repo__file_*], ask: ['*__file_delete']", ["write", "rename"]),
+        (", exclude: [file_delete, file_rename]", "auto_approve: [repo__file_*]", ["write"]),
+        (", tools: ['file_r*']", "auto_approve: [repo__file_*]", ["rename"]),
+        (", trust: true", "auto_approve: [repo__file_*]", []),
+        ("", "auto_approve: [repo__file_re*]", ["rename"]),
+        ("", "auto_approve: [repo__*]", ["write", "delete", "rename"]),
+        ("", "auto_approve: ['*__*']", ["write", "delete", "rename"]),
+        (", trust: true", "auto_approve: ['*__*']", []),
+        ("", "auto_approve: [repo__*], deny: [repo__file_*]", []),
+        ("", "auto_approve: [other__*]", []),
     ],
 )
 def test_a_wildcard_that_does_not_approve_what_is_destructive_is_odd(
-    server: str, rules: str, step: str, missed: list[str], tmp_path: Path
+    server: str, rules: str, missed: list[str], tmp_path: Path
 ) -> None:
-    text = f"{HEAD}mcp: {{servers: {{repo: {{pack: fs{server}}}}}, {rules}}}\n{step or 'run: ls'}\n"
+    text = f"{HEAD}mcp: {{servers: {{repo: {{pack: fs{server}}}}}, {rules}}}\nrun: ls\n"
     file = tmp_path / "p.yaml"
     file.write_text(text)
     said = wildcard_check(load_pipeline(file))
@@ -366,6 +369,40 @@ def test_a_glob_that_matches_no_tool_of_a_pack_is_odd(tmp_path: Path) -> None:
     assert found["mcp.deny[0]"].message == (
         "`repo__delete*` matches no tool: the packs `fs`, `edit` have no tool `delete*`"
     )
+
+
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [
+        ("auto_approve: ['s__{a,b}']", "{a,b}"),
+        ("auto_approve: ['repo__{file_read,dir_list}']", "{file_read,dir_list}"),
+        ("deny: ['s__[ab]']", "[ab]"),
+        ("ask: [{tool: s__a, when: {path: 'docs/*.{md,txt}'}}]", "{md,txt}"),
+        ("ask: [{tool: s__a, when: {path: 'app/[id]/{x}.tsx'}}]", ""),
+        ("ask: ['s__a*', 's__?']", ""),
+    ],
+)
+def test_braces_and_brackets_in_a_glob_are_odd(rules: str, found: str, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    servers = "{repo: {pack: fs, root: .}, s: {command: [x]}}"
+    file.write_text(f"{HEAD}mcp: {{servers: {servers}, {rules}}}\nrun: ls\n")
+    pipeline, problems = check_file(file)
+    assert pipeline is not None
+    said = [*problems, *wildcard_check(pipeline)]
+    assert [one.message.partition(" has no meaning")[0] for one in said] == (
+        [f"`{found}`"] if found else []
+    )
+    assert all(one.warning for one in said)
+
+
+@pytest.mark.parametrize(("serve", "errors"), [("serve: {}\n", 1), ("", 0)])
+def test_no_server_has_the_alias_of_the_pipelines_that_are_served(
+    serve: str, errors: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(f"{HEAD}mcp: {{servers: {{pipeline: {{command: [x]}}}}}}\nrun: ls\n{serve}")
+    _, problems = check_file(file)
+    assert [one.path for one in problems] == ["mcp.servers.pipeline"] * errors
 
 
 @pytest.mark.requirement("P4")

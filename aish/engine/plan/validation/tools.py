@@ -15,7 +15,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.pack_options import PackOptions
 from aish.core.patterns import lazy_pattern
-from aish.core.phrases import backticked
+from aish.core.phrases import backticked, first_of
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.lock import (
@@ -50,11 +50,17 @@ WEB_URL = lazy_pattern(r"https?://[^/]", re.IGNORECASE)
 WEB_URL_HINT = "it looks like `https://host/mcp`"
 _SHOWN = ("tools**", "steps[].tools**")
 _CHOICES = ("auto", "required", "none")
+_MOST_LISTED = 5
+_NO_GLOB = lazy_pattern(r"\{[^{}]*\}|\[[^\[\]]*\]")
+_CHOICE_OF_WORDS = lazy_pattern(r"\{[^{}]*,[^{}]*\}")
 
 
 def tool_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """Problems of servers, rules, and the tools named by steps."""
     yield from alias_issues(pipeline.servers, "mcp.servers")
+    if SERVED in pipeline.servers and "serve" in pipeline.data:
+        message = f"the alias `{SERVED}` is that of the pipelines of a file that is served"
+        yield Issue(f"mcp.servers.{SERVED}", message, "choose another alias", by=("serve",))
     for alias, entry in pipeline.servers.items():
         yield from _server(alias, entry)
         yield from _missing_root(alias, entry)
@@ -116,6 +122,10 @@ def _missing_root(alias: str, entry: ServerEntry) -> Iterator[Issue]:
 
 def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
     yield from glob_issues(rule.tool, rule.path, pipeline, local=True)
+    for name, value in rule.when.items():
+        if isinstance(value, str) and (odd := _CHOICE_OF_WORDS.search(value)):
+            message = f"`{odd[0]}` has no meaning in a glob: `{value}` matches these braces"
+            yield Issue(rule.path, message, f"write a rule for each `{name}`", warning=True)
     if rule.command is not None and "__" in rule.tool:
         server, _, name = rule.tool.partition("__")
         if not is_command_tool(ToolName(server, name)):
@@ -126,19 +136,15 @@ def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
 def wildcard_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """Globs that appear to approve tools marked as destructive (P5).
 
-    Only for built-in tools, where that is known. `repo__*` matches them all, but is meant for the
-    others.
+    Only for built-in tools, where that is known.
     """
     rules = pipeline.rules
     elsewhere = (*rules.deny, *rules.ask, *rules.stage)
     exact = {rule.tool for rule in rules.auto_approve}
-    called = {step.call for step in pipeline.steps if isinstance(step, CallStep)}
     packs = [alias for alias, entry in pipeline.servers.items() if entry.pack and not entry.trust]
     for rule in rules.auto_approve if packs else ():
         server, separator, tool = rule.tool.partition("__")
         if not separator or not tool or is_exact(rule.tool) or not server:
-            continue
-        if not tool.strip("*") and not called:
             continue
         from aish.engine.plan.builtin_tools import destructive_tools
 
@@ -147,12 +153,11 @@ def wildcard_issues(pipeline: Pipeline) -> Iterator[Issue]:
             for name in destructive_tools(packs, pipeline)
             if is_wanted(pipeline.servers[name.server], name.name)
             and matches_tool(rule.tool, name)
-            and (tool.strip("*") or str(name) in called)
             and str(name) not in exact
             and not any(_covers(other, name) for other in elsewhere)
         ]
         if missed:
-            listed = backticked(missed)
+            listed = first_of([f"`{name}`" for name in missed], _MOST_LISTED)
             they = "it calls itself" if len(missed) == 1 else "they call themselves"
             message = f"`{rule.tool}` does not approve {listed}: {they} destructive"
             hint = f"wildcards do not approve destructive tools: add a rule such as `{missed[0]}`"
@@ -165,7 +170,7 @@ def unmatched_issues(pipeline: Pipeline) -> Iterator[Issue]:
     for glob, place in _globs(pipeline):
         server, _, name = glob.partition("__")
         entry = pipeline.servers.get(server)
-        if name and entry is not None:
+        if name and entry is not None and not _NO_GLOB.search(glob):
             yield from _of_packs(name, place, entry.pack, glob)
     for alias, entry in pipeline.servers.items():
         for n, name in enumerate(entry.tools):
@@ -257,6 +262,9 @@ def glob_issues(glob: str, path: str, pipeline: Pipeline, *, local: bool) -> Ite
     known = [*pipeline.servers, *((RESERVED,) if local else ())]
     if local and pipeline.serve.pipelines:
         known.append(SERVED)
+    if found := _NO_GLOB.search(glob):
+        message = f"`{found[0]}` has no meaning in a glob: only `*` and `?` have"
+        yield Issue(path, message, "write a rule for each tool", warning=True)
     if not any(matches_word(server, alias) for alias in known):
         hint = did_you_mean(server, known) or _servers(pipeline)
         message = f"`{glob}` can match no server of this file"
