@@ -200,8 +200,8 @@ def _item(name: str, more: Sequence[str]) -> str | None:
 
 def _column(name: str, more: Sequence[str]) -> str | None:
     """A bare name where an item has a name: it may be meant for a value of the item."""
-    own = [known for known in more if known != "index"]
-    return f"did you mean `{own[0]}.{name}`" if len(own) == 1 and len(more) > 1 else None
+    item, *others = (*more, "")
+    return f"did you mean `{item}.{name}`" if others == ["index", ""] else None
 
 
 def _anywhere(name: str, pipeline: Pipeline) -> str | None:
