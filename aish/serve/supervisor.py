@@ -51,6 +51,7 @@ class Supervisor:
         self._delays: dict[str, float] = {}
         self._attempted: dict[str, float] = {}
         self._up_since: dict[str, float] = {}
+        self._roots: dict[str, tuple[int, int] | None] = {}
         self.session_servers = SessionServers(lambda: self.live)
 
     @property
@@ -85,6 +86,7 @@ class Supervisor:
         """
         live = self.live
         live.dynamic_registry.begin([live.connection(server) for server in live.plan.servers])
+        self._roots = {server.entry.alias: _root_of(server) for server in live.plan.servers}
 
     async def begin(self, hub: Hub, tasks: TaskGroup) -> None:
         """Wait for all servers, offer what they have, and follow their changes.
@@ -148,6 +150,9 @@ class Supervisor:
         order = [server.entry.alias for server in new.plan.servers]
         found = new.dynamic_registry.exchange(order, prepared.stays, tool_name_limit(new.plan))
         self._live = new
+        opened = {
+            one.entry.alias: one for one in new.plan.servers if one.entry.alias in prepared.stays
+        }
 
         def revert() -> None:
             self._live = old
@@ -155,6 +160,7 @@ class Supervisor:
 
         def keep() -> None:
             found.keep()
+            self._roots |= {alias: _root_of(one) for alias, one in opened.items()}
             gone = (*prepared.changes.removed, *prepared.changes.changed)
             self.session_servers.drop(gone)
             for alias in gone:
@@ -178,7 +184,10 @@ class Supervisor:
 
         def is_same(server: ResolvedServer) -> bool:
             before = old.get(server.entry.alias)
-            return before == server and (is_same_place if server.entry.pack else is_same_client)
+            if not server.entry.pack:
+                return before == server and is_same_client
+            is_there = _root_of(server) == self._roots.get(server.entry.alias)
+            return before == server and is_same_place and is_there
 
         changed = [one for alias, one in new.items() if alias in old and not is_same(one)]
         added = [one for alias, one in new.items() if alias not in old]
@@ -241,6 +250,16 @@ class Supervisor:
             self._emit(Notice(NOWHERE, "info", "server_back", text))
         if self._retries.get(alias) is retry:
             del self._retries[alias]
+
+
+def _root_of(server: ResolvedServer) -> tuple[int, int] | None:
+    """The folder that is the root of a pack now; `None` if it has none, or it is not there."""
+    root = server.entry.root
+    try:
+        found = None if root is None else root.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 class _Retry:

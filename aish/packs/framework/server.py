@@ -127,6 +127,10 @@ class OpenPacks:
         tool = opened.tool
         if opened.pack not in self._states:
             return failure(PackError("failed", "the tools of this server are closed"))
+        place = self._workspace
+        if self._packs[opened.pack].root != "none" and place and not place.folder.is_at(place.root):
+            said = "the root was removed or replaced since it was opened, so nothing was done"
+            return failure(PackError("failed", f"{said}; a reload or a new start opens it again"))
         try:
             return success(await tool.function(self._states[opened.pack], **given))
         except PackError as error:

@@ -188,6 +188,13 @@ class Folder:
         # `kernel` is false in tests of the implementation for older kernels.
         self._kernel = kernel and is_available()
 
+    def is_at(self, path: Path) -> bool:
+        """Whether this folder is the one at a path: not removed, moved or replaced since."""
+        try:
+            return os.path.samestat(os.fstat(self._root), path.stat())
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Close the root; nothing can be opened after that."""
         if self._root >= 0:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from itertools import starmap
 from pathlib import Path
 
 import anyio
@@ -352,3 +353,40 @@ def test_a_server_that_dies_between_calls_loses_its_tools_at_once_and_comes_back
     assert "mcp server `s` is missing: the server ended with signal 9" in hub.stderr
     assert "mcp server `s` is connected again" in hub.stderr
     assert json.dumps(hub.seen).count(CHANGED) == 2
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_a_root_that_is_another_folder_fails_until_a_reload_opens_it(
+    project: Project, change: str
+) -> None:
+    root = project.folder / "work"
+    project.write("work/a.txt", "old")
+    project.pipeline(
+        """
+        mcp:
+          servers: {box: {pack: [fs], root: work}}
+          auto_approve: [box__file_read, box__dir_list, box__file_search]
+        """
+    )
+    calls = (
+        ("box__file_read", {"path": "a.txt"}),
+        ("box__dir_list", {"path": "."}),
+        ("box__file_search", {"query": "new"}),
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        assert text_of(hub.call("box__file_read", {"path": "a.txt"})) == "old"
+        root.rename(project.folder / "moved")
+        if change == "replaced":
+            project.write("work/a.txt", "new")
+        failed = list(starmap(hub.call, calls))
+        project.write("work/a.txt", "new")
+        hub.signal(signal.SIGHUP)
+        hub.stderr_with("the file is reloaded")
+        again = text_of(hub.call("box__file_read", {"path": "a.txt"}))
+
+    assert [one["isError"] for one in failed] == [True] * 3
+    assert [text_of(one).partition(" since")[0] for one in failed] == [
+        "ERROR: the root was removed or replaced"
+    ] * 3
+    assert again == "new"
