@@ -139,7 +139,7 @@ def definitions(
 ) -> dict[str, object]:
     """The source of each definition of a name, with its lines."""
     found = parse(source, language, macros)
-    matching = _named(symbols_of(found), name, line)
+    matching = _named(found, name, line)
     if sum(symbol.end - symbol.start for symbol in matching) > _MOST_SOURCE:
         lines = [symbol.line for symbol in matching]
         message = f"{len(matching)} definitions are too long together; give one `line`"
@@ -165,7 +165,7 @@ def signatures(
             "signature": _text(source[symbol.start : symbol.body].rstrip(b" \t\r\n;")),
             "start_line": symbol.line,
         }
-        for symbol in _named(symbols_of(found), name, line)
+        for symbol in _named(found, name, line)
     ]
     return {"language": found.language, "signatures": rows}
 
@@ -204,7 +204,7 @@ def update(
             (`bad_content`).
     """
     before = parse(source, language, macros)
-    matching = _named(symbols_of(before), name, line)
+    matching = _named(before, name, line)
     if len(matching) > 1:
         lines = [symbol.line for symbol in matching]
         message = (
@@ -468,7 +468,7 @@ def normalized(name: str) -> str:
     return re.sub(r"\s+", " ", _SPACES.sub("", name.strip())).lstrip(":")
 
 
-def _named(symbols: Sequence[Symbol], name: str, line: int | None) -> list[Symbol]:
+def _named(code: Parse, name: str, line: int | None) -> list[Symbol]:
     """The definitions of a name; where there are none, its declarations.
 
     Outer scopes may be left out where nothing has exactly that name. `line` is any line of the
@@ -477,6 +477,7 @@ def _named(symbols: Sequence[Symbol], name: str, line: int | None) -> list[Symbo
     Raises:
         PackError: there is none (`no_match`).
     """
+    symbols = symbols_of(code)
     wanted = normalized(name)
     if not wanted:
         raise PackError("bad_arguments", "`name` is empty")
@@ -488,7 +489,7 @@ def _named(symbols: Sequence[Symbol], name: str, line: int | None) -> list[Symbo
         scopes = {one.plain for one in ended}
         matching = [one for one in ended if one.plain.rpartition("::")[0] not in scopes]
     if not matching:
-        raise _no_match(symbols, wanted)
+        raise _no_match(code, symbols, wanted)
     if line is not None:
         around = [one for one in matching if one.line <= line <= one.last]
         if not around:
@@ -501,13 +502,21 @@ def _named(symbols: Sequence[Symbol], name: str, line: int | None) -> list[Symbo
     return list({(one.start, one.end): one for one in defined}.values())
 
 
-def _no_match(symbols: Sequence[Symbol], wanted: str) -> PackError:
+def _no_match(code: Parse, symbols: Sequence[Symbol], wanted: str) -> PackError:
     last = wanted.rpartition("::")[2].casefold()
     names = dict.fromkeys(
         one.name for one in symbols if one.plain.rpartition("::")[2].casefold() == last
     ) or dict.fromkeys(one.name for one in symbols if len(last) > 1 and last in one.name.casefold())
     near = list(names)[:_SHOWN]
     hint = f"; there is {_few([f'`{one}`' for one in near])}" if near else ""
+    broken = broken_lines(code, 1)
+    if broken and re.search(
+        rf"\b{re.escape(wanted.rpartition('::')[2])}\s*\(".encode(), code.source
+    ):
+        hint += (
+            f"; line {broken[0]} does not parse: name the macros in the head of a function in the "
+            "option `c.macros` of the server"
+        )
     return PackError("no_match", f"there is no `{wanted}`{hint}", names=near)
 
 

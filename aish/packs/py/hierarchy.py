@@ -2,6 +2,8 @@
 
 import builtins
 import re
+from collections import defaultdict
+from operator import itemgetter
 from typing import Annotated
 
 import anyio
@@ -87,11 +89,12 @@ class _Search:
         self._files = {file.path: file for file in found.files}
         self._modules = Modules(self._files)
         self._searched: set[str] = set()
+        self._below_builtin: frozenset[str] = frozenset()
 
     async def subclasses(self, name: str, line: int | None, depth: int) -> Answer:
         """The result of the tool."""
-        own = name.rpartition(".")[2]
-        await self._read_with({own})
+        self._below_builtin = _builtins_below(name.removeprefix("builtins."))
+        await self._read_with({name.rpartition(".")[2], *self._below_builtin})
         roots = self._modules.definitions(name, _CLASS)
         if line is not None:
             roots = self._with_line(roots, line)
@@ -195,7 +198,13 @@ class _Search:
                 for base in self._modules.bases(Ref("class", path, index)):
                     if base is None:
                         continue
-                    if base in frontier or (outside and _is_named(base, outside)):
+                    if base in frontier or (
+                        outside
+                        and (
+                            _is_named(base, outside)
+                            or (base.kind == "builtin" and base.path in self._below_builtin)
+                        )
+                    ):
                         below.append(Ref("class", path, index))
                         break
         return below
@@ -216,26 +225,36 @@ class _Search:
         return found
 
     def _answer(self, name: str, roots: list[Ref], levels: list[list[Ref]]) -> Answer:
-        rows: list[JsonValue] = []
-        lines = [self._line(root, 0) for root in roots]
-        for depth, refs in enumerate(levels, 1):
+        found: list[tuple[tuple[int, str, int], JsonValue]] = []
+        lines: list[str] = []
+        inside: dict[Ref | None, list[Ref]] = defaultdict(list)
+        above = set(roots)
+        for refs in levels:
             for ref in refs:
+                bases = self._modules.bases(ref)
+                inside[next((base for base in bases if base in above), None)].append(ref)
+            above = set(refs)
+        ahead = [(ref, 0) for ref in reversed(roots)] or [(ref, 1) for ref in inside[None][::-1]]
+        while ahead:
+            ref, depth = ahead.pop()
+            ahead += [(below, depth + 1) for below in reversed(inside[ref])]
+            lines.append(self._line(ref, depth))
+            if depth:
                 scope = self._modules.scope(ref)
-                bases: list[JsonValue] = [text for _, text in scope["bases"]]
                 row: dict[str, JsonValue] = {
                     "path": ref.path,
                     "name": scope["name"],
                     "line": scope["line"],
-                    "bases": bases,
+                    "bases": [text for _, text in scope["bases"]],
                     "depth": depth,
                 }
-                rows.append(row)
-                lines.append(self._line(ref, depth))
+                found.append(((depth, ref.path, scope["line"]), row))
         truncated = bool(self._found.stopped)
         shown = fitting(lines)
-        if shown < len(lines) or len(rows) >= MOST_NODES:
-            lines, rows = lines[:shown], rows[: max(shown - len(roots), 0)]
+        if shown < len(lines) or len(found) >= MOST_NODES:
+            lines, found = lines[:shown], found[: max(shown - len(roots), 0)]
             truncated = True
+        rows = [row for _, row in sorted(found, key=itemgetter(0))]
         if not levels:
             lines.append(f"no subclasses of `{name}` in {len(self._found.files)} files")
         lines += self._unresolved_lines()
@@ -266,6 +285,17 @@ class _Search:
         if len(found) > _MOST_UNRESOLVED:
             lines.append(f"  and {len(found) - _MOST_UNRESOLVED} more")
         return ["not resolved:", *lines]
+
+
+def _builtins_below(name: str) -> frozenset[str]:
+    """The built-in classes that are derived from a built-in one."""
+    top = getattr(builtins, name, None)
+    if not isinstance(top, type):
+        return frozenset()
+    below = {
+        key for key, one in vars(builtins).items() if isinstance(one, type) and issubclass(one, top)
+    }
+    return frozenset(below - {name})
 
 
 def _is_named(base: Ref, name: str) -> bool:

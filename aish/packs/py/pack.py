@@ -29,6 +29,7 @@ from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE
 from aish.packs.py.code_path import py_derive_code_path
 from aish.packs.py.hierarchy import py_get_hierarchy
+from aish.packs.py.python_files import check_is_python
 from aish.packs.py.usages import py_find_usages
 from aish.packs.tool_results import (
     Answer,
@@ -499,6 +500,7 @@ async def py_move_def(  # ruff: ignore[too-many-arguments] - the catalogue's
         for each, original in zip(paths, originals, strict=True):
             if original is None:
                 raise not_found(each)
+            check_is_python(each, original.content)
             found.append(original)
         result = await place.worker.run(
             "aish.packs.py.code_edits:move_definition",
@@ -535,7 +537,7 @@ async def py_move_def(  # ruff: ignore[too-many-arguments] - the catalogue's
     )
 
 
-@tool(CHANGES, codes=(*WRITE_CODES, "out_of_range"), result=FILE_CHANGE)
+@tool(CHANGES, codes=(*WRITE_CODES, "out_of_range", "unsupported"), result=FILE_CHANGE)
 async def py_region_wrap(
     place: Workspace,
     path: str,
@@ -581,6 +583,7 @@ async def _read(place: Workspace, path: str, function: str, **options: Any) -> d
                 return stream.read(LARGEST_SOURCE + 1)
 
     content = await anyio.to_thread.run_sync(source, abandon_on_cancel=True)
+    check_is_python(path, content)
     data = await place.worker.run(
         f"aish.packs.py.readers:{function}",
         content,
@@ -608,6 +611,7 @@ async def _edit(
         original = await in_thread(lambda: read(place, path, expected))
         if original is None:
             raise not_found(path)
+        check_is_python(path, original.content)
         part = await place.worker.run(
             f"aish.packs.py.code_edits:{function}",
             original.content,

@@ -14,12 +14,14 @@ import anyio
 import anyio.to_thread
 
 from aish.core.frozen import frozen, slotted
+from aish.core.phrases import backticked
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE
 from aish.packs.py.source_code import encoding_of
 from aish.packs.tool_results import room
 from aish.packs.workspace.confined_path import Folder, Where, shown
 from aish.packs.workspace.folder_walk import Walk
+from aish.packs.workspace.languages import FIRST_LINE, language_of
 from aish.packs.workspace.workspace import Workspace
 
 MOST_FILES = 5_000
@@ -95,6 +97,7 @@ def _read_all(  # ruff: ignore[complex-structure] - one list of limits
         if data is None:
             message = f"`{path}` is larger than {LARGEST_SOURCE:,} bytes"
             raise PackError("too_large", message, path=path, limit=LARGEST_SOURCE)
+        check_is_python(path, data)
         if b"\0" in data:
             message = f"`{path}` is not Python code: it has NUL characters in it"
             raise PackError("unsupported", message, path=path)
@@ -124,6 +127,21 @@ def _read_all(  # ruff: ignore[complex-structure] - one list of limits
         found.files.append(PythonFile(shown(segments), data))
     found.stopped, found.unfollowed = walk.incomplete, walk.unfollowed_note
     return found
+
+
+def check_is_python(path: str, data: bytes) -> None:
+    """Check that a file is Python code, by its name or its `#!` line.
+
+    Raises:
+        PackError: it is not (`unsupported`).
+    """
+    if path.endswith(SUFFIXES) or language_of("", data[:FIRST_LINE])[0] == "python":
+        return
+    message = (
+        f"`{path}` is not a Python file: its name ends with none of {backticked(SUFFIXES)}, and no "
+        "`#!` line names Python"
+    )
+    raise PackError("unsupported", message, path=path)
 
 
 def _read(folder: Folder, where: Where) -> bytes | None:

@@ -215,6 +215,34 @@ def test_a_pipe_in_the_place_of_a_file_blocks_nothing(root: Path, watching: list
         watch_of(watching, root, "src/a.py").begin()
 
 
+@pytest.mark.parametrize("target", ["../../outside/a.py", None])
+def test_a_file_of_a_glob_that_becomes_a_link_while_it_is_read_is_left_out(
+    root: Path, watching: list[Watch], target: str | None
+) -> None:
+    class Swapping(Later):
+        """Is asked at each folder that is listed, three of them, and then at each file."""
+
+        calls = 0
+
+        def __call__(self) -> int:
+            self.calls += 1
+            path = root / "src" / "a.py"
+            if self.calls == 4:
+                path.unlink()
+                if target is None:
+                    os.mkfifo(path)
+                else:
+                    path.symlink_to(target)
+            return super().__call__()
+
+    found = watch_of(watching, root, "src/**/*.py", clock=Swapping()).begin()
+
+    assert [part.label for part, _ in found] == ["src/a.py", "src/lib/b.py"]
+    content = found[0][1]
+    assert content.text is None
+    assert content.why.startswith("left out: `src/a.py`")
+
+
 @pytest.mark.requirement("K4")
 def test_no_descriptor_of_a_watch_is_left_open(root: Path) -> None:
     entries = [ContextFile("src/*.py", root, is_glob=True), ContextFile("x", root / "docs")]

@@ -143,6 +143,19 @@ def test_names_that_are_not_found(c: ModuleType, file: str, name: str) -> None:
     assert caught.value.code == "no_match"
 
 
+def test_a_head_with_macros_names_the_option(c: ModuleType) -> None:
+    source = b"EXPORT int CALLCONV MORE(3) f(int a)\n{ return a; }\nint g(void) { return 1; }\n"
+    with pytest.raises(PackError) as caught:
+        c.definitions(source, language="c", name="f", line=None)
+    assert "line 1 does not parse" in caught.value.message
+    assert "option `c.macros`" in caught.value.message
+    with pytest.raises(PackError) as caught:
+        c.definitions(source, language="c", name="h", line=None)
+    assert caught.value.message == "there is no `h`"
+    found = c.definitions(source, language="c", name="f", line=None, macros=("CALLCONV", "MORE()"))
+    assert found["definitions"][0]["start_line"] == 1
+
+
 def test_near_names_are_offered(c: ModuleType) -> None:
     source = (SOURCES / "templates.hpp").read_bytes()
 

@@ -24,8 +24,13 @@ BUILT = (
 )
 """The packs that exist; the catalogue has more."""
 PRESENT = [name for name in BUILT if name in PACKS]
-SETTLED = {"file_read": {"too_large"}, "file_summary": {"too_large"}}
-"""Codes that the contract has settled beside the catalogue: files over 64 MiB are refused."""
+SETTLED = {
+    "file_read": {"too_large"},
+    "file_summary": {"too_large"},
+    "py_region_wrap": {"unsupported"},
+}
+"""Codes that the contract has settled beside the catalogue: files over 64 MiB are refused, and what
+is no Python file."""
 SETTLED_KEYS = {"git": {"text": "string"}}
 """Keys of the results of a pack that the contract has settled beside the catalogue."""
 _NOT_SCHEMA = {"description", "minimum", "maximum"}

@@ -438,8 +438,8 @@ NOT_HERE: Mapping[str, tuple[str, set[str]]] = {
         | {"dir_create", "dir_list", "dir_tree", "rag_collections"},
     ),
     "unsupported": (
-        "writers say `binary` or `encoding`; a check of the syntax tells it as an error of it",
-        EDIT_PY | {"py_check_syntax"},
+        "what is no Python file: test_packs_py",
+        EDIT_PY | {"py_check_syntax", "py_region_wrap"},
     ),
     "unwritable": (
         "a folder without rights, or a full disk: test_packs_writing",

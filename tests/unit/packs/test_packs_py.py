@@ -489,3 +489,39 @@ def test_reading_and_writing_back_changes_no_byte(
         "f()".encode("utf-16-le"), "f(a)".encode("utf-16-le")
     )
     assert changed["diff"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("py_check_syntax", {}),
+        ("py_get_code_outline", {}),
+        ("py_find_usages", {"name": "main"}),
+        ("py_find_usages", {"name": "main", "mode": "text"}),
+        ("py_get_hierarchy", {"name": "A"}),
+        ("py_add_def", {"name": "f", "content": "def f(): pass"}),
+        ("py_region_wrap", {"start_line": 1, "end_line": 1, "region_name": "x"}),
+        ("py_move_def", {"new_path": "b.py", "name": "main"}),
+    ],
+)
+def test_what_is_no_python_file_is_refused(
+    tmp_path: Path, tool: str, arguments: dict[str, Any]
+) -> None:
+    with opened_packs(["py"], tmp_path) as scene:
+        scene.put("a.c", "x = 1\n")
+        scene.put("b.py", "")
+        error = scene.error(tool, path="a.c", **arguments)
+        assert error["code"] == "unsupported"
+        assert "`a.c` is not a Python file" in error["message"]
+        assert scene.get("a.c") == b"x = 1\n"
+
+
+def test_a_file_is_python_by_its_ending_or_its_first_line(tmp_path: Path) -> None:
+    with opened_packs(["py"], tmp_path) as scene:
+        scene.put("tool", "#!/usr/bin/env python3\ndef main(): pass\n")
+        scene.put("sh", "#!/bin/sh\ndef main(): pass\n")
+        assert scene.data("py_check_syntax", path="tool")["ok"] is True
+        assert scene.code("py_check_syntax", path="sh") == "unsupported"
+        for name in ("a.py", "a.pyi", "a.pyw"):
+            scene.put(name, "def main(): pass\n")
+            assert scene.data("py_get_code_outline", path=name)["items"]

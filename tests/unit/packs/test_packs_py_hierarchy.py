@@ -79,6 +79,30 @@ def test_classes_from_elsewhere_have_subclasses_here(scene: PackScene) -> None:
     )
 
 
+def test_what_derives_through_another_builtin_class_is_below_the_first(scene: PackScene) -> None:
+    scene.put("a.py", "class A(ValueError): ...\nclass B(KeyError, A): ...\nclass C(int): ...\n")
+    scene.put("b.py", "class ValueError: ...\nclass D(ValueError): ...\n")
+    assert subclasses(scene, "Exception", depth=3) == ["1 a.py:1 A", "1 a.py:2 B"]
+    assert subclasses(scene, "LookupError") == ["1 a.py:2 B"]
+    assert subclasses(scene, "BaseException") == ["1 a.py:1 A", "1 a.py:2 B"]
+
+
+def test_the_text_is_a_tree(scene: PackScene) -> None:
+    scene.put(
+        "a.py",
+        "class A: ...\nclass B(A): ...\nclass C(A): ...\nclass D(B): ...\nclass E(C, B): ...\n"
+        "class F(D): ...\n",
+    )
+    assert scene.text("py_get_hierarchy", path=".", name="A", depth=5) == (
+        "a.py:1: class A\n"
+        "  a.py:2: class B(A)\n"
+        "    a.py:4: class D(B)\n"
+        "      a.py:6: class F(D)\n"
+        "  a.py:3: class C(A)\n"
+        "    a.py:5: class E(C, B)"
+    )
+
+
 @pytest.mark.requirement("K37")
 def test_circles_of_classes_and_imports_come_to_an_end(scene: PackScene) -> None:
     scene.put("a.py", "from b import B\nclass A(B): ...\n")

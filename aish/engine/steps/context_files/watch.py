@@ -286,16 +286,11 @@ class Watch:
         left = MOST_BYTES
         for label, part in list(self._parts.items()):
             source = part.source
-            try:
-                if id(source) not in contents:
-                    contents[id(source)] = _read(source, self._now())
-            except PackError as error:
-                if not part.entry.is_glob or error.code != "not_found":
-                    raise _unreadable(source, error) from error
-                # Deleted since it was listed.
+            content = contents.get(id(source)) or self._first_content(part)
+            if content is None:
                 del self._parts[label]
                 continue
-            content = contents[id(source)]
+            contents[id(source)] = content
             if content.text is None and not part.entry.is_glob:
                 raise StepFailedError(f"`{source.label}` of `context.files`: {content.why}")
             if part.is_whole and content.text is not None:
@@ -309,6 +304,22 @@ class Watch:
         check_size(sizes)
         self._sources = {key: one for key, one in self._sources.items() if id(one) in contents}
         return found
+
+    def _first_content(self, part: Part) -> Content | None:
+        """The content of a file; `None` for one that was deleted since it was listed.
+
+        Raises:
+            StepFailedError: it is named, and cannot be read.
+        """
+        try:
+            return _read(part.source, self._now())
+        except PackError as error:
+            if not part.entry.is_glob:
+                raise _unreadable(part.source, error) from error
+            if error.code == "not_found":
+                return None
+            # Such as a link that has taken its place since.
+            return Content(None, 0, f"left out: {error.message}")
 
     def check(self) -> list[tuple[Part, Content]]:
         """The parts of files that were added, changed or deleted since the last look."""
