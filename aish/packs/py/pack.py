@@ -197,7 +197,12 @@ async def py_get_docstring(
         "attributes": "array",
     },
     rows={
-        "methods": {"name": "string", "signature": "string", "start_line": "integer"},
+        "methods": {
+            "name": "string",
+            "kind": "string",
+            "signature": "string",
+            "start_line": "integer",
+        },
         "attributes": {"name": "string", "source": "string", "start_line": "integer"},
     },
 )
@@ -205,6 +210,8 @@ async def py_get_class_summary(
     place: Workspace, path: str, name: str, line: int | None = None
 ) -> Answer:
     """Describes a class: its bases, docstring, attributes and the signatures of its methods.
+
+    Properties, setters, class methods and static methods are named as such.
 
     Args:
         place: The root, which no caller names.
@@ -217,10 +224,13 @@ async def py_get_class_summary(
     rows = [f"class {data['name']}{bases}"]
     if data["docstring"]:
         rows += [f"    {text}".rstrip() for text in data["docstring"].split("\n")]
-    for kind, key in (("attributes", "source"), ("methods", "signature")):
-        if data[kind]:
-            rows += ["", f"{kind}:"]
-            rows += [f"    {each['start_line']}: {each[key]}" for each in data[kind]]
+    for part, key in (("attributes", "source"), ("methods", "signature")):
+        if data[part]:
+            rows += ["", f"{part}:"]
+        for each in data[part]:
+            kind = each.get("kind", "method")
+            mark = "" if kind == "method" else f"{kind}: "
+            rows.append(f"    {each['start_line']}: {mark}{each[key]}")
     return _answer("\n".join(rows), data)
 
 

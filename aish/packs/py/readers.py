@@ -24,6 +24,12 @@ from aish.packs.py.source_code import Source, encoding_of, line_starts
 _PLAIN_NEWLINE = re.compile(rb"(?<!\\)(?:\r\n|\r|\n)")
 
 
+_ROLE = re.compile(
+    rb"@[ \t]*(?:\w+\.)*(property|cached_property|getter|setter|deleter|classmethod|staticmethod)\b"
+)
+_KINDS = {"cached_property": "property", "getter": "property"}
+
+
 def outline(data: bytes, *, path: str, tree_sitter: bool) -> dict[str, Any]:
     """The definitions of a file, in their order."""
     module = _read(data, path, tree_sitter=tree_sitter)
@@ -39,7 +45,7 @@ def outline(data: bytes, *, path: str, tree_sitter: bool) -> dict[str, Any]:
             name, depth = f"{prefix}.{each.name}", level + 1
         names[each] = name, depth
         items.append({
-            "kind": "method" if each.is_method else each.kind,
+            "kind": _kind(module, each) if each.is_method else each.kind,
             "name": name,
             "start_line": line_of(each.start),
             "def_line": line_of(each.at),
@@ -161,7 +167,7 @@ def class_summary(
     classes = [(each.dotted, each) for each in module.definitions if each.is_class]
     subject = single(module, found(module, classes, name, line), name)
     methods = [
-        {"name": each.name, **_signature(module, each)}
+        {"name": each.name, "kind": _kind(module, each), **_signature(module, each)}
         for each in module.definitions
         if each.kind == "function" and each.block.scope is subject
     ]
@@ -173,6 +179,12 @@ def class_summary(
         methods=methods,
         attributes=_attributes(module, subject),
     )
+
+
+def _kind(module: Module, method: Statement) -> str:
+    """The kind of a method, by its decorators."""
+    roles = _ROLE.findall(module.source.code, method.start, method.at)
+    return _KINDS.get(roles[-1].decode(), roles[-1].decode()) if roles else "method"
 
 
 def _attributes(module: Module, subject: Statement) -> list[dict[str, Any]]:

@@ -110,8 +110,8 @@ def test_an_outline_has_kinds_dotted_names_and_lines(scene: PackScene, parser: s
     keys = ("kind", "name", "start_line", "def_line", "end_line", "depth")
     assert [tuple(row[key] for key in keys) for row in data["items"]] == [
         ("class", "Box", 8, 10, 28, 0),
-        ("method", "Box.width", 18, 19, 19, 1),
-        ("method", "Box.width", 21, 22, 28, 1),
+        ("property", "Box.width", 18, 19, 19, 1),
+        ("property", "Box.width", 21, 22, 28, 1),
         ("function", "Box.width.inner", 26, 26, 27, 2),
         ("function", "main", 31, 31, 33, 0),
     ]
@@ -525,3 +525,40 @@ def test_a_file_is_python_by_its_ending_or_its_first_line(tmp_path: Path) -> Non
         for name in ("a.py", "a.pyi", "a.pyw"):
             scene.put(name, "def main(): pass\n")
             assert scene.data("py_get_code_outline", path=name)["items"]
+
+
+def test_properties_setters_class_and_static_methods_are_told_apart(tmp_path: Path) -> None:
+    code = """
+class A:
+    @property
+    def size(self): ...
+    @size.setter
+    def size(self, value): ...
+    @size.deleter
+    def size(self): ...
+    @functools.cached_property
+    def area(self): ...
+    @classmethod
+    def make(cls): ...
+    @staticmethod
+    @cache
+    def check(): ...
+    @property_of(1)
+    def plain(self): ...
+    def f(self):
+        @property
+        def inner(self): ...
+"""
+    kinds = ["property", "setter", "deleter", "property", "classmethod", "staticmethod"]
+    with opened_packs(["py"], tmp_path) as scene:
+        scene.put("a.py", code)
+        items = scene.data("py_get_code_outline", path="a.py")["items"]
+        assert [one["kind"] for one in items] == [
+            *("class", *kinds, "method", "method", "function")
+        ]
+        summary = scene.data("py_get_class_summary", path="a.py", name="A")
+        assert [one["kind"] for one in summary["methods"]] == [*kinds, "method", "method"]
+        text = scene.text("py_get_class_summary", path="a.py", name="A")
+        assert "    4: property: def size(self)\n" in text
+        assert "    12: classmethod: def make(cls)\n" in text
+        assert "    17: def plain(self)\n" in text
