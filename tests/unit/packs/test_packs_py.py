@@ -111,14 +111,14 @@ def test_an_outline_has_kinds_dotted_names_and_lines(scene: PackScene, parser: s
     assert [tuple(row[key] for key in keys) for row in data["items"]] == [
         ("class", "Box", 8, 10, 28, 0),
         ("property", "Box.width", 18, 19, 19, 1),
-        ("property", "Box.width", 21, 22, 28, 1),
+        ("setter", "Box.width", 21, 22, 28, 1),
         ("function", "Box.width.inner", 26, 26, 27, 2),
         ("function", "main", 31, 31, 33, 0),
     ]
     assert data["broken"] == []
     assert ("degraded" in data) is (parser == "ast")
     text = scene.text("py_get_code_outline", path="a.py")
-    assert text.startswith("class Box  8-28\n  method Box.width  18-19\n")
+    assert text.startswith("class Box  8-28\n  property Box.width  18-19\n")
     assert ("pip install 'aish-pipelines[py]'" in text) is (parser == "ast")
 
 
