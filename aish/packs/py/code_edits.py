@@ -14,6 +14,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from aish.packs.pack_error import PackError
+from aish.packs.py.code_text import usages
 from aish.packs.py.definitions import (
     AstModule,
     Block,
@@ -34,6 +35,7 @@ from aish.packs.py.source_code import Source
 if TYPE_CHECKING:
     import tokenize
 
+_MOST_USES = 50
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BLANK = re.compile(rb"[ \t\f]*(?:\r\n|\r|\n|\Z)")
 _CODE = re.compile(rb"(?:\A|(?<=[\r\n]))([ \t]*)[^ \t\f\r\n]")
@@ -122,7 +124,8 @@ def move_definition(
 ) -> dict[str, Any]:
     """Move a definition within a file (one source) or to another one (two).
 
-    Returns the `changes`, one a source, and the names that are `unbound` in the new place.
+    Returns the `changes`, one a source, the names that are `unbound` in the new place, and the
+    lines of the first file in which its old name is `still_used`.
     """
     module = parsed(sources[0], path, tree_sitter=tree_sitter, writing=True)
     subject = single(module, _named(module, name, line), name)
@@ -138,9 +141,12 @@ def move_definition(
     pairs = [(module.source, result)]
     if len(sources) > 1:
         pairs = [(module.source, left), (target.source, result)]
+    is_away = len(sources) > 1 or moved.name != subject.name
+    (uses,) = usages(pairs[0][1], name=subject.name, mode="identifier", limit=_MOST_USES)
     return {
         "changes": list(starmap(changed_part, pairs)),
         "unbound": _unbound(place.module, place.block, moved),
+        "still_used": list(dict.fromkeys(f"{line}: {text}" for line, _, text in uses if is_away)),
     }
 
 

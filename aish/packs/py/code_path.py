@@ -134,6 +134,9 @@ class _Search:
         own = target.rpartition(".")[2]
         await self._read(await anyio.to_thread.run_sync(_defining, self._found.files, own))
         refs = self._modules.definitions(target, _CALLABLE)
+        while not refs and self._modules.missing:
+            await self._read_missing()
+            refs = self._modules.definitions(target, _CALLABLE)
         called = await self._resolved(refs)
         keys = list(dict.fromkeys(map(self._key, called)))
         if not keys:

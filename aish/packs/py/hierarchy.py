@@ -96,6 +96,9 @@ class _Search:
         self._below_builtin = _builtins_below(name.removeprefix("builtins."))
         await self._read_with({name.rpartition(".")[2], *self._below_builtin})
         roots = self._modules.definitions(name, _CLASS)
+        while not roots and self._modules.missing:
+            await self._read([self._files[path] for path in sorted(self._modules.missing)])
+            roots = self._modules.definitions(name, _CLASS)
         if line is not None:
             roots = self._with_line(roots, line)
         frontier = set(roots)

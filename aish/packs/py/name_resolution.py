@@ -103,7 +103,14 @@ class Modules:
                 # Longer than the definition's own name, or a part of it.
                 is_whole = len(name) > len(scope["name"])
                 (exact if is_whole else others).append(Ref(scope["kind"], path, index))
-        return exact or others
+        return exact or self._imported(name, kinds) or others
+
+    def _imported(self, name: str, kinds: frozenset[str]) -> list[Ref]:
+        """What a module has imported that the name begins with, such as all of `from ._api`."""
+        module, _, own = name.rpartition(".")
+        paths = [path for path in self._paths if f".{_module_name(path)}".endswith(f".{module}")]
+        found = [self.attribute(Ref("module", path), own) for path in sorted(paths) if module]
+        return [ref for ref in dict.fromkeys(found) if ref is not None and ref.kind in kinds]
 
     def resolve(self, path: str, scope: int, steps: Sequence[str], deep: int = 0) -> Ref | None:
         """What an expression is that stands in a scope."""

@@ -469,6 +469,7 @@ async def py_remove_def(
         "diffs": "object",
         "sha256": "object",
         "unbound": "array",
+        "still_used": "array",
     },
     older_parameters={"src_path": "path", "dest_path": "new_path", "dest_name": "new_name"},
 )
@@ -486,7 +487,8 @@ async def py_move_def(  # ruff: ignore[too-many-arguments] - the catalogue's
     """Moves a class, function or method to another place or another Python file.
 
     Nothing else is changed: neither imports nor uses of it. `unbound` in the result has the names
-    that it uses and that the other file does not have.
+    that it uses and that the other file does not have, `still_used` the lines of the first file
+    that have its old name.
 
     Args:
         place: The root, which no caller names.
@@ -533,7 +535,10 @@ async def py_move_def(  # ruff: ignore[too-many-arguments] - the catalogue's
     if any(diff.truncated for diff in diffs.values()):
         text += "[truncated: true; the change is longer than shown, file_read shows the files]\n"
     if result["unbound"]:
-        text += f"`{for_line(new_path)}` does not bind: {', '.join(result['unbound'])}"
+        text += f"`{for_line(new_path)}` does not bind: {', '.join(result['unbound'])}\n"
+    if result["still_used"]:
+        rows = "\n".join(map(for_line, result["still_used"]))
+        text += f"`{for_line(path)}` still uses `{for_line(name)}`:\n{rows}"
     return Answer(
         text,
         {
@@ -542,6 +547,7 @@ async def py_move_def(  # ruff: ignore[too-many-arguments] - the catalogue's
             "diffs": {one: diff.text for one, diff in diffs.items()},
             "sha256": {one.path: one.sha256 for one in changes},
             "unbound": result["unbound"],
+            "still_used": result["still_used"],
             **_degraded(),
         },
     )

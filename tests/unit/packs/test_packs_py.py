@@ -562,3 +562,15 @@ class A:
         assert "    4: property: def size(self)\n" in text
         assert "    12: classmethod: def make(cls)\n" in text
         assert "    17: def plain(self)\n" in text
+
+
+def test_a_move_says_which_uses_are_left_behind(tmp_path: Path) -> None:
+    with opened_packs(["py"], tmp_path) as scene:
+        scene.put("a.py", "def f(): ...\n\n\ndef g():\n    # f\n    return f() + a.f\n")
+        scene.put("b.py", "")
+        data = scene.data("py_move_def", path="a.py", new_path="b.py", name="f")
+        assert data["still_used"] == ["3: return f() + a.f"]
+        data = scene.data("py_move_def", path="b.py", new_path="b.py", name="f", new_name="h")
+        assert data["still_used"] == []
+        text = scene.text("py_move_def", path="a.py", new_path="b.py", name="g")
+        assert "still uses" not in text

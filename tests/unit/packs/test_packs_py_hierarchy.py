@@ -87,6 +87,18 @@ def test_what_derives_through_another_builtin_class_is_below_the_first(scene: Pa
     assert subclasses(scene, "BaseException") == ["1 a.py:1 A", "1 a.py:2 B"]
 
 
+def test_a_name_that_a_package_imports_with_a_star_is_found(scene: PackScene) -> None:
+    scene.put("pkg/__init__.py", "from ._api import *\n")
+    scene.put("pkg/_api.py", "from .deep import *\n")
+    scene.put("pkg/deep.py", "class Base: ...\ndef go(): step()\ndef step(): ...\n")
+    scene.put("use.py", "import pkg\nclass A(pkg.Base): ...\n")
+    for name in ("Base", "pkg.Base", "pkg.deep.Base"):
+        assert subclasses(scene, name) == ["1 use.py:2 A"]
+    assert scene.code("py_get_hierarchy", path=".", name="pkg.Nothing") == "no_match"
+    tree = scene.text("py_derive_code_path", path=".", target="pkg.go", depth=3)
+    assert "step" in tree
+
+
 def test_the_text_is_a_tree(scene: PackScene) -> None:
     scene.put(
         "a.py",
