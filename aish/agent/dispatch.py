@@ -67,13 +67,13 @@ async def call_tool(
     async with Proposals(runtime) as proposals:
         approved = await proposals.get(proposals.begin(tool, arguments, place))
         approved = await proposals.renewed(approved)
-    if isinstance(approved, UsedCall):
-        return approved
-    try:
-        return await dispatch(approved, runtime, sampler)
-    except BudgetError:
-        no_more(approved, runtime)
-        raise
+        if isinstance(approved, UsedCall):
+            return approved
+        try:
+            return await dispatch(approved, runtime, sampler)
+        except BudgetError:
+            no_more(approved, runtime)
+            raise
 
 
 class Proposed:
@@ -114,7 +114,10 @@ class Proposals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End what is still asked about."""
+        """End what is still asked about, and take back approvals that were not used."""
+        for proposed in self._all:
+            if isinstance(proposed.result, Approved):
+                self._runtime.gate.drop(proposed.result.decision)
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
         await self._stack.__aexit__(kind, error, trace)
@@ -361,9 +364,15 @@ def _tell_cut_off(
     place = proposal.place
     kind: ResultKind = ("timeout" if late else "interrupted") if commands else "unknown"
     said = wording.INTERRUPTED
+    structured: JsonValue = None
     if commands:
         printed = b"".join(one.stdout + one.stderr for one in commands).decode("utf-8", "replace")
         said = wording.ended(seconds, printed)
+        if proposal.tool.name == LOCAL_COMMAND:
+            structured = {"exit_code": None} | {
+                name: b"".join(getattr(one, name) for one in commands).decode("utf-8", "replace")
+                for name in ("stdout", "stderr")
+            }
 
     def keep(data: bytes) -> str | None:
         return _kept(f"{_file_stem(place)}.txt", data, runtime, place)
@@ -376,7 +385,7 @@ def _tell_cut_off(
         rule=decision.rule,
         kind=kind,
         content=shown.text,
-        structured=None,
+        structured=structured,
         seconds=seconds,
         full=shown.full,
         whole=said,

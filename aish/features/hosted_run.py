@@ -168,9 +168,14 @@ async def run_hosted(run: HostedRun) -> Row:
     """
     plan, folder, earlier = run.plan, run.folder, run.earlier
     with ExitStack() as stack:
+        opening = stack.enter_context(ExitStack())
         with folder.beginning():
             items = open_items_file(folder.path) if has_items(plan) else None
+            if items is not None:
+                opening.callback(items.close)
             journal = _journal(folder) if earlier is None else earlier.journal
+            if journal is not None:
+                opening.callback(journal.close)
         gathered = _Gathered(folder.id, items, run.itemized)
         book = None
         if stages_calls(plan):
@@ -186,8 +191,8 @@ async def run_hosted(run: HostedRun) -> Row:
             services = open_services(request, plan, run.options, folder, run.clock, spent, stack)
         if earlier is not None:
             _retell(earlier, gathered, items)
-        watching = () if services is None else services.sinks
-        sinks: list[Sink | None] = [book, journal, items, gathered, *run.sinks, *watching]
+        sinks: list[Sink | None] = [book, journal, items, gathered, *run.sinks]
+        sinks += () if services is None else services.sinks
         lost: list[str] = []
         log = EventLog(
             [one for one in sinks if one is not None],
@@ -202,6 +207,7 @@ async def run_hosted(run: HostedRun) -> Row:
             else max(earlier.state.last_seq, items.last if items is not None else 0),
         )
         stack.callback(log.close)
+        opening.pop_all()
         environment = RunEnvironment(
             emit=log.emit,
             approver=Unattended(),

@@ -123,6 +123,10 @@ async def _attempt(step: Step, context: StepContext) -> StepRecord:
         record = failed(step, context, late, ExitCode.FAILED)
     # An attempt without a result has made its calls anyway.
     made = record.calls or tuple(call for call in calls.values() if call is not None)
+    if scope.cancelled_caught and isinstance(step, RunStep) and made:
+        printed = made[-1].structured
+        if isinstance(printed, dict):
+            record = replace(record, text=str(printed["stdout"]), output=printed)
     return replace(record, calls=made, seconds=clock.monotonic() - began)
 
 

@@ -191,7 +191,8 @@ class RunState:
 
     def status(self) -> JsonObject:
         """The whole run in short."""
-        spent = self._spent
+        # At its end a run knows what other processes have used too.
+        spent = self._spent if self._finished is None else self._finished
         usage = spent.usage
         return {
             "v": VERSION,

@@ -135,7 +135,8 @@ class OpenPacks:
             return success(await tool.function(self._states[opened.pack], **given))
         except PackError as error:
             known = error.code if error.code in tool.codes else "failed"
-            return failure(PackError(known, error.message, **error.details))
+            told = PackError(known, error.message, **error.details)
+            return failure(told.followed_by(error.trailer))
         except OSError as error:
             # The file name in it may be outside the root, so it is not included.
             return failure(PackError("system", (error.strerror or "input or output error").lower()))

@@ -90,6 +90,23 @@ def test_a_call_step_is_explained_too_and_its_tokens_count(
 
 
 @pytest.mark.requirement("K51")
+def test_the_explanation_of_a_command_that_takes_too_long_is_passed_on(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    helper = model_endpoint([text_reply("It sleeps.")])
+    project.uses(helper)
+    project.aish.env["HELPER_URL"] = helper.base_url
+    command = "echo out; touch late; exec sleep 600"
+    arguments = f"{{command: {command!r}, timeout_seconds: 20}}"
+    project.pipeline(explaining(f"steps: [{{id: s, call: box__shell_run, with: {arguments}}}]"))
+    project.times_out(20, "late")
+
+    found = project.result()
+
+    assert found["steps"]["s"]["text"].endswith("\n[explained by helper]\nIt sleeps.")
+
+
+@pytest.mark.requirement("K51")
 def test_a_failure_in_a_session_is_explained_by_that_model_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

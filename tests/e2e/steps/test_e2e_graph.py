@@ -178,6 +178,17 @@ def test_a_step_that_takes_too_long_has_failed(project: Project) -> None:
     assert "it took longer than 0.1 s" in done.stderr
 
 
+def test_a_command_that_takes_too_long_keeps_what_it_printed(project: Project) -> None:
+    project.write("hangs.sh", "echo half; echo no >&2; touch late; exec sleep 600\n")
+    project.pipeline(f"{SHELL}\nrun: [sh, hangs.sh]\ntimeout: 20s\n")
+    project.times_out(20, "late")
+
+    found = project.result()["steps"]["main"]
+
+    assert (found["status"], found["text"]) == ("failed", "half\n")
+    assert found["output"] == {"exit_code": None, "stdout": "half\n", "stderr": "no\n"}
+
+
 @pytest.mark.requirement("F11")
 @pytest.mark.parametrize(
     ("step", "said"),

@@ -1,3 +1,4 @@
+import gc
 from dataclasses import dataclass, field
 
 import anyio
@@ -10,6 +11,7 @@ from aish.core.json import JsonObject
 from aish.core.messages import ToolTurn
 from aish.core.protocols import Answer
 from aish.core.tools import ToolCall, ToolResult
+from aish.policy.gate import Decision
 
 PLACE = Place(step="one", turn=1)
 TOOLS = (tool("a"), tool("b"), tool("c"), tool("write"))
@@ -200,6 +202,20 @@ def test_after_a_denial_that_ends_the_run_nothing_more_is_started() -> None:
     ]
     assert subject.denied is subject.used[1]
     assert [name for name, _ in kit.box.called] == ["a"]
+
+
+def test_an_approval_that_a_denial_leaves_unused_is_not_kept() -> None:
+    kit = Kit(Box(TOOLS), deny=("box__b",), parallel=("box__a", "box__b"), on_denied="fail")
+    runtime = kit.runtime()
+    calls = (wants("box__a"), wants("box__b"))
+    wanted = make_legal(calls, {one.wire: one for one in kit.box.tools}, PLACE, set(), str)
+
+    anyio.run(Round(wanted, PLACE, runtime).run)
+
+    assert kit.box.called == []
+    gc.collect()
+    kept = [one for one in gc.get_referrers(Decision) if type(one) is Decision and one.allowed]
+    assert kept == []
 
 
 @pytest.mark.requirement("P3")

@@ -14,9 +14,13 @@ from aish.core.events import (
     Stamped,
     StepStarted,
     TextDelta,
+    plain,
     to_object,
 )
-from aish.core.messages import Spent, Usage
+from aish.core.messages import (
+    Spent,
+    Usage,
+)
 from aish.features.control.run_state import (
     MOST_DECIDED,
     MOST_EVENTS,
@@ -99,6 +103,7 @@ def test_the_state_follows_answers_and_the_end() -> None:
         "reason": "",
         "hint": None,
     }
+    assert (ended["tokens"], ended["cost_usd"]) == (plain(Usage(412, 96)), None)
     assert {"id": "write", "status": "ok", "done": 1, "total": 1} in ended["steps"]  # type: ignore[operator]  # a list
 
 
