@@ -6,6 +6,7 @@ Left out where there is no Chromium, or nothing to drive it with: `make test-bro
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -83,8 +84,16 @@ def _link(bench: Bench) -> str:
     return done.stdout.decode().strip()
 
 
+def _named(run: Path) -> Any:
+    """Where the run with this folder listens, as it says in the user's runtime folder."""
+    folders = [Path(f"/run/user/{os.geteuid()}/aish"), Path(f"/tmp/aish-{os.geteuid()}")]  # ruff: ignore[hardcoded-temp-file] - as aish does
+    folders.append(run.parents[2] / ".local" / "state" / "aish" / "sockets")
+    files = [folder / f"{run.name}.control.json" for folder in folders]
+    return json.loads(next(filter(Path.exists, files)).read_text(encoding="utf-8"))
+
+
 def _ask(folder: Path, method: str, path: str, body: object = None) -> Any:
-    named = json.loads((folder / "control.json").read_text(encoding="utf-8"))
+    named = _named(folder)
     token = Path(named["token_file"]).read_text(encoding="utf-8").strip()
     connection = HTTPConnection(named["address"])
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -163,7 +172,7 @@ def _texts(bench: Bench, browser: Any) -> float:
 
 def _pieces(folder: Path) -> Iterator[tuple[int, float]]:
     """How long the text was after each piece, and when that came."""
-    named = json.loads((folder / "control.json").read_text(encoding="utf-8"))
+    named = _named(folder)
     token = Path(named["token_file"]).read_text(encoding="utf-8").strip()
     connection = HTTPConnection(named["address"])
     headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}

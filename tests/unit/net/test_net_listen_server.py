@@ -54,6 +54,13 @@ async def time_is_over() -> None:
     put_forward(60)
 
 
+async def connected(server: Listening, count: int) -> None:
+    """Wait until so many connections have been accepted: who opened them is looked up first."""
+    with anyio.fail_after(300):  # by the clock of the test
+        while server.server.connections < count:
+            await anyio.lowlevel.checkpoint()
+
+
 def head(server: Listening, more: str, first: str = "POST /things HTTP/1.1") -> bytes:
     return f"{first}\r\n{server.host}{WRITING}{JSON}{more}\r\n".encode()
 
@@ -288,8 +295,7 @@ def test_a_request_that_does_not_arrive_in_time_is_refused(kind: str) -> None:
     async def refused() -> tuple[Answer, Listening]:
         async with serving(limits=LATER) as server, await server.open() as connection:
             await connection.send(drip_of(server, kind))
-            while not server.server.connections:
-                await anyio.lowlevel.checkpoint()
+            await connected(server, 1)
             for _ in range(10):
                 await _drip(connection)
             answer = await connection.answer()
@@ -404,6 +410,7 @@ def test_a_stream_lives_longer_than_a_request_may_take_and_ends_with_the_server(
                 reading = await stack.enter_async_context(await server.open())
                 await _streaming(server, reading)
                 async with await server.open() as late:
+                    await connected(server, 2)
                     await time_is_over()
                     await late.rest()  # its time is over, and so is that of the other one
                 server.queues[0].put(ServerEvent('{"a":1}\n{"b":2}', "step", "7"))
