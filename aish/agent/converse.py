@@ -425,13 +425,4 @@ def _limit(error: BudgetError) -> Failure:
 
 
 def _denial(call: UsedCall) -> Failure:
-    message = call.content.removeprefix("[aish] ")
-    if call.verdict == "deny":
-        # A deny rule overrides every approving rule: another one of those would not help.
-        return Failure(
-            "denied",
-            message,
-            hint=f"`aish policy explain --tool {call.tool}` says why; or {_GO_ON}",
-        )
-    approve = f"approve it with a rule for `{call.tool}` under `mcp.auto_approve`"
-    return Failure("denied", message, hint=f"{call.hint or approve}, or {_GO_ON}")
+    return Failure("denied", call.denial, f"{call.hint}; or {_GO_ON}" if call.hint else _GO_ON)

@@ -13,6 +13,7 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -26,7 +27,7 @@ from aish.agent.turn_json import Structured, structured_to_event
 from aish.core.errors import BudgetError
 from aish.core.events import Notice, Place, ToolDecided, ToolFinished, ToolProgress, ToolStarted
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.protocols import Progress, Sampler
 from aish.core.text import safe_utf8
 from aish.core.tools import RESULT_LIMIT, Media, ResultKind, Tool, ToolResult, definition_of
@@ -218,7 +219,9 @@ async def propose(
         reply = STAGED if kept else NOT_KEPT
         return refuse(str(tool.name), arguments, kind, reply, runtime, place, decision)
     said = decision.reply or f"[aish] tool call denied: no rule approves {tool.name}"
-    return refuse(str(tool.name), arguments, "denied", said, runtime, place, decision)
+    used = refuse(str(tool.name), arguments, "denied", said, runtime, place, decision)
+    shown = runtime.mask(json_text(arguments, spaced=True))
+    return replace(used, denial=wording.denial(runtime.mask(said), shown))
 
 
 def refuse(

@@ -85,8 +85,8 @@ class UsedCall:
 
     `content` is the reply as the model sees it. `verdict` is `None` and `rule` empty if the call
     failed before a decision. `media` is added to the turn beside `content`. `whole` is the text
-    before truncation, `full` the file that contains it then. `hint` is for the author of the rules,
-    if no rule approves the call. `exit_code` is that of a command that has ended by itself.
+    before truncation, `full` the file that contains it then. `denial` and `hint` are for the author
+    of the rules, if the call was denied. `exit_code` is that of a command that has ended by itself.
     """
 
     tool: str
@@ -100,5 +100,6 @@ class UsedCall:
     media: tuple[Media, ...] = ()
     full: str | None = None
     whole: str = ""
+    denial: str = ""
     hint: str | None = None
     exit_code: int | None = None

@@ -32,6 +32,11 @@ def not_parseable(why: str) -> str:
     return f"[aish] tool arguments not parseable as JSON: {_short(why, _SHOWN_REASON)}"
 
 
+def denial(reply: str, arguments: str) -> str:
+    """Return the denial of a call with its arguments, for the author of the rules."""
+    return f"{reply.removeprefix('[aish] ')}; its arguments: {_short(arguments, _SHOWN_REASON)}"
+
+
 def does_not_fit(path: str, why: str) -> str:
     """The reply to arguments that do not match the tool's `inputSchema` (L17)."""
     place = _short(path, _SHOWN_NAME) or "arguments"

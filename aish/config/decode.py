@@ -93,6 +93,7 @@ from aish.core.pack_options import (
     COptions,
     Embeddings,
     EmbeddingsProvider,
+    FilesOptions,
     IdeOptions,
     InfluxOptions,
     IssuesOptions,
@@ -847,6 +848,9 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
     )
 
 
+_FILE_PACKS = ("fs", "edit", "git", "lang", "py")
+
+
 def _pack_options(table: Table) -> PackOptions:
     """The options of packs; a pack that is not declared has its defaults."""
     if not table.node.entries:
@@ -862,8 +866,10 @@ def _pack_options(table: Table) -> PackOptions:
     others = ((hub, "origins"), (ide.part("bridge"), "url"), *pages)
     for one, key in (*plain, *others, *((web, k) for k in _WEB_TEXTS)):
         _refuse_references(one, key)
+    denied = {name: table.part(name).texts("deny_names") for name in (*_FILE_PACKS, "c", "rag")}
     return PackOptions(
-        c=COptions(macros=table.part("c").texts("macros")),
+        **{name: FilesOptions(denied[name]) for name in _FILE_PACKS},
+        c=COptions(table.part("c").texts("macros"), denied["c"]),
         web=WebOptions(
             search=_search_backends(web),
             allow=_destinations(web),
@@ -900,6 +906,7 @@ def _pack_options(table: Table) -> PackOptions:
             store=rag.absolute("store"),
             collection=rag.text("collection") or RagOptions().collection,
             embeddings=_embeddings(rag.part("embeddings")),
+            deny_names=denied["rag"],
         ),
     )
 

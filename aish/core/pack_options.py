@@ -16,6 +16,13 @@ COLLECTION_NAME = lazy_pattern(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 @frozen
+class FilesOptions:
+    """`deny_names` are globs of names that are hidden beside those of the built-in list (K5)."""
+
+    deny_names: tuple[str, ...] = ()
+
+
+@frozen
 class COptions:
     """`macros` are words that a parser may ignore, beside the usual ones (K41).
 
@@ -23,6 +30,7 @@ class COptions:
     """
 
     macros: tuple[str, ...] = ()
+    deny_names: tuple[str, ...] = ()
 
 
 @frozen
@@ -124,6 +132,7 @@ class RagOptions:
     store: Path | None = None
     collection: str = "default"
     embeddings: Embeddings = Embeddings()
+    deny_names: tuple[str, ...] = ()
 
 
 @frozen
@@ -195,6 +204,11 @@ class BrowserOptions:
 class PackOptions:
     """The options of all packs of a server; a field is named as its pack."""
 
+    fs: FilesOptions = FilesOptions()
+    edit: FilesOptions = FilesOptions()
+    git: FilesOptions = FilesOptions()
+    lang: FilesOptions = FilesOptions()
+    py: FilesOptions = FilesOptions()
     c: COptions = COptions()
     web: WebOptions = WebOptions()
     shell: ShellOptions = ShellOptions()
@@ -206,6 +220,12 @@ class PackOptions:
     ide: IdeOptions = IdeOptions()
     ml: MlOptions = MlOptions()
     browser: BrowserOptions = BrowserOptions()
+
+    @property
+    def deny_names(self) -> tuple[str, ...]:
+        """The names that are hidden from all packs of the server: it has one root."""
+        packs = (self.fs, self.edit, self.git, self.lang, self.py, self.c, self.rag)
+        return tuple(dict.fromkeys(glob for one in packs for glob in one.deny_names))
 
     @property
     def environment_files(self) -> Mapping[str, Path]:

@@ -91,7 +91,7 @@ async def file_write(
     """
     plain_text(content, "content")
     check_not_own(place, path)
-    above = "/".join(writable(path)[:-1])
+    above = "/".join(writable(path, place.folder.deny_names)[:-1])
     made: tuple[str, ...] = ()
     # With a hash the file has to be there already, and so has its folder.
     if create_folders and above and expect_sha256 is None:

@@ -12,7 +12,6 @@ from aish.packs.installed_libraries import child_command
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer, head_that_fits
 from aish.packs.workspace.confined_path import not_found, segments_of
-from aish.packs.workspace.deny_list import is_denied
 from aish.packs.workspace.workspace import Workspace
 from aish.system.process.child import child_environment, run_command
 
@@ -44,7 +43,7 @@ async def git_status(place: Workspace) -> Answer:
     rows = [f"branch: {for_line(found['branch']) or 'none, HEAD is detached'}"]
     listed: dict[str, JsonValue] = {"branch": for_line(found["branch"])}
     for kind in ("staged", "unstaged"):
-        seen = [(mark, path) for mark, path in found[kind] if not _is_denied(path)]
+        seen = [(mark, path) for mark, path in found[kind] if not _is_denied(place, path)]
         rows += [f"{kind}: {mark} {for_line(path)}" for mark, path in seen]
         listed[kind] = [{"status": mark, "path": for_line(path)} for mark, path in seen]
     return _fitting(rows, listed, "look at parts of it with git_diff and path")
@@ -80,13 +79,13 @@ async def git_diff(
     found = await _asked(
         place,
         ask="diff",
-        path=_path(path),
+        path=_path(place, path),
         revision=revision,
         to=to,
         staged=staged,
         context=min(max(context, 0), MOST_CONTEXT),
     )
-    return _fitting(_patches(found) or ["no changes"], {}, "name one file with path")
+    return _fitting(_patches(place, found) or ["no changes"], {}, "name one file with path")
 
 
 @tool(
@@ -107,7 +106,7 @@ async def git_log(
         count: How many to list.
     """
     most = min(max(count, 1), MOST_COMMITS)
-    found = await _asked(place, ask="log", path=_path(path), revision=revision, count=most)
+    found = await _asked(place, ask="log", path=_path(place, path), revision=revision, count=most)
     commits = found["commits"][:most]
     rows = [_commit_row(each) for each in commits]
     listed: list[JsonValue] = [{"id": each["id"], "time": each["time"]} for each in commits]
@@ -130,12 +129,12 @@ async def git_show(place: Workspace, revision: str = "HEAD", path: str = "") -> 
         revision: The commit, by its id, branch, tag or as in `HEAD~1`.
         path: The file to show as it was, relative to the root folder.
     """
-    file = _path(path)
+    file = _path(place, path)
     found = await _asked(place, ask="show", revision=revision, path=file)
     if file:
         return _fitting([found["content"]], {"path": path}, "file_read reads parts of files")
     commit = found["commit"]
-    rows = [_commit_row(commit), commit["message"], *_patches(found)]
+    rows = [_commit_row(commit), commit["message"], *_patches(place, found)]
     return _fitting(rows, {"id": commit["id"]}, "name one file with path")
 
 
@@ -164,23 +163,23 @@ async def _asked(place: Workspace, **question: JsonValue) -> dict[str, Any]:
     return answer
 
 
-def _path(path: str) -> str:
+def _path(place: Workspace, path: str) -> str:
     """A path below the root as git names it; denied paths are reported as not found."""
     segments = segments_of(path)
-    if segments and is_denied(segments):
+    if segments and place.folder.hides(segments):
         raise not_found(path)
     return "/".join(segments)
 
 
-def _is_denied(path: str) -> bool:
-    return is_denied(tuple(part for part in path.split("/") if part) or (".",))
+def _is_denied(place: Workspace, path: str) -> bool:
+    return place.folder.hides(tuple(part for part in path.split("/") if part))
 
 
-def _patches(found: dict[str, Any]) -> list[str]:
+def _patches(place: Workspace, found: dict[str, Any]) -> list[str]:
     return [
         f"{for_line(new)}\n{patch}"
         for old, new, patch in found["files"]
-        if not _is_denied(old) and not _is_denied(new)
+        if not _is_denied(place, old) and not _is_denied(place, new)
     ]
 
 

@@ -42,6 +42,7 @@ def decision_level(policy: Policy, tool: Tool, verdict: Verdict) -> DecisionLeve
 class Ruling:
     """The verdict, the text of the deciding rule (empty if none), and the reason.
 
+    `unsure` is set where the rule may or may not apply to the call.
     `hint` is the rule that would approve just this call, where none does.
     """
 
@@ -49,6 +50,7 @@ class Ruling:
     rule: str
     reason: str
     hint: str | None = None
+    unsure: bool = False
 
 
 def simple_fit(schema: JsonObject, arguments: JsonObject) -> bool | None:
@@ -127,7 +129,7 @@ def _ruling(verdict: RulingVerdict, found: Judgement) -> Ruling:
     where = f" ({found.rule.entry.path})" if found.rule.entry.path else ""
     certainty = found.why if found.fit is Fit.UNSURE else "it matches"
     reason = f"{found.rule.list} rule {found.rule.text}{where}: {certainty}"
-    return Ruling(verdict, found.rule.name, reason)
+    return Ruling(verdict, found.rule.name, reason, unsure=found.fit is Fit.UNSURE)
 
 
 _READ_IN_WHEN = frozenset({"path", "new_path", "argv", "command", "cwd", "shell"})
@@ -147,7 +149,8 @@ def exact_entry(
     if unruled(tool.name, arguments, mask) is not None:
         return None
     entry = entry_of(tool.name, arguments)
-    found = judge(rule_of("auto_approve", entry), tool, arguments, simple_fit)
+    # The arguments fit the schema, which is made of them: only the other conditions are checked.
+    found = judge(rule_of("auto_approve", entry), tool, arguments, lambda *_: True)
     return entry if found.fit is Fit.YES else None
 
 

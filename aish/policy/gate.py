@@ -107,6 +107,11 @@ _AT_ONCE = Asking()
 _ANSWERS: Mapping[Answer, ApprovalAnswer] = {"yes": "approve", "no": "deny", "always": "always"}
 
 
+def _explanation(tool: Tool) -> str:
+    """Return the hint where no rule would approve a call."""
+    return f"`aish policy explain --tool {tool.name}` says why"
+
+
 def _nothing() -> None:
     """Do nothing."""
 
@@ -322,12 +327,14 @@ class Gate:
                 return self._stage(ruling, proposal, digest)
             case "deny":
                 reply = f"[aish] tool call denied by rule {ruling.rule}"
-                return Decision("deny", ruling.rule, digest, reply, by_person=False)
+                why = _explanation(proposal.tool)
+                return Decision("deny", ruling.rule, digest, reply, by_person=False, hint=why)
             case "ask":
-                why = ruling.reason if not ruling.rule else f"no rule approves {proposal.tool.name}"
-                reply = f"[aish] tool call denied: {why}"
-                who = ruling.rule or NOBODY
-                return Decision("ask-no", who, digest, reply, by_person=False, hint=ruling.hint)
+                says_why = ruling.unsure or not ruling.rule
+                why = ruling.reason if says_why else f"no rule approves {proposal.tool.name}"
+                reply, who = f"[aish] tool call denied: {why}", ruling.rule or NOBODY
+                hint = _explanation(proposal.tool) if ruling.rule else ruling.hint
+                return Decision("ask-no", who, digest, reply, by_person=False, hint=hint)
 
     async def _ask(
         self,
@@ -369,14 +376,14 @@ class Gate:
             opened.caller_waits = False
         assert opened.end is not None, "it was waited for"
         if opened.end.answer != "always" or rule is None:
-            return self._answered(opened, opened.end, asking, proposal)
+            return self._answered(opened, opened.end, asking, proposal, ruling.hint)
         # Of an answer that was given while nobody executed the run, nobody was told.
         self._add(rule)
         for other in self.questions.still_open():
             # In a replay each has a recorded answer of its own.
             if other.recorded is None or other.recorded.is_by_rule:
                 await self._end_by_rule(other)
-        decision = self._answered(opened, opened.end, asking, proposal)
+        decision = self._answered(opened, opened.end, asking, proposal, ruling.hint)
         return self._renamed(decision, f"{decision.rule}, always: {rule.name}")
 
     async def ask_ahead(
@@ -495,8 +502,12 @@ class Gate:
         end: QuestionEnd,
         asking: Asking,
         proposal: Proposal,
+        hint: str | None,
     ) -> Decision:
-        """The decision that follows from the end of a question."""
+        """Return the decision that follows from the end of a question.
+
+        `hint` is for the author of the rules, where nobody answered.
+        """
         digest = opened.digest
         if end.way == "rule":
             if end.approves:
@@ -516,7 +527,9 @@ class Gate:
         if end.answer == "expired":
             why = f"nobody answered within {duration(asking.seconds)}"
         reply = f"[aish] tool call denied: {why}"
-        return Decision("ask-no", NOBODY, digest, reply, by_person=False, approval=opened.id)
+        return Decision(
+            "ask-no", NOBODY, digest, reply, by_person=False, hint=hint, approval=opened.id
+        )
 
     def _renamed(self, decision: Decision, rule: str) -> Decision:
         named = replace(decision, rule=rule)

@@ -30,6 +30,9 @@ from aish.cli.tool_preview import call_plan, quiet_environment
 from aish.core.json import JsonObject
 from aish.core.text import safe_utf8
 from aish.engine.steps.tool_call import MEANING, direct_call
+from aish.policy.decide import tool_name
+from aish.policy.gate import NOBODY, THE_USER
+from aish.policy.rules import is_command_tool
 from aish.terminal.approver import TerminalApprover
 
 
@@ -71,11 +74,12 @@ def command(
         _print(plan.secrets.mask(used.content))
     else:
         say(f"error: {used.tool}: {plan.secrets.mask(used.content.removeprefix('[aish] '))}")
-    if used.kind == "denied":
-        way = f"; `--allow {tool}` approves it" if used.verdict == "ask-no" else ""
-        why = f"{used.hint}; " if used.hint else ""
-        why = plan.secrets.mask(why)
-        say(f"\nhint: {why}`aish policy explain {file} --tool {tool}` says why{way}")
+    if used.kind == "denied" and used.rule != THE_USER:
+        hints = [f"`aish policy explain {file} --tool {tool}` says why"]
+        if used.rule == NOBODY:
+            by_name = "" if is_command_tool(tool_name(tool)) else f"`--allow {tool}` approves it"
+            hints += filter(None, (used.hint, by_name))
+        say(f"\nhint: {plan.secrets.mask('; '.join(hints))}")
     _, code = MEANING[used.kind]
     return int(code)
 

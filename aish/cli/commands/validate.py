@@ -34,6 +34,7 @@ from aish.engine.plan.validation.validate import (
     is_wrong,
     lock_check,
     row_check,
+    run_check,
     wildcard_check,
 )
 from aish.policy.decide import check_policy_tests, tool_name
@@ -108,7 +109,7 @@ def problems_of(
         found += tuple(_policy_tests(pipeline))
     if not any(not problem.warning for problem in found):
         found += lock_check(pipeline, stale=True)
-        found += _exfiltration(pipeline, set())
+        found += _exfiltration(pipeline, set()) + run_check(pipeline)
     found = tuple(replace(one, warning=one.warning and not strict) for one in found)
     return in_file_order((*found, *(replace(one, warning=not env) for one in unset)), str(path))
 

@@ -180,7 +180,7 @@ def _why(used: UsedCall) -> str:
         lines = str(used.structured.get("stderr", "")).strip().splitlines()
         tail = f": {lines[-1]}" if lines else ""
         return f"the command ended with exit code {used.exit_code}{tail}"
-    return used.content.removeprefix("[aish] ")
+    return used.denial or used.content.removeprefix("[aish] ")
 
 
 async def direct_call(

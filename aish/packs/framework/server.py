@@ -207,7 +207,7 @@ def open_packs(
     if root is not None:
         resolved = checked_root(root, allow_broad_root=allow_broad_root)
         workspace = Workspace(
-            Folder(resolved),
+            Folder(resolved, deny_names=options.deny_names),
             resolved,
             services.worker,
             services.reaper,

@@ -119,7 +119,7 @@ def segments_of(path: str) -> tuple[str, ...]:
     return segments
 
 
-def writable(path: str) -> tuple[str, ...]:
+def writable(path: str, deny_names: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The segments of a path that may be written, judged by its text alone.
 
     Raises:
@@ -130,7 +130,7 @@ def writable(path: str) -> tuple[str, ...]:
         raise PackError("bad_path", "this is the root folder itself; name something in it")
     if len(segments) > DEEPEST_PATH:
         raise PackError("bad_path", f"the path has more than {DEEPEST_PATH} folders in it")
-    if is_protected(segments):
+    if is_protected(segments, deny_names):
         raise protected(path)
     return segments
 
@@ -181,9 +181,12 @@ def _broad_folders() -> frozenset[Path]:
 
 
 class Folder:
-    """A root folder and everything visible below it."""
+    """A root folder and everything visible below it, without `deny_names` (globs)."""
 
-    def __init__(self, root: Path, *, kernel: bool = True) -> None:
+    def __init__(
+        self, root: Path, *, kernel: bool = True, deny_names: tuple[str, ...] = ()
+    ) -> None:
+        self.deny_names = deny_names
         self._root = os.open(root, _FOLDER)
         # `kernel` is false in tests of the implementation for older kernels.
         self._kernel = kernel and is_available()
@@ -200,6 +203,10 @@ class Folder:
         if self._root >= 0:
             os.close(self._root)
             self._root = -1
+
+    def hides(self, segments: tuple[str, ...]) -> bool:
+        """Whether a path, given by its segments, must not be seen."""
+        return is_denied(segments or (".",), self.deny_names)
 
     @contextmanager
     def file(self, where: Where, *, links: bool = True) -> Generator[int, None, None]:
@@ -261,7 +268,7 @@ class Folder:
         Raises:
             PackError: it is the root or protected, or its folder is not there or behind a link.
         """
-        *above, name = writable(path)
+        *above, name = writable(path, self.deny_names)
         try:
             # Not even within the root: a link must not lead to a protected path.
             descriptor = self._walk(tuple(above), _FOLDER)
@@ -278,7 +285,7 @@ class Folder:
         Raises:
             PackError: the path is protected, or a part of it is a link or not a folder.
         """
-        segments = writable(path)
+        segments = writable(path, self.deny_names)
         made: list[str] = []
         here = os.dup(self._root)
         try:
@@ -305,7 +312,7 @@ class Folder:
     ) -> Generator[int, None, None]:
         path = shown(where)
         segments = segments_of(where) if isinstance(where, str) else where
-        if is_denied(segments or (".",)):
+        if self.hides(segments):
             raise not_found(path)
         try:
             descriptor = self._open(segments, flags, links=links)
@@ -340,7 +347,7 @@ class Folder:
         """A link must not bypass the deny list."""
         root = Path(f"/proc/self/fd/{self._root}").readlink()
         target = Path(f"/proc/self/fd/{descriptor}").readlink()
-        if not target.is_relative_to(root) or is_denied(target.relative_to(root).parts or (".",)):
+        if not target.is_relative_to(root) or self.hides(target.relative_to(root).parts):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def _walk(self, segments: tuple[str, ...], flags: int) -> int:

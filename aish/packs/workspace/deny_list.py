@@ -39,27 +39,30 @@ _SUSPICIOUS = (
 _MOST_NAMES = 4096
 
 
-def is_denied(segments: Sequence[str]) -> bool:
+def is_denied(segments: Sequence[str], more: tuple[str, ...] = ()) -> bool:
     """Whether a path, given by its segments below the root, must not be seen.
 
-    Case and Unicode forms are ignored, because file systems differ in them.
+    Case and Unicode forms are ignored, because file systems differ in them. `more` are further
+    globs of names.
     """
-    if may_have_denied(segments) and any(map(is_denied_name, segments)):
+    if may_have_denied(segments, more) and any(is_denied_name(one, more) for one in segments):
         return True
     return is_git(segments[:-1]) and is_denied_in_git(segments[-1])
 
 
-def may_have_denied(names: Sequence[str]) -> bool:
+def may_have_denied(names: Sequence[str], more: tuple[str, ...] = ()) -> bool:
     """Whether one of many names may be a denied one: nearly always not, and quickly seen."""
+    if more:
+        return True
     joined = "\n" + "\n".join(names).lower() + "\n"
     return not joined.isascii() or any(text in joined for text in _SUSPICIOUS)
 
 
 @lru_cache(_MOST_NAMES)
-def is_denied_name(name: str) -> bool:
+def is_denied_name(name: str, more: tuple[str, ...] = ()) -> bool:
     """Whether a file or folder of this name must not be seen, wherever it is."""
     plain = comparable_name(name)
-    return any(matches_word(glob, plain) for glob in ANYWHERE)
+    return any(matches_word(glob, plain) for glob in (*ANYWHERE, *map(comparable_name, more)))
 
 
 def is_denied_in_git(name: str) -> bool:
@@ -73,10 +76,10 @@ def is_git(folders: Sequence[str]) -> bool:
     return any(comparable_name(segment).endswith(".git") for segment in folders)
 
 
-def is_protected(segments: Sequence[str]) -> bool:
+def is_protected(segments: Sequence[str], more: tuple[str, ...] = ()) -> bool:
     """Whether a path must not be written, moved or removed: denied files, those of git and ours."""
     return (
-        is_denied(segments)
+        is_denied(segments, more)
         or is_git(segments)
         or any(comparable_name(segment) in _GIT_ELSEWHERE for segment in segments)
     )

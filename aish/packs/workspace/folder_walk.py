@@ -18,7 +18,6 @@ from aish.core.text import for_line
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import Folder, Where, segments_of
 from aish.packs.workspace.deny_list import (
-    is_denied,
     is_denied_in_git,
     is_denied_name,
     is_git,
@@ -87,7 +86,7 @@ def list_folder(folder: Folder, where: Where, after: str = "") -> Listing:
     with folder.folder(where) as descriptor, os.scandir(descriptor) as scan:
         read = list(islice(scan, MOST_NAMES + 1))
         seen = [
-            each for each in read if each.name > after and not is_denied((*segments, each.name))
+            each for each in read if each.name > after and not folder.hides((*segments, each.name))
         ]
         seen.sort(key=lambda each: each.name)
         entries = tuple(_entry(segments, each) for each in seen[:MOST_ENTRIES])
@@ -236,12 +235,12 @@ class Walk:
                     if not each.is_file(follow_symlinks=False)
                     and not each.is_dir(follow_symlinks=False)
                 ]
-        within_git = is_git(segments)
-        if within_git or may_have_denied([*files, *folders, *(name for name, _ in others)]):
+        within_git, more = is_git(segments), self._folder.deny_names
+        if within_git or may_have_denied([*files, *folders, *(name for name, _ in others)], more):
             is_hidden = _is_hidden_in_git if within_git else is_denied_name
-            files = [name for name in files if not is_hidden(name)]
-            folders = [name for name in folders if not is_hidden(name)]
-            others = [row for row in others if not is_hidden(row[0])]
+            files = [name for name in files if not is_hidden(name, more)]
+            folders = [name for name in folders if not is_hidden(name, more)]
+            others = [row for row in others if not is_hidden(row[0], more)]
         folders.sort()
         others.sort()
         return files, folders, others
@@ -271,8 +270,8 @@ class Walk:
         return Place(place.segments, rules)
 
 
-def _is_hidden_in_git(name: str) -> bool:
-    return is_denied_name(name) or is_denied_in_git(name)
+def _is_hidden_in_git(name: str, more: tuple[str, ...]) -> bool:
+    return is_denied_name(name, more) or is_denied_in_git(name)
 
 
 def _entry(segments: Segments, each: os.DirEntry[str]) -> Entry:

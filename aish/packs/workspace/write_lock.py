@@ -85,7 +85,8 @@ def check_not_own(place: Workspace, path: str) -> None:
     """
     if not place.own_files:
         return
-    named = [comparable_name(part) for part in (*place.root.parts, *writable(path))]
+    below = writable(path, place.folder.deny_names)
+    named = [comparable_name(part) for part in (*place.root.parts, *below)]
     for own in place.own_files:
         if named[: len(own.parts)] == [comparable_name(part) for part in own.parts]:
             raise protected(path)

@@ -269,11 +269,18 @@ def _in_turn(several: list[Iterator[str]]) -> Iterator[str]:
 def _told(row: Row, spot: Spot | None) -> Iterator[str]:
     title = f"step {row.step} {row.state.replace('_', ' ')}"
     if row.reason is not None:
-        for message in row.unmet or (row.reason.message,):
+        for message in row.unmet or (_with_rule(row.reason),):
             yield annotation("error", title, message, spot)
     for key, failed in row.failures.items():
-        message = (failed.unmet or (failed.reason.message,))[0]
+        message = (failed.unmet or (_with_rule(failed.reason),))[0]
         yield annotation("error", f"step {row.step}, item {key}", message, spot)
+
+
+def _with_rule(reason: Reason) -> str:
+    """Return why a step failed; of a denied call with the rule that approves it."""
+    if reason.code != "denied" or reason.hint is None:
+        return reason.message
+    return f"{reason.message}\nhint: {reason.hint}"
 
 
 def _warnings(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:

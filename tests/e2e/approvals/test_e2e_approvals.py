@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from html import unescape
 
 import pexpect
 import pyte
@@ -199,6 +200,50 @@ def test_always_is_asked_once_and_named_in_the_events(
     ]
 
 
+@pytest.mark.requirement("P3", "exit-3")
+def test_a_denied_command_is_told_with_its_arguments_and_its_own_rule_everywhere(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    call = tool_reply([("c1", "box__shell_run", '{"command": "rm prices.py"}')])
+    project.uses(model_endpoint([call, call, text_reply("done")]))
+    rules = "[{tool: box__shell_run, command: [python3, -m, unittest]}]"
+    head = "mcp: {servers: {box: {pack: [shell], root: .}}, auto_approve: %s}\n"
+    project.pipeline(head % rules + "prompt: Clean up\n")
+    project.aish.env |= {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": "summary.md"}
+
+    done = project.run("--github", "--junit", "junit.xml")
+    rule = '{tool: box__shell_run, when: {command: "rm prices.py"}, schema: {maxProperties: 1}}'
+    project.pipeline(head % f"[{rule}]" + "prompt: Clean up\n")
+    pasted = project.run()
+
+    assert done.code == 3, done.stderr
+    for text in (
+        done.stderr,
+        unescape((project.folder / "summary.md").read_text("utf-8")),
+        unescape((project.folder / "junit.xml").read_text("utf-8")),
+    ):
+        assert 'no rule approves box__shell_run; its arguments: {"command": "rm prices.py"}' in text
+        assert f"`{rule}` under `mcp.auto_approve` approves this" in text
+    (annotation,) = [line for line in done.stderr.splitlines() if line.startswith("::error ")]
+    assert '{"command": "rm prices.py"}%0Ahint: `{tool' in annotation
+    assert pasted.code == 0, pasted.stderr
+
+
+@pytest.mark.requirement("P3")
+def test_after_the_no_of_a_person_no_rule_is_suggested(asking: Project) -> None:
+    asking.pipeline(RULES + "prompt: Use your tools\n")
+    with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
+        terminal.expect_exact("[y/N/a]")
+        terminal.send("n\r")
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+
+    assert terminal.exitstatus == 3
+    (finished,) = of_type(asking.journal, "run.finished")
+    hint = finished["exit"]["hint"]
+    assert hint == "let the model continue with `on_denied: continue`"
+
+
 @pytest.mark.requirement("P2", "exit-130")
 def test_ctrl_c_at_the_question_ends_the_run_without_a_yes(asking: Project) -> None:
     with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
@@ -302,7 +347,8 @@ def test_a_command_that_just_misses_its_rule_is_told_why_and_how_to_write_it(
     hint = f"`{rule}` under `mcp.auto_approve` approves this"
     assert f"ask: {reason}\n       hint: {hint}\n" in planned.stdout
     assert done.code == 3
-    assert done.stderr == (f"error: step `main`: tool call denied: {reason}\n\nhint: {hint}\n")
+    said = f'{reason}; its arguments: {{"argv": ["echo", "-n"]}}'
+    assert done.stderr == f"error: step `main`: tool call denied: {said}\n\nhint: {hint}\n"
 
 
 @pytest.mark.requirement("P3", "B5")

@@ -66,6 +66,27 @@ def test_the_rules_of_a_file_decide_a_call_of_a_pack(
     assert (found, why in reason) == (expected, True), reason
 
 
+@pytest.mark.requirement("K11", "P3")
+def test_a_search_that_a_rule_is_unsure_about_is_denied_with_that_rule(project: Project) -> None:
+    deny = '{tool: "box__*", when: {path: "**/*.key"}}'
+    servers = "{box: {pack: [fs], root: ., options: {fs: {deny_names: %s}}}}"
+    head = "mcp: {servers: %s, auto_approve: ['box__*'], deny: [%s]}\nprompt: Do it\n"
+    project.write("a.key", "here")
+    project.write("a.txt", "here")
+
+    project.pipeline(head % (servers % "[]", deny))
+    denied = project.aish("call", "p.yaml", "box__file_search", "query=here")
+    project.pipeline(head % (servers % '["*.key"]', ""))
+    found = project.aish("call", "p.yaml", "box__file_search", "query=here")
+
+    assert denied.code == 3
+    rule = 'deny rule box__* when {"path": "**/*.key"} (mcp.deny[0])'
+    assert f"tool call denied: {rule}: the call looks below a folder" in denied.stderr
+    assert "no rule approves" not in denied.stderr
+    assert "approves it" not in denied.stderr
+    assert (found.code, found.stdout) == (0, "a.txt:1: here\n1 line in 2 files searched\n")
+
+
 @pytest.mark.requirement("K47")
 def test_a_plan_says_what_the_plain_name_of_a_shell_approves(project: Project) -> None:
     note = "approves every command, folder, shell and variable"

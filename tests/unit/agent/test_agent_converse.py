@@ -209,7 +209,7 @@ def test_a_denial_ends_the_step_after_every_call_has_its_reply() -> None:
     assert (got.status, got.text) == ("denied", "Tidying up.")
     assert got.failure is not None
     assert got.failure.code == "denied"
-    assert got.failure.message == "tool call denied by rule box__rm"
+    assert got.failure.message == "tool call denied by rule box__rm; its arguments: {}"
     assert "box__rm" in (got.failure.hint or "")
     assert len(replies(history)) == 3
     assert len(model.requests) == 1

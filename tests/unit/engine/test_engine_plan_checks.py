@@ -13,6 +13,7 @@ from aish.engine.plan.validation.validate import (
     check_file,
     cross_check,
     exfiltration_check,
+    run_check,
     wildcard_check,
 )
 
@@ -438,6 +439,36 @@ def test_a_rule_for_any_further_words_that_approves_more_than_it_appears_to_is_o
     ]
     expected = (path, True, f"`{words}` also approves the option {option}")
     assert found == ([expected] if option and path else [])
+
+
+@pytest.mark.parametrize(
+    ("rules", "on_ask", "run", "warned"),
+    [
+        ("[]", "deny", '[git, log, "-1"]', True),
+        ("[]", "deny", "git log -1", True),
+        ("[{tool: shell__run, command: [git, log]}]", "deny", '[git, log, "-1"]', True),
+        ("[{tool: shell__run, command: [git, log, '*']}]", "deny", "[git, log, x]", False),
+        ("[shell__run]", "deny", '[git, log, "-1"]', False),
+        ("[]", "wait", '[git, log, "-1"]', False),
+        ("[]", "deny", '[git, log, "{{ inputs.x }}"]', False),
+    ],
+)
+def test_a_command_of_the_file_that_no_rule_approves_is_told_with_its_rule(
+    rules: str, on_ask: str, run: str, *, warned: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.yaml"
+    head = f"{HEAD}inputs: {{x: {{default: y}}}}\non_ask: {on_ask}\n"
+    file.write_text(f"{head}mcp: {{auto_approve: {rules}}}\nrun: {run}\n")
+    found = run_check(load_pipeline(file))
+    assert [problem.path for problem in found] == ["run"] * warned
+    for problem in found:
+        assert problem.warning
+        rule, _, rest = (
+            (problem.hint or "").removeprefix("`").partition("` under `mcp.auto_approve`")
+        )
+        assert rest == " approves this"
+        file.write_text(f"{head}mcp: {{auto_approve: [{rule}]}}\nrun: {run}\n")
+        assert run_check(load_pipeline(file)) == ()
 
 
 @pytest.mark.requirement("H18", "K5")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pack_scenes import PackScene, opened_packs, sha256
 
+from aish.core.pack_options import COptions, FilesOptions, PackOptions
 from aish.packs.workspace.deny_list import is_denied
 
 
@@ -439,6 +440,29 @@ def test_a_denied_file_looks_like_one_that_is_not_there(pack_scene: PackScene, p
         assert "SECRET\n" not in result["content"][0]["text"]
         assert f"{Path(path).name}\n" not in result["content"][0]["text"]
         assert not result.get("structuredContent", {}).get("matches")
+
+
+@pytest.mark.requirement("K5")
+@pytest.mark.parametrize("path", ["a.key", "sub/A.KEY", "private/x/notes.txt", "Private/yy"])
+def test_a_name_that_the_file_denies_is_hidden_and_refused(tmp_path: Path, path: str) -> None:
+    options = PackOptions(c=COptions(deny_names=("*.key",)), fs=FilesOptions(("private",)))
+    with opened_packs(["fs", "edit", "c"], tmp_path, options=options) as scene:
+        scene.put("plain.txt", "SECRET in a key")
+        absent = seen(scene, path)
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("SECRET", "utf-8")
+        assert seen(scene, path) == absent
+        found = scene.call("file_search", query="SECRET")
+        listed = [scene.call("dir_tree", depth=9), scene.call("file_find", glob="**/*"), found]
+        for name in ("file_write", "file_delete"):
+            more = {"content": "x"} if name == "file_write" else {}
+            assert scene.code(name, path=path, **more) == "protected"
+        (tmp_path / "link").symlink_to(path)
+        assert scene.code("file_read", path="link") == "not_found"
+    assert [row["path"] for row in found["structuredContent"]["matches"]] == ["plain.txt"]
+    for result in listed:
+        assert path.rpartition("/")[2] not in result["content"][0]["text"]
+    assert (tmp_path / path).read_text("utf-8") == "SECRET"
 
 
 @pytest.mark.requirement("K5")

@@ -10,6 +10,7 @@ from pack_scenes import PackScene, opened_packs, pack_services
 from samples import sampled
 
 from aish.core.errors import UsageError
+from aish.core.pack_options import FilesOptions, PackOptions
 from aish.packs.framework.server import open_packs
 
 _HEADS = ("+++", "---")
@@ -40,6 +41,22 @@ def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
         git(root, "add", "-f", "a.txt", ".env")
         git(root, "commit", "-q", "-m", "First change")
         yield made
+
+
+@pytest.mark.requirement("K5", "K8")
+def test_names_that_the_file_denies_are_in_no_answer(pack_scene: PackScene) -> None:
+    for name in ("a.txt", "b.key"):
+        pack_scene.put(name, "two\n")
+    git(pack_scene.root, "add", "b.key")
+    git(pack_scene.root, "commit", "-q", "-m", "Second")
+    pack_scene.put("b.key", "three\n")
+    options = PackOptions(git=FilesOptions(("*.key",)))
+    with opened_packs(["git"], pack_scene.root, options) as scene:
+        texts = [scene.text("git_status"), scene.text("git_diff"), scene.text("git_show")]
+        for tool in ("git_diff", "git_show", "git_log"):
+            assert scene.code(tool, path="b.key") == "not_found"
+    assert not any("b.key" in text or "three" in text for text in texts)
+    assert "a.txt" in texts[0]
 
 
 @pytest.mark.requirement("K8")

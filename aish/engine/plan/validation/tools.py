@@ -9,7 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from aish.config.fields import variables
-from aish.config.model import CallStep, Limits, ModelEntry, Pipeline, PromptStep, ServerEntry, Step
+from aish.config.model import (
+    CallStep,
+    Limits,
+    ModelEntry,
+    Pipeline,
+    PromptStep,
+    RunStep,
+    ServerEntry,
+    Step,
+)
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
@@ -18,6 +27,7 @@ from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked, first_of
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool, ToolName
+from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.lock import (
     declared,
     is_ignored,
@@ -31,10 +41,12 @@ from aish.engine.plan.validation.issue import Issue, step_path, within
 from aish.engine.plan.validation.names import RESERVED, SERVED, alias_issues
 from aish.models.pricing import has_list, is_priced
 from aish.packs.catalogue import PACKS, own_name, pack_needs_root, tools_of
+from aish.policy.decide import decide
 from aish.policy.lock import Lock, address_differences, stale_differences
 from aish.policy.rules import (
     LOCAL_COMMAND,
     REST,
+    Policy,
     is_command_tool,
     is_exact,
     matches_tool,
@@ -245,6 +257,23 @@ def command_issues(pipeline: Pipeline) -> Iterator[Issue]:
                 by = ("mcp.auto_approve**", "shell.auto_approve**")
                 yield Issue(rule.path, message, hint, warning=True, by=by)
                 break
+
+
+def run_issues(pipeline: Pipeline, policy: Policy) -> Iterator[Issue]:
+    """Yield a warning for each command of the file that will be denied for want of a rule."""
+    tool = presumed_tool(LOCAL_COMMAND, pipeline)
+    assert tool is not None, "it is known in every pipeline"
+    listed = "steps" in pipeline.data
+    for index, step in enumerate(pipeline.steps):
+        if not isinstance(step, RunStep) or step.asking.on_ask != "deny":
+            continue
+        words = [step.run] if isinstance(step.run, str) else list(step.run)
+        arguments: JsonObject = {"command": step.run} if words == [step.run] else {"argv": words}
+        ruling = decide(policy, tool, arguments)
+        if ruling.verdict == "ask" and not ruling.rule and not any(map(is_template, words)):
+            path = within(step_path(index, listed=listed), "run")
+            message = "no rule approves this command: it is denied where nobody is asked"
+            yield Issue(path, message, ruling.hint, warning=True, by=("mcp.auto_approve**",))
 
 
 def _covers(rule: RuleEntry, name: ToolName) -> bool:

@@ -19,6 +19,7 @@ from aish.engine.plan.validation.templates import template_issues
 from aish.engine.plan.validation.tools import (
     argument_issues,
     command_issues,
+    run_issues,
     tool_issues,
     unmatched_issues,
     wildcard_issues,
@@ -195,6 +196,11 @@ def wildcard_check(pipeline: Pipeline) -> tuple[Problem, ...]:
     """Globs that match nothing (P1); rules that approve less (P5) or more (P4) than it seems."""
     issues = (*unmatched_issues(pipeline), *wildcard_issues(pipeline), *command_issues(pipeline))
     return _placed(pipeline, issues)
+
+
+def run_check(pipeline: Pipeline) -> tuple[Problem, ...]:
+    """Return warnings about commands of a file without errors that no rule approves."""
+    return _placed(pipeline, run_issues(pipeline, compile_policy(pipeline.rules)))
 
 
 def argument_check(pipeline: Pipeline) -> tuple[Problem, ...]:
