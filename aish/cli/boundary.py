@@ -129,13 +129,18 @@ class _Pipe(FileIO):
 
 def _without_broken_pipe(stream: TextIO) -> TextIO:
     """The stream itself, or if it is a pipe, one of the same kind that needs no reader."""
-    if type(stream) is not TextIOWrapper or not isinstance(raw := stream.buffer.raw, FileIO):
+    if type(stream) is not TextIOWrapper:
+        return stream
+    # Without a buffer (`PYTHONUNBUFFERED`) the stream writes to the file itself.
+    raw = getattr(stream.buffer, "raw", stream.buffer)
+    if not isinstance(raw, FileIO):
         return stream
     if isinstance(raw, _Pipe) or not S_ISFIFO(os.fstat(raw.fileno()).st_mode):
         return stream
     stream.flush()
+    pipe = _Pipe(raw.fileno(), "w", closefd=False)
     return TextIOWrapper(
-        BufferedWriter(_Pipe(raw.fileno(), "w", closefd=False)),
+        pipe if stream.buffer is raw else BufferedWriter(pipe),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,

@@ -138,6 +138,14 @@ def test_a_reader_that_has_gone_hides_no_failure(
     assert "Traceback" not in alone.stderr
 
 
+@pytest.mark.real_process
+def test_a_program_without_buffers_is_no_other(talking: Project) -> None:
+    talking.aish.env["PYTHONUNBUFFERED"] = "1"
+    talking.pipeline("run: [ls]\n")
+    done = talking.aish("validate", "p.yaml")
+    assert (done.code, done.stdout) == (0, "p.yaml: ok\n"), done.stderr
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_descriptors_do_not_disturb_a_run(talking: Project, closed: str) -> None:
     talking.through_shell(f'exec "$@" {closed}')
