@@ -4,7 +4,6 @@ A file of JSON lines for each day. Several processes append to it: each line is 
 the lock of the file, and what was written of a line that did not fit is cut off again.
 """
 
-import errno
 import fcntl
 import heapq
 import os
@@ -30,6 +29,7 @@ from aish.packs.framework.pack import READS, Marks, Pack, PackContext, tool
 from aish.packs.pack_error import PackError
 from aish.packs.time_span import seconds_of
 from aish.packs.tool_results import Answer, count_that_fits
+from aish.system.durable import write_whole
 from aish.system.file_lock import BeingWrittenError, take
 from aish.system.files import open_append, open_own, private_folder, state_folder
 from aish.system.secrets.secrets import Secrets
@@ -217,10 +217,7 @@ def _write_line(descriptor: int, line: bytes) -> None:
     # A process that was killed may have left a part of its line.
     if status.st_size and os.pread(descriptor, 1, status.st_size - 1) != b"\n":
         line = b"\n" + line
-    written = os.write(descriptor, line)
-    if written < len(line):
-        os.ftruncate(descriptor, status.st_size)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    write_whole(descriptor, line)
 
 
 def _unwritable(error: Exception) -> PackError:

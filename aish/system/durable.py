@@ -92,12 +92,7 @@ class DurableFile:
             self._sync_soon()
 
     def _write(self, record: bytes) -> None:
-        written = self._disk.write(self._descriptor, record)
-        if written < len(record):
-            # A full disk accepts a part; half a record would damage the next one too.
-            size = os.fstat(self._descriptor).st_size
-            os.ftruncate(self._descriptor, size - written)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_whole(self._descriptor, record, self._disk.write)
         # Not earlier: the thread may be about to sync, and undoes this first.
         self._unsynced = True
 
@@ -167,3 +162,27 @@ class DurableFile:
             pass
         finally:
             os.close(self._descriptor)
+
+
+def write_whole(
+    descriptor: int, data: bytes, write: Callable[[int, bytes], int] = os.write
+) -> None:
+    """Append all of the data to a file, or nothing.
+
+    Raises:
+        OSError: it has no room for all of it; says which limit was reached.
+    """
+    written = write(descriptor, data)
+    if written == len(data):
+        return
+    # A full disk accepts a part; half a record would damage the next one too.
+    size = os.fstat(descriptor).st_size - written
+    try:
+        # Only the next write says why: a full disk, a quota, a limit on the size of files.
+        written += write(descriptor, data[written:])
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+    if written < len(data):
+        os.ftruncate(descriptor, size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -28,6 +28,7 @@ from aish.core.events import (
 )
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.patterns import lazy_pattern
+from aish.system.durable import write_whole
 from aish.system.files import open_append
 
 MOST_ITEMS = 50_000_000
@@ -214,13 +215,9 @@ class ItemsFile:
             "seconds": event.seconds,
         }
         line = f"{json_text(row)}\n".encode()
-        written = os.write(self._descriptor, line)
-        if written < len(line):
-            # A full disk takes a part; half a line would damage the next one too.
-            os.ftruncate(self._descriptor, self._size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_whole(self._descriptor, line)
         self._note(line)
-        self._size += written
+        self._size += len(line)
 
     def _note(self, line: bytes) -> bool:
         """Index a line at the end; returns whether its format is valid."""

@@ -5,7 +5,6 @@ second. Without its record no call is made. Neither arguments nor results are in
 key, names, types and sizes.
 """
 
-import errno
 import json
 import os
 import time
@@ -27,6 +26,7 @@ from aish.core.protocols import Clock
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool
 from aish.serve.state import ServeState
+from aish.system.durable import write_whole
 from aish.system.files import open_append, private_folder
 
 _SYNC_SECONDS = 1.0
@@ -228,10 +228,7 @@ class AuditLog:
     def _append(self, line: bytes) -> None:
         if self._size and self._size + len(line) > self._settings.rotate:
             self._rotate()
-        if os.write(self._descriptor, line) < len(line):
-            # A full disk: half a line would spoil the next one.
-            os.ftruncate(self._descriptor, self._size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_whole(self._descriptor, line)
 
     def _rotate(self) -> None:
         """Give the full file the next number, and delete those that are too old."""
