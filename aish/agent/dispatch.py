@@ -41,6 +41,9 @@ from aish.system.task_group import task_group
 CALLS: ContextVar[dict[Place, UsedCall | None] | None] = ContextVar("calls", default=None)
 """The calls of this task as they were asked for, for who has no result of it; `None` until told."""
 
+CALL_LOST = "call_lost"
+"""The code of a notice: a call that may not be made again unasked was sent, and not answered."""
+
 # Limit on the progress reports of a server (X6).
 _MAX_PROGRESS = 1000
 
@@ -276,6 +279,10 @@ async def dispatch(
         await runtime.meter.count_call(proposal.place)
     runtime.gate.redeem(decision, proposal)
     runtime.emit(ToolStarted(proposal.place, name))
+    repeatable = runtime.gate.policy.is_repeatable(proposal.tool)
+    if not repeatable:
+        # For a step that ends before the result.
+        _note(proposal.place, _unknown(approved))
     started = runtime.clock.monotonic()
     deadline = anyio.current_effective_deadline()
     commands: list[CommandResult] = []
@@ -308,7 +315,11 @@ async def dispatch(
         full=shown.full,
         whole=result.content,
         exit_code=_exit_code(proposal.tool, result),
+        repeatable=repeatable or not result.began,
     )
+    if result.kind == "transport_error" and not used.repeatable:
+        text = f"{name}: no answer came; whether the call took effect is not known"
+        runtime.emit(Notice(proposal.place, "warning", CALL_LOST, text))
     return _end(used, runtime, proposal.place, shown.whole)
 
 
@@ -320,6 +331,23 @@ def _exit_code(tool: Tool, result: ToolResult) -> int | None:
     code = found.get("exit_code")
     # A background process that was looked at, or stopped, has no `stdout`.
     return code if isinstance(code, int) and "stdout" in found else None
+
+
+def _unknown(approved: Approved) -> UsedCall:
+    """The call while its outcome is unknown."""
+    proposal, decision = approved.proposal, approved.decision
+    return UsedCall(
+        tool=str(proposal.tool.name),
+        arguments=proposal.arguments,
+        verdict=decision.verdict,
+        rule=decision.rule,
+        kind="unknown",
+        content=wording.INTERRUPTED,
+        structured=None,
+        seconds=0.0,
+        whole=wording.INTERRUPTED,
+        repeatable=False,
+    )
 
 
 def _end(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str = "") -> UsedCall:
@@ -363,8 +391,7 @@ def _tell_cut_off(
     """
     if not runtime.tells_cut_off or not (commands or late):
         return
-    proposal, decision = approved.proposal, approved.decision
-    place = proposal.place
+    place = approved.proposal.place
     kind: ResultKind = ("timeout" if late else "interrupted") if commands else "unknown"
     said = wording.INTERRUPTED
     structured: JsonValue = None
@@ -381,17 +408,15 @@ def _tell_cut_off(
         return _kept(f"{_file_stem(place)}.txt", data, runtime, place)
 
     shown = _cut(safe_utf8(said), keep, runtime)
-    used = UsedCall(
-        tool=str(proposal.tool.name),
-        arguments=proposal.arguments,
-        verdict=decision.verdict,
-        rule=decision.rule,
+    used = replace(
+        _unknown(approved),
         kind=kind,
         content=shown.text,
         structured=structured,
         seconds=seconds,
         full=shown.full,
         whole=said,
+        repeatable=runtime.gate.policy.is_repeatable(approved.proposal.tool),
     )
     _end(used, runtime, place)
 

@@ -87,6 +87,8 @@ class UsedCall:
     failed before a decision. `media` is added to the turn beside `content`. `whole` is the text
     before truncation, `full` the file that contains it then. `denial` and `hint` are for the author
     of the rules, if the call was denied. `exit_code` is that of a command that has ended by itself.
+    `repeatable`: it may be made again unasked, as a rule or the mark of its pack says so, or as it
+    is known not to have begun.
     """
 
     tool: str
@@ -103,3 +105,4 @@ class UsedCall:
     denial: str = ""
     hint: str | None = None
     exit_code: int | None = None
+    repeatable: bool = True

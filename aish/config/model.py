@@ -386,7 +386,7 @@ class Shell:
 OnDenied = Literal["fail", "continue"]
 OnError = Literal["fail", "continue"]
 OnToolError = Literal["unmended", "fail", "continue"]
-RetryOn = Literal["failed", "unavailable", "timeout", "schema", "expectation"]
+RetryOn = Literal["failed", "unavailable", "timeout", "schema", "expectation", "call_unknown"]
 
 
 @frozen

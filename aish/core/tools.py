@@ -118,13 +118,15 @@ class Media:
 class ToolResult:
     """The result of a tool call; always usable as a valid tool reply (M7, M8).
 
-    `content` is the text for the model, uncut. `structured` is `structuredContent`.
+    `content` is the text for the model, uncut. `structured` is `structuredContent`. `began` is
+    false if the tool is known not to have begun: nothing was sent, or the server did not accept it.
     """
 
     kind: ResultKind
     content: str
     structured: JsonValue = None
     media: tuple[Media, ...] = ()
+    began: bool = True
 
 
 Capability = Literal["resources", "prompts"]

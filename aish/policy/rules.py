@@ -116,6 +116,10 @@ class Policy:
         """Whether a call of it may be sent again (L8)."""
         return _any_covers(self.idempotent, tool.name)
 
+    def is_repeatable(self, tool: Tool) -> bool:
+        """Whether a call of it may be made again unasked: it only reads, or is idempotent."""
+        return self.is_parallel(tool) or self.is_idempotent(tool)
+
     def deciding(self) -> tuple[Rule, ...]:
         """The deciding rules, the strictest list first."""
         return self.deny + self.stage + self.ask + self.auto_approve

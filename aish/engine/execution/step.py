@@ -46,6 +46,8 @@ FATAL = frozenset(
     {ExitCode.CASSETTE, ExitCode.LOCK, ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.BUDGET}
 )
 TIMEOUT = "timeout"
+CALL_UNKNOWN: RetryOn = "call_unknown"
+"""The code of a step that is not tried again because of a call that it has made."""
 PAUSED = "the run is paused"
 CUT_OFF = "interrupted"
 """The code of a step that something else has ended."""
@@ -54,6 +56,8 @@ _OF_ONE_CONVERSATION = frozenset({"tool_depth"})
 
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 60.0
+_WITHIN = Place()
+"""The place, among the calls of an attempt, of one that was made within its sub-pipeline."""
 _OWN_WORDS: Mapping[str, RetryOn] = {
     TIMEOUT: "timeout",
     "schema": "schema",
@@ -78,14 +82,31 @@ async def run_unit(step: Step, context: StepContext) -> StepRecord:
         attempt += 1
         begun = context.spending.of(context.place(step))
         here = context if attempt == first else replace(context, turn=begun.turns, anew=True)
-        record = _billed(await _attempt(step, here), context.spending.of(context.place(step)))
-        if attempt >= retry.attempts or not _helps(retry, record):
+        record, call = await _attempt(step, here)
+        record = _billed(record, context.spending.of(context.place(step)))
+        if attempt >= retry.attempts or not _helps(retry, record, call):
             return record
+        if call is not None and CALL_UNKNOWN not in retry.on:
+            return _not_repeated(record, call)
         if context.course.stopped:
             if context.item is not None:
                 raise CutOffError
             return record
         await _wait(step, context, attempt + 1, record)
+
+
+def _not_repeated(record: StepRecord, call: UsedCall) -> StepRecord:
+    """The end of a step whose `retry` would make a call again (L8)."""
+    why = record.failure
+    assert why is not None, "it failed"
+    said = (
+        f"{why.message}; it is not tried again, as its call of `{call.tool}` may have taken effect"
+    )
+    hint = (
+        "`retry.on: [call_unknown]` allows the call to be made again; so does a rule for the tool "
+        "under `mcp.idempotent`"
+    )
+    return replace(record, failure=Failure(CALL_UNKNOWN, said, hint))
 
 
 def _take_over(step: Step, context: StepContext, earlier: "Unfinished") -> None:
@@ -105,12 +126,16 @@ def _billed(record: StepRecord, used: Spent) -> StepRecord:
     return replace(record, usage=used.usage or record.usage, cost_usd=used.cost_usd)
 
 
-async def _attempt(step: Step, context: StepContext) -> StepRecord:
-    """One attempt; every failure becomes a record."""
+async def _attempt(step: Step, context: StepContext) -> tuple[StepRecord, UsedCall | None]:
+    """One attempt, and its first call that may not be repeated unasked.
+
+    Every failure becomes a record.
+    """
     limit = step.flow.timeout
     clock = context.resources.runtime.clock
     began = clock.monotonic()
     calls: dict[Place, UsedCall | None] = {}
+    outer = CALLS.get()
     token = CALLS.set(calls)
     try:
         with anyio.move_on_after(limit) as scope, context.activity.within(scope):
@@ -122,12 +147,17 @@ async def _attempt(step: Step, context: StepContext) -> StepRecord:
         late = Failure(TIMEOUT, f"it took longer than {limit:g} s", "raise its `timeout`")
         record = failed(step, context, late, ExitCode.FAILED)
     # An attempt without a result has made its calls anyway.
-    made = record.calls or tuple(call for call in calls.values() if call is not None)
+    found = [call for place, call in calls.items() if call is not None and place != _WITHIN]
+    made = record.calls or tuple(found)
+    all_calls = (*made, calls.get(_WITHIN))
+    first = next((call for call in all_calls if call is not None and not call.repeatable), None)
+    if outer is not None and first is not None:
+        outer.setdefault(_WITHIN, first)
     if scope.cancelled_caught and isinstance(step, RunStep) and made:
         printed = made[-1].structured
         if isinstance(printed, dict):
             record = replace(record, text=str(printed["stdout"]), output=printed)
-    return replace(record, calls=made, seconds=clock.monotonic() - began)
+    return replace(record, calls=made, seconds=clock.monotonic() - began), first
 
 
 async def _told(step: Step, context: StepContext, began: float) -> StepRecord:
@@ -230,11 +260,13 @@ def ends_the_run(record: StepRecord) -> bool:
     return record.exit_code in FATAL and not of_one
 
 
-def _helps(retry: StepRetry, record: StepRecord) -> bool:
-    """Whether the step is to be retried after this."""
+def _helps(retry: StepRetry, record: StepRecord, call: UsedCall | None) -> bool:
+    """Whether the step is to be retried after this; `call` may not be repeated unasked."""
     if record.status != "failed" or ends_the_run(record) or record.failure is None:
         return False
     plain: RetryOn = "unavailable" if record.exit_code is ExitCode.UNAVAILABLE else "failed"
+    if call is not None and CALL_UNKNOWN in retry.on:
+        return True
     return not retry.on or _OWN_WORDS.get(record.failure.code, plain) in retry.on
 
 

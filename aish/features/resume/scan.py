@@ -8,6 +8,7 @@ from sys import intern
 from time import strptime
 from typing import Any
 
+from aish.agent.dispatch import CALL_LOST
 from aish.agent.restore import (
     HISTORY_REPLACED,
     RESUMABLE,
@@ -45,7 +46,7 @@ _Key = tuple[Any, Any]
 
 @slotted
 class Call:
-    """A call; `began` is when it was sent to its server, if it was."""
+    """A call; `began` is when it was sent to its server, if it was; `is_lost`: no answer came."""
 
     tool: str
     arguments: JsonValue = None
@@ -53,13 +54,14 @@ class Call:
     rule: str = ""
     began: str | None = None
     finished: JsonObject | None = None
+    is_lost: bool = False
 
     @property
     def unknown(self) -> bool:
         """Whether it may have been made, with an unknown outcome."""
-        return self.began is not None and (
-            self.finished is None or self.finished.get("kind") == "unknown"
-        )
+        if self.began is None:
+            return False
+        return self.is_lost or self.finished is None or self.finished.get("kind") == "unknown"
 
 
 class Calls:
@@ -99,6 +101,12 @@ class Calls:
         call = self._of(record)
         if call is not None:
             call.began = str(record.get("time"))
+
+    def lost(self, record: JsonObject) -> None:
+        """The notice that no answer came to a call."""
+        call = self._of(record)
+        if call is not None:
+            call.is_lost = True
 
     def finished(self, record: JsonObject) -> None:
         """`tool.finished`."""
@@ -157,6 +165,7 @@ class Calls:
             full=None if full is None else str(full),
             whole=content,
             exit_code=finished.get("exit_code"),
+            repeatable=call.began is None or self._repeatable(call.tool),
         )
 
     def _of(self, record: JsonObject) -> Call | None:
@@ -598,9 +607,10 @@ class Scan:
         step, code = record.get("step"), record.get("code")
         if code == TAKEN_OVER:
             self._take_over(step, record.get("item"), record)
-        elif code == MEDIA_KEPT:
-            unit = self._unit(record)
-            if unit is not None:
+        elif code in {MEDIA_KEPT, CALL_LOST} and (unit := self._unit(record)) is not None:
+            if code == CALL_LOST:
+                unit.calls.lost(record)
+            else:
                 unit.calls.has_media = True
         elif code == CALLS_UNTRACKED:
             self._on_workers.add(step)

@@ -126,4 +126,4 @@ class RepeatableTools:
             annotations=Annotations(),
             parallel=marks is not None and marks.parallel,
         )
-        return self._policy.is_parallel(shaped) or self._policy.is_idempotent(shaped)
+        return self._policy.is_repeatable(shaped)

@@ -30,6 +30,8 @@ from aish.mcp.protocol.convert import (
 )
 from aish.mcp.protocol.messages import (
     HEADER_MISMATCH,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
     PAGES_REQUIRED,
     HttpStatusError,
@@ -38,6 +40,7 @@ from aish.mcp.protocol.messages import (
     RpcError,
     ToolChangedError,
     TransportError,
+    UnreachableError,
 )
 from aish.mcp.protocol.mirrored_headers import parameter_headers
 from aish.mcp.protocol.revisions import LIST_CHANGES
@@ -47,6 +50,8 @@ from aish.mcp.transports.settings import CallTime, ServerConnection, in_time
 MAX_REFRESHES = 50
 """How often the tools are listed again in a minute; a server may last for months."""
 _REFRESH_SECONDS = 60.0
+# Errors by which a server says that it has not begun what was asked of it.
+_NOT_ACCEPTED = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_CAPABILITY, PAGES_REQUIRED})
 
 
 class Refresh:
@@ -237,9 +242,11 @@ class Server:
         except RpcError as error:
             if error.code in {PAGES_REQUIRED, MISSING_CAPABILITY} and call.owner is not None:
                 raise  # it is about the owner's client, not about us
-            return ToolResult("rpc_error", f"[aish] tool dispatch failed: {error.message}")
+            began = error.code not in _NOT_ACCEPTED
+            said = f"[aish] tool dispatch failed: {error.message}"
+            return ToolResult("rpc_error", said, began=began)
         except TransportError as error:
-            return lost(error.message)
+            return lost(error.message, sent=error.sent)
 
     async def ask(self, method: str, params: JsonObject, call: Call = NO_CALL) -> JsonObject:
         """The answer to a request other than a tool call.
@@ -336,9 +343,9 @@ class Server:
     def _live(self) -> Session:
         if self._lost:
             # Runs report this too: an export of the session has to tell its model the same.
-            raise TransportError(ENDED_AGAIN)
+            raise UnreachableError(ENDED_AGAIN)
         if self._session is None:
-            raise TransportError(self.failure or "the server is closed")
+            raise UnreachableError(self.failure or "the server is closed")
         return self._session
 
     async def _begin(self) -> Session:

@@ -149,7 +149,7 @@ class Registry:
         alias = tool.name.server
         server = self._servers.get(alias)
         if server is None:
-            return lost(f"the server `{alias}` is not connected")
+            return lost(f"the server `{alias}` is not connected", sent=False)
         if server.failure is None and self._by_name.get(tool.name) != tool:
             # A call is for the tool that was approved, however long that took (P6).
             return denied(f"{tool.name} has changed")

@@ -274,7 +274,7 @@ class Session:
     def _count_restart(self) -> None:
         if self._restarts >= MAX_RESTARTS:
             self._terms.on_gone(ENDED_AGAIN)
-            raise ServerEndedError(ENDED_AGAIN)
+            raise NotSentError(ENDED_AGAIN)
         self._restarts += 1
         self._terms.notice("server_restarted", "the server was lost and is reached again")
 

@@ -232,12 +232,12 @@ def read_result(result: Any) -> ToolResult:
 
 def denied(reason: str) -> ToolResult:
     """The result of a call that was not made."""
-    return ToolResult("denied", f"[aish] tool call denied: {reason}")
+    return ToolResult("denied", f"[aish] tool call denied: {reason}", began=False)
 
 
-def lost(reason: str) -> ToolResult:
+def lost(reason: str, *, sent: bool) -> ToolResult:
     """The result of a call that received no answer."""
-    return ToolResult("transport_error", f"[aish] tool transport error: {reason}")
+    return ToolResult("transport_error", f"[aish] tool transport error: {reason}", began=sent)
 
 
 def _as_text(structured: Any) -> str:

@@ -45,11 +45,18 @@ class RpcError(McpError):
 
 
 class TransportError(McpError):
-    """No JSON-RPC answer came: the network, the process, or something that is not MCP."""
+    """No JSON-RPC answer came: the network, the process, or something that is not MCP.
+
+    `sent` is false if the server cannot have received the request.
+    """
+
+    sent = True
 
 
 class UnreachableError(TransportError):
     """Nobody answers at the address of the server."""
+
+    sent = False
 
 
 class ServerEndedError(TransportError):
@@ -58,6 +65,8 @@ class ServerEndedError(TransportError):
 
 class NotSentError(ServerEndedError):
     """The server ended before it received the whole message: sending it again is safe."""
+
+    sent = False
 
 
 class ToolChangedError(McpError):

@@ -208,12 +208,16 @@ class StreamableHttp:
                 break
             await anyio.sleep(0 if self.door.hurries else cursor.retry)
             headers = self._get_headers(outgoing.headers, cursor)
-            async with self.door.open("GET", headers) as reply:
-                if reply.status >= FAILED or not reply.is_events:
-                    break
-                answer = await self._from_events(reply, outgoing.number, cursor)
-                if answer is not None:
-                    return answer
+            try:
+                async with self.door.open("GET", headers) as reply:
+                    if reply.status >= FAILED or not reply.is_events:
+                        break
+                    answer = await self._from_events(reply, outgoing.number, cursor)
+                    if answer is not None:
+                        return answer
+            except UnreachableError as error:
+                error.sent = True  # the request itself was received
+                raise
         raise TransportError("the stream of events ended without an answer")
 
     def _get_headers(self, headers: Headers, cursor: Cursor) -> Headers:

@@ -58,7 +58,7 @@ class SessionServers:
                 try:
                     stay = await live.dynamic_registry.connect_apart(live.connection(resolved))
                 except AishError as error:
-                    return lost(error.message)
+                    return lost(error.message, sent=False)
                 connection.stay = stay
                 if self._connections.get(session, {}).get(alias) is not connection:
                     # The session has ended, or the server is another one since a reload.

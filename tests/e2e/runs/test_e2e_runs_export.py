@@ -249,7 +249,7 @@ def test_an_attempt_of_a_step_that_was_repeated(project: Project) -> None:
     project.pipeline("""
         models: {}
         mcp: {auto_approve: [shell__run]}
-        steps: [{id: go, retry: {attempts: 2, on: [failed]}, run: [sh, fails.sh]}]
+        steps: [{id: go, retry: {attempts: 2, on: [call_unknown]}, run: [sh, fails.sh]}]
         """)
     assert project.run().code == 0
 

@@ -56,7 +56,16 @@ def test_a_call_is_decided_then_started_then_finished() -> None:
     end = ToolFinished(PLACE, "box__look", "ok", "seen", None, 1.0, {"n": 1})
     assert finished == end
     assert got == UsedCall(
-        "box__look", HERE, "auto", "*__*", "ok", "seen", {"n": 1}, 1.0, whole="seen"
+        "box__look",
+        HERE,
+        "auto",
+        "*__*",
+        "ok",
+        "seen",
+        {"n": 1},
+        1.0,
+        whole="seen",
+        repeatable=False,
     )
 
 

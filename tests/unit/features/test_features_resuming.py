@@ -353,6 +353,17 @@ def test_a_call_that_would_be_made_again_is_refused(tmp_path: Path, end: Sequenc
         taken(plan_of(tmp_path, CALLS), BEGUN, *call(MADE, "s__send"), *end)
 
 
+@pytest.mark.requirement("B3", "L8")
+def test_a_call_to_which_no_answer_came_is_named_though_its_step_failed(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, CALLS)
+    events = call(MADE, "s__send", "transport_error")
+    lost = Notice(MADE, "warning", "call_lost", "no answer came")
+
+    assert taken(plan, BEGUN, *events, FAILED).steps == {}
+    with pytest.raises(ResumeRefusedError, match="1 call started, with unknown outcome"):
+        taken(plan, BEGUN, *events[:2], lost, events[2], FAILED)
+
+
 @pytest.mark.requirement("B3")
 def test_who_retries_what_failed_has_agreed_to_its_calls(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, CALLS)

@@ -26,7 +26,7 @@ from aish.core.pack_options import PackOptions
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked, first_of
 from aish.core.rules import RuleEntry
-from aish.core.tools import Tool, ToolName
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.lock import (
     declared,
@@ -50,6 +50,7 @@ from aish.policy.rules import (
     is_command_tool,
     is_exact,
     matches_tool,
+    may_approve,
     split_glob,
 )
 from aish.system.globs import matches_word
@@ -143,6 +144,55 @@ def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
         if not is_command_tool(ToolName(server, name)):
             message = "`command` is for rules about `shell__run`, `shell_run` or `process_start`"
             yield Issue(f"{rule.path}.command", message)
+
+
+def retry_issues(pipeline: Pipeline, policy: Policy) -> Iterator[Issue]:
+    """Steps whose `retry` ends with a call that must not be repeated (L8)."""
+    for index, step in enumerate(pipeline.steps):
+        retry = step.flow.retry
+        name = next(_unrepeatable(step, pipeline, policy), None)
+        if retry.attempts == 1 or "call_unknown" in retry.on or name is None:
+            continue
+        path = within(step_path(index, listed="steps" in pipeline.data), "retry")
+        yield Issue(
+            path,
+            f"an attempt that has called `{name}` is not repeated: the call may have taken effect",
+            "name the tool under `mcp.idempotent` if it may be called again, or allow it for this "
+            "step: `on: [call_unknown]`",
+            warning=True,
+            by=("mcp**", "steps[].tools**", "tools**"),
+        )
+
+
+def _unrepeatable(step: Step, pipeline: Pipeline, policy: Policy) -> Iterator[ToolName]:
+    """The tools that a step may call unasked and not repeat; globs where only a server knows."""
+    for name in _callable(step, pipeline, policy):
+        tool = presumed_tool(name, pipeline)
+        tool = tool or Tool(name, str(name), "", input_schema={}, annotations=Annotations())
+        asked = isinstance(step, PromptStep)
+        denied = any(rule.unconditional and rule.covers(name) for rule in policy.deny)
+        approved = any(may_approve(rule, tool) for rule in policy.auto_approve)
+        if not policy.is_repeatable(tool) and (not asked or (approved and not denied)):
+            yield name
+
+
+def _callable(step: Step, pipeline: Pipeline, policy: Policy) -> Iterator[ToolName]:
+    if isinstance(step, RunStep):
+        yield LOCAL_COMMAND
+    elif isinstance(step, CallStep):
+        server, _, name = step.call.partition("__")
+        yield ToolName(server, name)
+    elif isinstance(step, PromptStep):
+        for alias, entry in pipeline.servers.items():
+            globs = (rule.tool for rule in policy.auto_approve if matches_word(rule.server, alias))
+            names = [name for name, _ in tools_of(entry.pack)] if entry.pack else globs
+            tools = (ToolName(alias, name) for name in names if is_wanted(entry, name))
+            shown = step.tools
+            yield from (
+                tool
+                for tool in tools
+                if shown is None or any(matches_tool(glob, tool) for glob in shown)
+            )
 
 
 def wildcard_issues(pipeline: Pipeline) -> Iterator[Issue]:

@@ -19,6 +19,7 @@ from aish.engine.plan.validation.templates import template_issues
 from aish.engine.plan.validation.tools import (
     argument_issues,
     command_issues,
+    retry_issues,
     run_issues,
     tool_issues,
     unmatched_issues,
@@ -193,9 +194,19 @@ def is_wrong(pipeline: Pipeline, parts: Iterable[str], problems: Iterable[Proble
 
 
 def wildcard_check(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """Globs that match nothing (P1); rules that approve less (P5) or more (P4) than it seems."""
+    """Globs that match nothing (P1); rules that approve less (P5) or more (P4) than it seems.
+
+    And steps with `retry` that make calls which must not be repeated (L8).
+    """
     issues = (*unmatched_issues(pipeline), *wildcard_issues(pipeline), *command_issues(pipeline))
-    return _placed(pipeline, issues)
+    return _placed(pipeline, (*issues, *_retries(pipeline)))
+
+
+def _retries(pipeline: Pipeline) -> Iterable[Issue]:
+    """Few steps are tried again."""
+    if all(step.flow.retry.attempts == 1 for step in pipeline.steps):
+        return ()
+    return retry_issues(pipeline, compile_policy(pipeline.rules))
 
 
 def run_check(pipeline: Pipeline) -> tuple[Problem, ...]:
