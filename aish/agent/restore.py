@@ -48,6 +48,11 @@ class RecordedTurns:
         """The turns up to the last answer, with it if that was recorded, without its replies."""
         return self.turns if self._added is None else [*self.turns, self._added]
 
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether a round of calls is over, and no answer came after it."""
+        return self.answer is None and bool(self.turns) and self.turns[-1].get("role") == "tool"
+
     def end_round(self) -> None:
         """Add the last answer and its replies.
 

@@ -368,6 +368,7 @@ class Open:
     begun: int
     step: str
     kind: str
+    retries: bool
     item: str | None = None
     index: int = 0
     digest: str = ""
@@ -395,11 +396,15 @@ class Open:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on where it was: it has waited, or was interrupted."""
+        """Whether it goes on where it was: it has waited, or was interrupted.
+
+        So does one that is tried again as it `failed`, if that was a request, not an answer.
+        """
         if self.ended is not None and self.ended.get("status") != "paused":
             error: Any = self.ended.get("error") or {}
             if error.get("code") not in _CUT_OFF:
-                return False
+                retried = self.retries and self.ended.get("status") == "failed"
+                return retried and self.turns is not None and self.turns.awaits_answer
         if self.parts is not None:
             return True
         if self.talk is None:
@@ -761,7 +766,8 @@ class Scan:
             self._rules.repeatable(step), self._read_file, whole=whole or kind != "pipeline"
         )
         talk = Talk() if kind == "prompt" else None
-        return Open(calls, self._read_file, self.last_seq, step, kind, item, talk=talk)
+        retries = self._rules.retry_failed
+        return Open(calls, self._read_file, self.last_seq, step, kind, retries, item, talk=talk)
 
     def _is_part(self, step: str, item: str | None) -> bool:
         """Whether this is a part of an item, which is completed or run again as a whole."""
