@@ -398,7 +398,7 @@ def _tell_cut_off(
     if commands:
         printed = b"".join(one.stdout + one.stderr for one in commands).decode("utf-8", "replace")
         said = wording.ended(seconds, printed)
-        if proposal.tool.name == LOCAL_COMMAND:
+        if approved.proposal.tool.name == LOCAL_COMMAND:
             structured = {"exit_code": None} | {
                 name: b"".join(getattr(one, name) for one in commands).decode("utf-8", "replace")
                 for name in ("stdout", "stderr")
