@@ -101,6 +101,12 @@ COMMANDS: tuple[Command, ...] = (
         group="control",
     ),
     Command(
+        "pending",
+        "aish.cli.commands.control_pending",
+        "Serve the questions of paused runs until they are answered.",
+        group="control",
+    ),
+    Command(
         "list",
         "aish.cli.commands.runs_list",
         "List the runs that were kept, and how each ended; the newest first.",

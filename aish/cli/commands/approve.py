@@ -227,11 +227,11 @@ def _record(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -> 
     elif is_live:
         say("note: the run goes on by itself")
     else:
-        say(f"hint: `{_resume_command(store, question.run)}` continues the run")
+        say(f"hint: `{shlex.join(resume_words(store, question.run))}` continues the run")
 
 
-def _resume_command(store: RunStore, id: str) -> str:
-    """The command that continues a run; `FILE` is the pipeline's file unless that is found."""
+def resume_words(store: RunStore, id: str) -> list[str]:
+    """The words of the command that continues a run; one is `FILE` where that is not found."""
     project = store.path.parent.parent
     own = store.path.parts[-2:] == (".aish", "runs")
     name = id.partition("-")[2].rpartition("-")[0]
@@ -241,4 +241,4 @@ def _resume_command(store: RunStore, id: str) -> str:
         if path.suffix in {".yaml", ".yml"} and tame_name(path.stem) == name
     ]
     words = ["aish", "run", str(files[0]) if len(files) == 1 else "FILE", "--resume", id]
-    return shlex.join(words if own else [*words, "--run-dir", str(store.path)])
+    return words if own else [*words, "--run-dir", str(store.path)]

@@ -94,6 +94,13 @@ class ControlServer:
         self._handle: RunHandle | None = None
         self._refused = 0
 
+    def link(self) -> str | None:
+        """A link to the page, good once; `None` where no browser can connect."""
+        if self.page is None:
+            return None
+        name = name_of_user(os.geteuid())
+        return f"{self.page}#code={self._access.tokens.issue_code(name, _OWN_SCOPES - {_LINK})}"
+
     def attach(self, handle: RunHandle) -> None:
         """The run has begun."""
         self._handle = handle
