@@ -106,6 +106,8 @@ def test_a_call_is_approved_after_half_a_second_of_looking(waiting: Project, bro
         tab.has("the call waits for this answer", "article.question")
         rows = card.locator(".row").all_inner_texts()
         assert rows == ["{", '  "text": "one"', "}"]
+        assert card.locator("dl.facts + p + .arguments").count() == 1
+        assert not card.get_by_text(question["digest"]).is_visible()
         assert tab.page.title() == "(1) release · waiting for an answer"
 
         tab.page.clock.run_for(499)

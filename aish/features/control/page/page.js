@@ -45,11 +45,13 @@
   const onLine = (text) => visible(text).replace(/\n/g, "⏎").replace(/\t/g, " ");
 
   const pad = (number) => String(number).padStart(2, "0");
+  const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" })
+    .formatToParts(0).find((part) => part.type === "timeZoneName").value;
   const clock = (time) => {
     const date = new Date(time);
     const today = new Date(Date.now() + skew).toDateString() === date.toDateString();
     const day = today ? "" : `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} `;
-    return `${day}${pad(date.getHours())}:${pad(date.getMinutes())}`;
+    return `${day}${pad(date.getHours())}:${pad(date.getMinutes())} ${zone}`;
   };
   const took = (seconds) => {
     if (seconds === null || seconds === undefined) return "";
@@ -487,13 +489,15 @@
       this.ofProgram = name === undefined;
       this.title = this.ofProgram ? "Another program asks" : server === undefined ? onLine(name) : `${server}__${name}`;
       this.left = make("span", { class: "left" });
-      const facts = make("dl", { class: "facts" });
-      const fact = (label, value, kind) => facts.append(make("dt", {}, label), make("dd", { class: `text ${kind ?? ""}` }, value));
+      const facts = make("dl", { class: "facts" }), details = make("dl", { class: "facts" });
+      const fact = (label, value, kind, list = facts) => list.append(make("dt", {}, label), make("dd", { class: `text ${kind ?? ""}` }, value));
       for (const [label, value] of call.facts) fact(LABELS[label] ?? label, value, label === "beware" ? "warn" : "");
-      fact("Asked", `${clock(call.asked)}${call.expires === null ? "" : `, open until ${clock(call.expires)}`}`);
+      const until = call.expires === null ? "" : `, open until ${clock(call.expires)}`;
+      fact("Asked", `${clock(call.asked)}${until}`, "", details);
       this.caller = make("span", {});
-      fact("Caller", this.caller);
-      fact("Digest", call.digest, "digest mono");
+      fact("Caller", this.caller, "", details);
+      fact("Digest", call.digest, "digest mono", details);
+      this.details = make("details", { class: "note", on: { toggle: () => rearmBelow(this) } }, make("summary", {}, "Details"), details);
       if (call.always !== null) fact("Always", `adds the rule auto_approve ${call.always} to this run`);
       this.rows = make("div", { class: "arguments mono" });
       this.rowsLabel = make("p", { class: "arguments-label", id: `${title}-rows` });
@@ -514,7 +518,7 @@
       this.element = make(
         "article",
         { class: "card question", tabindex: "-1", "aria-labelledby": title, on: { focusin: () => this.isOpen && select(this) } },
-        head, facts, this.rowsLabel, this.rows, this.openAll, this.noteBox, this.actions, this.why,
+        head, facts, this.rowsLabel, this.rows, this.openAll, this.details, this.noteBox, this.actions, this.why,
       );
     }
 
