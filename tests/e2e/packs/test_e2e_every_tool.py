@@ -270,6 +270,7 @@ class Box:
             f"models: {json.dumps(models)}\nmodel: m\nmcp:\n"
             f"  servers: {{box: {json.dumps(box)}}}\n"
             f"  auto_approve: {json.dumps(tools)}\n"
+            "on_tool_error: continue\n"
             f"prompt: Use your tools\nmax_calls_per_turn: 64\n{rest}"
         )
 
