@@ -52,7 +52,7 @@ def outline(data: bytes, *, path: str, tree_sitter: bool) -> dict[str, Any]:
             "end_line": line_of(max(each.end - 1, each.at)),
             "depth": depth,
         })  # fmt: skip
-    return _found(module, items=items, broken=module.broken)
+    return _found(module, items=items, broken=_broken(module, data))
 
 
 def skeleton(data: bytes, *, path: str, tree_sitter: bool) -> dict[str, Any]:
@@ -69,7 +69,13 @@ def skeleton(data: bytes, *, path: str, tree_sitter: bool) -> dict[str, Any]:
                 end = each.end
     pieces.append(code[end:])
     whole = b"".join(pieces).decode("utf-8", "replace")
-    return _found(module, skeleton=whole, broken=module.broken)
+    return _found(module, skeleton=whole, broken=_broken(module, data))
+
+
+def _broken(module: Module, data: bytes) -> list[int]:
+    """The lines of errors: what Python finds, and where tree-sitter had to mend."""
+    found = syntax(data, path=module.source.path, tree_sitter=False)["errors"]
+    return sorted({*module.broken, *(each["line"] for each in found)}) if found else []
 
 
 def _left_out(module: Module, function: Statement) -> tuple[int, bytes]:

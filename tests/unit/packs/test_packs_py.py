@@ -574,3 +574,21 @@ def test_a_move_says_which_uses_are_left_behind(tmp_path: Path) -> None:
         assert data["still_used"] == []
         text = scene.text("py_move_def", path="a.py", new_path="b.py", name="g")
         assert "still uses" not in text
+
+
+@pytest.mark.parametrize(
+    ("code", "broken"),
+    [
+        ("def f(a, a): ...\n", [1]),
+        ("x = 1\nreturn x\n", [2]),
+        ("def f():\n    break\n", [2]),
+        ("def f(): ...\n", []),
+    ],
+)
+def test_what_python_does_not_compile_is_broken_in_outlines(
+    tmp_path: Path, code: str, broken: list[int]
+) -> None:
+    with opened_packs(["py"], tmp_path) as scene:
+        scene.put("a.py", code)
+        assert scene.data("py_get_code_outline", path="a.py")["broken"] == broken
+        assert scene.data("py_get_skeleton", path="a.py")["broken"] == broken
