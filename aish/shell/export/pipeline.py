@@ -16,6 +16,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
 from aish.core.text import for_line
+from aish.core.tools import FAILED_KINDS
 from aish.engine.plan.uris import is_uri
 from aish.engine.resources.toolbox import command_arguments
 from aish.output.formats.text import yaml_text
@@ -301,18 +302,22 @@ def draft(source: Source, log: SessionLog, ran: frozenset[str], file: Path, cass
     context = ExportContext(source.frame, source.shell, offered, ran, folder, source.here)
     steps = tuple(steps_of(lines, context))
     calls = log.calls_of({step.id for step in steps})
+    failed = _has_failed_call(log, steps)
     made = tuple(as_run(one, source.shell) for one in calls.made)
     answered = [line.model for line in lines]
     head: dict[str, JsonObject] = {
         "": {"aish": 1, "name": file.stem, "description": "Exported from a session"},
         "models": {key: source.data[key] for key in _OF_MODELS if source.data.get(key)}
         | {"models": models_of(source.data, answered), "model": answered[0]},
-        "bounds": _bounds(source, denied=any(_is_by_model(one) for one in calls.denied)),
+        "bounds": _bounds(
+            source, denied=any(_is_by_model(one) for one in calls.denied), failed=failed
+        ),
     }
     servers = servers_of(source.data, source.connected, offered, source.folder, folder)
     test: dict[str, Any] = {"name": "does what the session did"}
     if made:
-        test["expect"] = [{"tool_sequence": [str(call.tool) for call in made]}]
+        outcome = {"outcome": "any"} if failed else {}
+        test["expect"] = [{"tool_sequence": [_called(call, outcome) for call in made]}]
     tail: JsonObject = {"cassette": cassette, "tests": [test]}
     mcp = _mcp(source, servers)
     return Draft(head, mcp, steps, tail, suggestion(made, calls.denied), made)
@@ -329,15 +334,27 @@ def _offered(source: Source, lines: Sequence[Line]) -> dict[str, frozenset[str]]
     }
 
 
+def _has_failed_call(log: SessionLog, steps: Sequence[Step]) -> bool:
+    ids = {step.id for step in steps}
+    ends = (call.finished for call in log.calls if call.place.step in ids)
+    return any(end is not None and end.kind in FAILED_KINDS for end in ends)
+
+
+def _called(call: Made, outcome: JsonObject) -> JsonValue:
+    return {"tool": str(call.tool), **outcome} if outcome else str(call.tool)
+
+
 def _is_by_model(denied: Made) -> bool:
     return str(denied.tool) != "shell__run"
 
 
-def _bounds(source: Source, *, denied: bool) -> JsonObject:
+def _bounds(source: Source, *, denied: bool, failed: bool) -> JsonObject:
     found: dict[str, Any] = {}
+    # The session continued after a denial, or a call that failed.
     if denied:
-        # The session continued after a denial.
         found["on_denied"] = "continue"
+    if failed:
+        found["on_tool_error"] = "continue"
     if source.data.get("limits"):
         found["limits"] = source.data["limits"]
     context: Any = source.data.get("context") or {}
