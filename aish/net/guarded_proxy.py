@@ -346,7 +346,9 @@ class _Peers:
             return False
         try:
             end = local_end(connection)
-            self._last = owner_of(end.inode, self._last) if end is not None else None
+            self._last = (
+                owner_of(end.inode, [self._last] if self._last else ()) if end is not None else None
+            )
         except OSError:
             return False
         return self._last is not None and _session_of(self._last) == session

@@ -3,7 +3,8 @@
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,8 @@ _LOCAL_END, _REMOTE_END, _UID, _INODE = 1, 2, 7, 9
 
 MOST_LOOKUPS = 2
 """Threads of a listener that look for the processes of new connections."""
+MOST_OWNERS = 16
+"""Processes with earlier connections that a listener remembers."""
 REFUSED_PEER = (
     "processes that the run started may not connect to it, nor those that cannot be identified"
 )
@@ -51,12 +54,14 @@ def local_end(connection: socket.socket) -> LocalEnd | None:
     return LocalEnd(os.geteuid(), 0) if _is_own_address(connection) else None
 
 
-def owner_of(inode: int, likely: int | None = None) -> int | None:
-    """A process that has a socket open, the `likely` one first; `None` if none is found."""
-    for pid in _processes() if likely is None else [likely, *_processes()]:
-        if holds_socket(pid, inode):
-            return pid
-    return None
+def owner_of(inode: int, likely: Iterable[int] = ()) -> int | None:
+    """A process that has a socket open, one of the `likely` first; `None` if none is found.
+
+    Each descriptor that is looked at waits for the interpreter's lock, which a busy thread has.
+    """
+    found = (pid for pid in likely if holds_socket(pid, inode))
+    owner = next(found, None)
+    return owner or next((pid for pid in _processes() if holds_socket(pid, inode)), None)
 
 
 def _processes() -> Sequence[int]:
@@ -77,11 +82,14 @@ def holds_socket(pid: int, inode: int) -> bool:
     return False
 
 
-def is_refused_peer(connection: socket.socket, is_refused: Callable[[int], bool]) -> bool:
+def is_refused_peer(
+    connection: socket.socket, is_refused: Callable[[int], bool], earlier: "deque[int]"
+) -> bool:
     """Whether the process that opened a connection is refused; one of our user has to be found.
 
     A process of another user, and another machine, have their token alone; so have the two programs
-    that hide from their own user, where such a process is there. Reads files.
+    that hide from their own user, where such a process is there. Reads files. The owners of
+    `earlier` connections are tried first, and kept there.
 
     Raises:
         OSError: there are no descriptors left to read them with.
@@ -90,12 +98,14 @@ def is_refused_peer(connection: socket.socket, is_refused: Callable[[int], bool]
         end = local_end(connection)
         if end is None:
             return False
-        owner = owner_of(end.inode) if end.inode else None
+        owner = owner_of(end.inode, tuple(earlier)) if end.inode else None
     except OSError as error:
         if lacks_descriptors(error):
             raise
         return True
     if owner is not None:
+        if owner not in earlier:
+            earlier.append(owner)
         return is_refused(owner)
     if not end.inode:
         return True

@@ -7,6 +7,7 @@ import asyncio
 import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ from aish.core.phrases import backticked
 from aish.net.listen.access import Access, Call, Limits, Peer
 from aish.net.listen.addresses import Address, Exposure
 from aish.net.listen.sockets import PAUSE_SECONDS, Listener, accepted, credentials
-from aish.net.tcp_peer import MOST_LOOKUPS, REFUSED_PEER, is_refused_peer
+from aish.net.tcp_peer import MOST_LOOKUPS, MOST_OWNERS, REFUSED_PEER, is_refused_peer
 
 if TYPE_CHECKING:
     from aish.net.listen.connection import Connections, HttpConnection
@@ -150,6 +151,7 @@ class Server:
         self._closing = anyio.Event()
         self._handshakes = 0
         self._lookups = anyio.CapacityLimiter(MOST_LOOKUPS)
+        self._owners: deque[int] = deque(maxlen=MOST_OWNERS)
 
     @property
     def connections(self) -> int:
@@ -256,7 +258,11 @@ class Server:
         while True:
             try:
                 return await to_thread.run_sync(
-                    is_refused_peer, connection, self._access.is_refused, limiter=self._lookups
+                    is_refused_peer,
+                    connection,
+                    self._access.is_refused,
+                    self._owners,
+                    limiter=self._lookups,
                 )
             except OSError as error:
                 if not is_reported:

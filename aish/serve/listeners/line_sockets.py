@@ -7,6 +7,7 @@ has a token (H18). A connection may be encrypted (H20).
 import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -20,7 +21,7 @@ from aish.mcp.protocol.messages import INTERNAL_ERROR, RpcError
 from aish.mcp.protocol.requests import INVALID_REQUEST, Request, RequestId, failure, read
 from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import accepted, credentials
-from aish.net.tcp_peer import MOST_LOOKUPS, REFUSED_PEER, is_refused_peer
+from aish.net.tcp_peer import MOST_LOOKUPS, MOST_OWNERS, REFUSED_PEER, is_refused_peer
 from aish.serve.clients import Client, Proof
 from aish.serve.hub import Hub
 from aish.serve.listeners.line_connection import (
@@ -203,6 +204,7 @@ class _LineListener:
         self._open: dict[_Connection, None] = {}
         self._lingering = 0
         self._lookups = anyio.CapacityLimiter(MOST_LOOKUPS)
+        self._owners: deque[int] = deque(maxlen=MOST_OWNERS)
 
     async def serve(self, opened: socket.socket) -> None:
         """Serve a connection to its end; a fault in it ends nothing else."""
@@ -319,7 +321,7 @@ class _LineListener:
         connection.peer = _tcp_peer(connection.socket)
         # First: nothing is read of what another program sends.
         if await to_thread.run_sync(
-            is_refused_peer, connection.socket, is_own_process, limiter=self._lookups
+            is_refused_peer, connection.socket, is_own_process, self._owners, limiter=self._lookups
         ):
             self._reject(connection, REFUSED_PEER)
         first: bytes | None = None

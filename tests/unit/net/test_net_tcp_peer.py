@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -129,14 +130,15 @@ def test_the_owner_of_a_connection_is_found_at_both_ends() -> None:
         own = Path(f"/proc/self/fd/{client.fileno()}").readlink()
         assert str(own) == f"socket:[{end.inode}]"
         assert owner_of(end.inode) is not None
-        assert not is_refused_peer(accepted, lambda _: False)
-        assert is_refused_peer(accepted, lambda _: True)
+        assert not is_refused_peer(accepted, lambda _: False, deque())
+        assert is_refused_peer(accepted, lambda _: True, deque())
         client.close()
-        assert is_refused_peer(accepted, lambda _: False)
+        assert is_refused_peer(accepted, lambda _: False, deque())
 
 
 LISTENING = """
 import encodings.ascii, os, socket  # the other user cannot import anything
+from collections import deque
 from aish.net.tcp_peer import is_refused_peer
 with socket.create_server(("127.0.0.1", 0)) as listener:
     os.setuid(12345)
@@ -144,7 +146,7 @@ with socket.create_server(("127.0.0.1", 0)) as listener:
     print(listener.getsockname()[1], flush=True)
     for _ in range(3):
         with listener.accept()[0] as client:
-            print(is_refused_peer(client, lambda pid: False), flush=True)
+            print(is_refused_peer(client, lambda pid: False, deque()), flush=True)
             client.sendall(b"x")
 """
 HIDING = """
