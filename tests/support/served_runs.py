@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import httpx
+from tcp_relay import tcp_relay
 
 from aish.core.errors import ExitCode
 from aish.core.events import Exit, Stamped, to_object
@@ -58,6 +59,7 @@ class ServedRun:
     folder: Path
     stack: AsyncExitStack
     url: str = ""
+    host: str = ""
     told: list[Stamped] = field(default_factory=list)
     exit: Exit | None = None
     over: anyio.Event = field(default_factory=anyio.Event)
@@ -88,6 +90,7 @@ class ServedRun:
         """A client with the token that has these scopes; without any, one without a token."""
         if scopes not in self.clients:
             headers = {"Authorization": f"Bearer {token_of(*scopes)}"} if scopes else {}
+            headers["Host"] = self.host
             client = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60)
             self.clients[scopes] = await self.stack.enter_async_context(client)
         return self.clients[scopes]
@@ -143,7 +146,8 @@ async def served_run(
     text = f"aish: 1\ncontrol: {json.dumps(CONTROL)}\n{dedent(text)}"
     file = project / "p.yaml"
     file.write_text(text, encoding="utf-8")
-    with ExitStack() as stack, as_guest(), _orphans_as_before():
+    # Before the run becomes the parent of orphans.
+    with ExitStack() as stack, as_guest(), tcp_relay() as relay, _orphans_as_before():
         options = options or RunOptions()
         options = replace(options, environ={**(environ or {}), **dict(VARIABLES)})
         plan = make_plan(load_checked(file, ()), options)
@@ -183,7 +187,9 @@ async def served_run(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(main)
                 (said,) = await run.until("notice")
-                run.url = f"http://{said['text'].split()[2].rstrip(',')}"
+                run.host = said["text"].split()[2].rstrip(",")
+                run.url = f"http://127.0.0.1:{relay.port}"
+                relay.connect_to(int(run.host.rpartition(":")[2]))
                 try:
                     yield run
                 finally:
