@@ -3,7 +3,6 @@
 Imported only if there is such an option.
 """
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,6 +11,7 @@ from aish.cli.boundary import say
 from aish.cli.options import Format, InputOptions, ResumeOptions
 from aish.cli.output_setup import Before, Retold, RunOutput, Shape
 from aish.cli.pipeline_options import Given
+from aish.cli.printer import print_json
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Notice, Place, Shard, Stamped
@@ -133,8 +133,7 @@ class Resumption:
             write_private(path, "".join(f"{line}\n" for line in error.lines).encode())
             error.hint = f"all of them are in {path}; {error.hint}"
         if form is Format.JSON:
-            found = refused(self._past.id, plan.pipeline.name, error, error.calls)
-            sys.stdout.write(f"{json_text(found, indent=2)}\n")
+            print_json(refused(self._past.id, plan.pipeline.name, error, error.calls))
 
     def folder(self, plan: Plan) -> RunFolder:
         """The folder of the run, with the plan as it is now."""

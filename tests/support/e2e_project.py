@@ -135,10 +135,14 @@ class Project:
             return list(reading)
 
     def check_reports(self) -> None:
-        """Hold what JUnit tells of each run against its exit code."""
+        """Hold what JUnit tells of each run that aish made against its exit code."""
         for folder in self.run_folders:
             journal = folder / "events.jsonl"
-            if journal.is_file() and journal.stat().st_size < _LARGE:
+            if (
+                (folder / "plan.json").exists()
+                and journal.is_file()
+                and journal.stat().st_size < _LARGE
+            ):
                 found = junit_of(journal)
                 if found is not None:
                     bad, code = found

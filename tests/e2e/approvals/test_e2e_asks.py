@@ -170,12 +170,12 @@ def test_the_person_in_a_session_answers_and_no_model_is_asked(
 def test_what_is_asked_of_a_hub_is_listed_and_answered_too(project: Project) -> None:
     project.write("note.md", "hello\n")
     with (
-        runtime_folder(project),
+        runtime_folder(project) as runtime,
         ServedHub(project, "--pack", "fs", "--root", ".", "--control") as hub,
     ):
         hub.begin()
         hub.stderr_with("control API: listening on")
-        (named,) = project.folder.glob(".aish/serve/hub-*/control.json")
+        (named,) = runtime.glob("aish/hub-*.control.json")
         path = json.loads(named.read_text())["address"].removeprefix("unix:")
         transport = httpx.HTTPTransport(uds=path)
         with (
@@ -190,6 +190,6 @@ def test_what_is_asked_of_a_hub_is_listed_and_answered_too(project: Project) -> 
         assert hub.finish() == 0
 
     assert done.code == 0, done.stderr
-    assert (question["run"], question["tool"]) == (named.parent.name, "ask")
+    assert (question["run"], question["tool"]) == (named.name.removesuffix(".control.json"), "ask")
     assert answered.json()["response"] == YES
     assert left == []

@@ -161,6 +161,7 @@ def test_whatever_a_tool_does_the_model_gets_a_legal_reply(
                 w: {{url: "{url}"}}
                 slow: {{command: {stdio()}, timeout: {{call: 1s}}}}
               auto_approve: ["*__*", s__crash, w__crash]
+            on_tool_error: continue
             prompt: Use your tools
             """
         )
