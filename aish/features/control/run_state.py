@@ -194,6 +194,9 @@ class RunState:
         # At its end a run knows what other processes have used too.
         spent = self._spent if self._finished is None else self._finished
         usage = spent.usage
+        waiting = self._open()
+        # A step that has paused waits for the run to be resumed.
+        asking = {one.asked.place.step for one in waiting}
         return {
             "v": VERSION,
             "run": self._run,
@@ -204,10 +207,17 @@ class RunState:
             "tokens": None if usage is None else plain(usage),
             "cost_usd": spent.cost_usd,
             "steps": [
-                {"id": one.id, "status": one.status, "done": one.done, "total": one.total}
+                {
+                    "id": one.id,
+                    "status": "waiting"
+                    if one.id in asking and one.status == "running"
+                    else one.status,
+                    "done": one.done,
+                    "total": one.total,
+                }
                 for one in self._steps.values()
             ],
-            "pending": [one.id for one in self._open()],
+            "pending": [one.id for one in waiting],
         }
 
     def questions(self) -> JsonObject:

@@ -77,6 +77,10 @@ def asking(*texts: str, more: str = "") -> str:
         """)
 
 
+CHIPS = "(chips) => chips.map((one) => [one.textContent, one.className])"
+"""What chips say, and in which colour."""
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with open_browser() as opened:
@@ -108,7 +112,9 @@ def test_a_call_is_approved_after_half_a_second_of_looking(waiting: Project, bro
         assert rows == ["{", '  "text": "one"', "}"]
         assert card.locator("dl.facts + p + .arguments").count() == 1
         assert not card.get_by_text(question["digest"]).is_visible()
-        assert tab.page.title() == "(1) release · waiting for an answer"
+        assert tab.page.title() == "(1) release · waiting"
+        assert tab.page.locator("#steps .chip").evaluate_all(CHIPS) == [["waiting", "chip warn"]]
+        assert tab.page.locator("#state").evaluate_all(CHIPS) == [["waiting", "chip warn"]]
 
         tab.page.clock.run_for(499)
         assert not tab.is_enabled("Approve")
@@ -174,6 +180,7 @@ def test_denied_and_expired_calls_say_so(waiting: Project, browser: Any) -> None
         tab.has("Denied by you", "article.question.decided")
         # It stays where it was, and so does the other.
         assert tab.page.locator("article.question").count() == 2
+        assert tab.page.locator("#texts-title").is_visible()  # it may have some
         tab.has("Expired · nobody answered in time", "article.question.decided")
         done = running.finish()
         tab.keep("expired")
@@ -404,7 +411,7 @@ def test_the_page_stays_open_over_a_killed_and_resumed_run(waiting: Project, bro
             assert not reader.is_enabled("Deny")
             reader.keep("reader")
             running.kill()
-        tab.has("Connection lost", "#connection")
+        tab.has("Connection lost, trying again", "#connection")
         assert not tab.is_enabled("Approve")
         assert not tab.is_enabled("Deny")
         tab.has("No answers while the connection is lost", "article.question")
@@ -477,7 +484,8 @@ def test_the_page_stays_open_over_a_pause(
         resume = ("run", "p.yaml", "--resume", "--control", address)
         with waiting.aish.start(*resume) as running:
             running.wait_for_line(WAITS)
-            tab.has("from `aish approve`", "#past")
+            tab.has("from aish approve", "#past")
+            assert tab.page.locator("#past code").inner_text() == "aish approve"
             tab.has("box__write", "#calls")
             tab.until_enabled("Approve", 0)
             assert not tab.page.locator("#exit").is_visible()
@@ -487,6 +495,24 @@ def test_the_page_stays_open_over_a_pause(
 
     assert (paused.code, done.code) == (8, 0), done.stderr
     assert ledger(waiting) == ["one", "two"]
+
+
+def test_a_run_whose_items_end_after_an_interrupt_is_stopping(
+    waiting: Project, browser: Any, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    waiting.uses(model_endpoint([held_reply("On ", gate, "it goes.")]))
+    waiting.pipeline("steps: [{id: hold, foreach: {glob: item-a}, prompt: Write.}]")
+    with waiting.aish.start("run", "p.yaml", *at_port()) as running, open_tab(browser) as tab:
+        gate.wait_arrived()
+        tab.open(link_of(waiting))
+        tab.has("running", "#state")
+        running.interrupt()
+        tab.has("stopping", "#state")
+        tab.keep("stopping")
+        gate.open()
+        tab.has("interrupted", "#state")
+        assert running.finish().code == 130
 
 
 HOSTILE = [
@@ -705,6 +731,7 @@ def test_a_call_of_a_servers_client_is_approved_on_its_page(project: Project, br
         (folder,) = (project.folder / ".aish" / "serve").glob("hub-*")
         tab.open(project.aish("control", "open", folder.name).stdout.strip())
         tab.has(f"Server {folder.name}")
+        assert tab.page.get_by_role("heading", level=2).all_inner_texts() == ["QUESTIONS 1"]
         for text in ("box__write", "client stdio", "no rule approves"):
             tab.has(text, "article.question")
         tab.has("the call waits, or its client is told to make it again", "article.question")

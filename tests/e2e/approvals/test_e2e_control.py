@@ -64,7 +64,7 @@ def test_an_answer_over_the_socket_lets_the_call_be_made(waiting: Project) -> No
         (question,) = pending(client)
         folder = waiting.run_folders[0]
         assert (status["state"], status["pending"]) == ("waiting", [question["id"]])
-        assert status["steps"] == [{"id": "note", "status": "running", "done": 0, "total": 1}]
+        assert status["steps"] == [{"id": "note", "status": "waiting", "done": 0, "total": 1}]
         assert client.get(f"approvals/{question['id']}").json() == question
         assert (question["state"], question["arguments"]) == ("open", {"text": "one"})
         assert stat.S_IMODE(control_path(waiting, folder.name).stat().st_mode) == 0o600

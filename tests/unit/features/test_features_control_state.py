@@ -74,7 +74,7 @@ def test_the_status_tells_steps_figures_and_questions() -> None:
 
     assert found["steps"] == [
         {"id": "read", "status": "running", "done": 3, "total": 5},
-        {"id": "write", "status": "running", "done": 0, "total": 1},
+        {"id": "write", "status": "waiting", "done": 0, "total": 1},
     ]
     assert (found["state"], found["pending"], found["exit"]) == ("waiting", [ID], None)
     assert found["tokens"] == {"input": 10, "output": 2, "cached": None, "reasoning": None}

@@ -24,6 +24,15 @@
   const put = (element, text) => {
     if (element.textContent !== text) element.textContent = text;
   };
+  // What stands between backticks is code; a backtick that has no other stays.
+  const prose = (text) =>
+    text.split(/(`[^`\n]+`)/).map((part, index) => (index % 2 ? make("code", {}, part.slice(1, -1)) : part));
+  const said = new WeakMap();
+  const putProse = (element, text) => {
+    if (said.get(element) === text) return;
+    said.set(element, text);
+    element.replaceChildren(...prose(text));
+  };
 
   // Characters that are invisible, or change what stands around them, as `aish.core.text` has them.
   const ODD = new RegExp(
@@ -141,11 +150,13 @@
   const texts = new Map();
   const items = new Map(); // of each step
   let callsMade = 0;
+  let isStopping = false; // a signal or a command has ended it, and something is still under way
 
   const isOver = () => status !== null && (status.state === "finished" || status.state === "paused");
 
   const forget = () => {
     status = last = null;
+    isStopping = false;
     for (const card of cards.splice(0)) card.leave();
     for (const known of [past, calls, texts, items]) known.clear();
     callsMade = 0;
@@ -157,7 +168,7 @@
   // ---- Figures and steps ----------------------------------------------------------------------
 
   const STATES = {
-    running: ["running", "ok"], waiting: ["waiting for an answer", "warn"], paused: ["paused", "warn"],
+    running: ["running", "ok"], waiting: ["waiting", "warn"], stopping: ["stopping", "warn"], paused: ["paused", "warn"],
     ok: ["ok", "ok"], pending: ["pending", ""], skipped: ["skipped", ""], denied: ["denied", "bad"],
     failed: ["failed", "bad"], budget: ["limit reached", "bad"],
   };
@@ -182,7 +193,8 @@
     put($("pipeline"), onLine(status.pipeline));
     put($("run"), `${isServer(status.run) ? "Server" : "Run"} ${onLine(status.run)}`);
     const { exit, tokens } = status;
-    setChip($("state"), status.state === "finished" && exit ? exit.name : status.state);
+    const now = isStopping && !isOver() ? "stopping" : status.state;
+    setChip($("state"), now === "finished" && exit ? exit.name : now);
     const known = tokens && tokens.input !== null && tokens.output !== null;
     put($("tokens"), known ? counted(tokens.input + tokens.output) : "–");
     $("tokens").title = known ? `${counted(tokens.input)} in, ${counted(tokens.output)} out` : "";
@@ -191,7 +203,7 @@
     if (exit !== null) {
       const reason = exit.reason ? `: ${onLine(exit.reason)}` : "";
       const hint = exit.hint ? `. ${onLine(exit.hint)}` : "";
-      put($("exit"), `The ${isServer(status.run) ? "server" : "run"} has ended, exit code ${exit.code} (${onLine(exit.name)})${reason}${hint}`);
+      putProse($("exit"), `The ${isServer(status.run) ? "server" : "run"} has ended, exit code ${exit.code} (${onLine(exit.name)})${reason}${hint}`);
     }
     for (const step of status.steps) showStep(step);
     showTime();
@@ -268,11 +280,15 @@
     $("no-calls").hidden = calls.size > 0;
     $("no-texts").hidden = texts.size > 0;
     $("calls-left").hidden = callsMade <= calls.size;
-    put($("calls-left"), `The latest ${counted(calls.size)} calls; \`aish runs show\` has all.`);
+    putProse($("calls-left"), `The latest ${counted(calls.size)} calls; \`aish runs show\` has all.`);
     put($("past-count"), counted(past.size));
     $("no-past").hidden = past.size > 0;
+    const ofServer = status !== null && isServer(status.run);
+    for (const [id, known] of [["texts", texts], ["calls", calls], ["steps", stepRows], ["past", past]]) {
+      $(id).closest("section").hidden = ofServer && known.size === 0; // a server may never have any
+    }
     $("past-left").hidden = past.size <= MOST_PAST;
-    put($("past-left"), `The latest ${counted(MOST_PAST)} answers; \`aish runs pending --format json\` has all.`);
+    putProse($("past-left"), `The latest ${counted(MOST_PAST)} answers; \`aish runs pending --format json\` has all.`);
     const state = status === null ? "" : ` · ${$("state").textContent}`;
     const name = status === null ? "aish" : onLine(status.pipeline);
     document.title = `${open ? `(${open}) ` : ""}${name}${state}`;
@@ -423,7 +439,7 @@
     const [word, kind] = ENDS[question.state] ?? [onLine(question.state), ""];
     const chip = make("span", { class: kind ? `chip ${kind}` : "chip" }, word);
     const about = [place(question), howEnded(question)].filter(Boolean).join(" · ");
-    const name = make("span", { class: "name mono text" }, onLine(question.tool), make("small", { class: "text" }, about));
+    const name = make("span", { class: "name mono text" }, onLine(question.tool), make("small", { class: "text" }, ...prose(about)));
     if (question.answer?.note) name.append(make("small", { class: "text" }, `Note: ${onLine(question.answer.note)}`));
     $("past").prepend(make("div", { class: "entry" }, make("div", { class: "line" }, name, chip)));
     if ($("past").children.length > MOST_PAST) $("past").lastElementChild.remove();
@@ -490,7 +506,7 @@
       this.title = this.ofProgram ? "Another program asks" : server === undefined ? onLine(name) : `${server}__${name}`;
       this.left = make("span", { class: "left" });
       const facts = make("dl", { class: "facts" }), details = make("dl", { class: "facts" });
-      const fact = (label, value, kind, list = facts) => list.append(make("dt", {}, label), make("dd", { class: `text ${kind ?? ""}` }, value));
+      const fact = (label, value, kind, list = facts) => list.append(make("dt", {}, label), make("dd", { class: `text ${kind ?? ""}` }, ...(label === LABELS.why ? prose(value) : [value])));
       for (const [label, value] of call.facts) fact(LABELS[label] ?? label, value, label === "beware" ? "warn" : "");
       const until = call.expires === null ? "" : `, open until ${clock(call.expires)}`;
       fact("Asked", `${clock(call.asked)}${until}`, "", details);
@@ -603,7 +619,7 @@
         : ["the call waits for this answer", "nobody waits now; the answer counts when the run is resumed"];
       put(this.caller, this.ofProgram ? "the program waits for this answer" : this.callerWaits ? waits : later);
       const why = this.reason();
-      put(this.why, why);
+      putProse(this.why, why);
       this.why.classList.toggle("bad", why !== "" && why === this.problem);
       this.showLeft();
     }
@@ -702,7 +718,7 @@
       this.element.style.minHeight = `${this.element.getBoundingClientRect().height}px`;
       const said = `${word[0].toUpperCase()}${word.slice(1)}${isMine ? " by you" : ""}`;
       const note = question.answer?.note ? `. Note: ${onLine(question.answer.note)}` : "";
-      const outcome = make("p", { class: "outcome text" }, said, make("span", { class: "soft" }, ` · ${howEnded(question)}${note}`));
+      const outcome = make("p", { class: "outcome text" }, said, make("span", { class: "soft" }, ...prose(` · ${howEnded(question)}`), note));
       for (const part of [this.noteBox, this.actions, this.openAll]) part.hidden = true;
       this.why.replaceWith(outcome);
       put(this.left, "");
@@ -837,6 +853,14 @@
   const fold = (event, isLive) => {
     if (typeof event.seq === "number" && (last === null || event.seq > last)) last = event.seq;
     switch (event.type) {
+      case "run.started":
+        isStopping = false;
+        break;
+      case "notice":
+        if (event.code !== "interrupted") break;
+        isStopping = true;
+        showStatus();
+        break;
       case "item.started":
         itemOf(event).status = "running";
         break;
@@ -1008,7 +1032,7 @@
         }
       }
       if (isSignedOut) continue;
-      const why = isOver() ? "The run has ended; this is how it was left" : "Connection lost: answers are off";
+      const why = isOver() ? "The run has ended; this is how it was left" : "Connection lost, trying again; answers are off";
       setConnection(isOver() ? "" : "lost", why);
       await pause(delay);
       delay = Math.min(delay * 2, LONGEST_DELAY);
@@ -1025,7 +1049,7 @@
     isSignedOut = true;
     $("content").hidden = true;
     $("sign-in").hidden = false;
-    put($("sign-in-reason"), reason ? `${visible(reason)}.` : "`aish control open RUN` prints a link to this page that can be used once.");
+    putProse($("sign-in-reason"), reason ? `${visible(reason)}.` : "`aish control open RUN` prints a link to this page that can be used once.");
     setConnection("", "Not connected");
     put($("state"), "no access");
     $("state").className = "chip";
@@ -1055,7 +1079,7 @@
       report(error);
       // No code of a link; it may be a token of the file.
       if (error instanceof Refused && error.status === 401 && /^[A-Za-z0-9._~+/=-]{32,}$/.test(given)) signIn(given, null, null);
-      else put($("sign-in-reason"), error instanceof Refused ? `${visible(error.message)}.` : "The server cannot be reached.");
+      else putProse($("sign-in-reason"), error instanceof Refused ? `${visible(error.message)}.` : "The server cannot be reached.");
     }
   });
 
