@@ -9,13 +9,13 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import field, replace
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from aish.cli.boundary import say
 from aish.cli.options import Format, ReportOptions, ResultOptions
@@ -43,6 +43,11 @@ from aish.output.status import OpenQuestions
 from aish.system.clock import process_began
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended
+
+if TYPE_CHECKING:
+    # A run imports only the one that it uses.
+    from aish.output.formats.plain import Plain
+    from aish.output.presenter import Presenter
 
 _OF_ITEMS = frozenset({"item.started", "item.finished"})
 _OF_STEPS = frozenset({"step.finished"})
@@ -340,7 +345,7 @@ class RunOutput:
         self._items = items_file(plan, folder)
         out = self._out()
         self._reports = _reports(plan, shape, folder, self._stack)
-        self._console: Sink | None = None if shape.quiet else _for_people(plan, shape)
+        self._console = None if shape.quiet else _for_people(plan, shape)
         # Staged calls are written before the journal records them: a killed run leaves no gap.
         self._result = _result(plan, folder, shape, out, self._items)
         self._journal = _journal(folder, self._reports) if before is None else before.journal
@@ -422,6 +427,13 @@ class RunOutput:
         self._log.emit(event)
         if self._shape.quiet:
             self._say_quietly(event)
+
+    def opening(self, doing: Sequence[str]) -> None:
+        """Show people at once which run this is, and what is done before it has started."""
+        console, mask = self._console, self._plan.secrets.mask
+        if console is not None:
+            name, said = mask(self._plan.pipeline.name), [mask(one) for one in doing]
+            self._log.before(console, lambda now: console.opening(name, said, now))
 
     def approver(self, *, ask: bool) -> Approver:
         """Asks the person at the terminal with `--ask`, else nobody (P2, P3)."""
@@ -578,7 +590,7 @@ def _is_terminal(stream: object) -> bool:
     return bool(getattr(stream, "isatty", lambda: False)())
 
 
-def _for_people(plan: Plan, shape: Shape) -> Sink:
+def _for_people(plan: Plan, shape: Shape) -> "Plain | Presenter":
     from aish.output.style import look_of, wants_console
 
     if not wants_console(os.environ, is_terminal=_is_terminal(sys.stderr)):

@@ -188,6 +188,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
                 attach=None if services is None else services.attach,
                 before_pause=None if services is None else services.before_pause,
                 follow=outlets.follow,
+                opening=outlets.opening,
             )
             # Existing objects are kept for good; the garbage collector handles what the run
             # creates.

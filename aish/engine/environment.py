@@ -159,7 +159,8 @@ class RunEnvironment:
     what the run says of files that have changed, so that no text from outside can imitate it.
     `notices` are told at the start, and `attach` gets the handle of the run before that.
     `before_pause` is awaited before a run ends that waits for answers. `follow` tells others of the
-    events as its sinks get them.
+    events as its sinks get them. `opening` is told what is done before `run.started`, and nothing
+    once that is over; there `prefix` precedes the names of a sub-pipeline's servers.
     """
 
     emit: Emit
@@ -177,6 +178,8 @@ class RunEnvironment:
     attach: Callable[[RunHandle], None] | None = None
     before_pause: Callable[[], Awaitable[None]] | None = None
     follow: Follow | None = None
+    opening: Callable[[Sequence[str]], None] | None = None
+    prefix: str = ""
     tag: str = field(default_factory=lambda: token_hex(_TAG_BYTES))
 
     @property

@@ -208,6 +208,15 @@ class EventLog:
             raise _not_written(self._lost)
         self._send(event, self._sinks, needed=needed)
 
+    def before(self, sink: Sink, show: Callable[[float], None]) -> None:
+        """Let a sink show what comes before the first event; `show` takes the time."""
+        if sink not in self._sinks:
+            return
+        try:
+            show(self._clock.now())
+        except OSError as error:
+            self._fail(sink, error)
+
     def close(self) -> None:
         """Close every sink that still works."""
         for sink in self._sinks:

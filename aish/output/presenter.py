@@ -168,6 +168,7 @@ class Presenter:
         """The step whose end a frame has shown."""
         self._unmet: list[str] = []
         self._end: RunFinished | None = None
+        self._is_titled = False
 
     def __call__(self, stamped: Stamped) -> None:
         """Draw the lines for this event."""
@@ -186,6 +187,20 @@ class Presenter:
             self._account.tally.take(stamped)
             self._draw(event)
             self._wait()
+
+    def opening(self, pipeline: str, doing: Sequence[str], _now: float) -> None:
+        """Show the name of the run, and what is done, before it has started."""
+        if not doing:
+            self._screen.rest()
+            return
+        look = self._look
+        if not self._is_titled:
+            self._is_titled = True
+            self._lines([look.row(pipeline, "bold")])
+        if look.animate:
+            self._screen.wait(for_line(", ".join(doing)))
+        else:
+            self._lines(line for one in doing for line in _note(look, "dim", one))
 
     def line(self, text: str = "", style: Style | None = None) -> None:
         """Lines of the caller, in our styles or none; they may quote untrusted text."""
@@ -230,7 +245,7 @@ class Presenter:
         look = self._look
         match event:
             case RunStarted():
-                self._lines(_opening_lines(look, event))
+                self._lines(_opening_lines(look, event, titled=self._is_titled))
             case StepStarted():
                 # Named by its first action: a skipped step gets one line, not two.
                 if self._items is not None:
@@ -550,16 +565,19 @@ def _note(look: Look, style: Style, text: str) -> Iterator[str]:
     return _said(look, f"{glyph} {text}", style)
 
 
-def _opening_lines(look: Look, event: RunStarted) -> Iterator[str]:
-    """The file, its models, the servers with their current state, and the cassette."""
+def _opening_lines(look: Look, event: RunStarted, *, titled: bool) -> Iterator[str]:
+    """The file if it is not `titled`, models, servers with their current state, and cassette."""
     parts = [f"{model.alias} ({model.model})" for model in event.models]
     for server in event.servers:
         state = counted(server.tools, "tool") if server.state == "ready" else server.state
         parts.append(f"{server.alias} ({state})")
-    title = look.fit(for_line(event.pipeline), look.width)
-    rest = for_line("".join(f" {look.glyphs.dot} {part}" for part in parts))
+    title = "" if titled else look.fit(for_line(event.pipeline), look.width)
+    dot = f" {look.glyphs.dot} "
+    rest = for_line((_INDENT if titled else dot) + dot.join(parts)) if parts else ""
     room = max(0, look.width - cells(title))
-    yield look.paint("bold", title) + look.paint("dim", look.fit(rest, room))
+    if title or rest:
+        start = look.paint("bold", title) if title else ""
+        yield start + look.paint("dim", look.fit(rest, room))
     if event.cassette is not None:
         yield look.row(cassette_text(event.cassette), "dim")
 

@@ -134,7 +134,10 @@ async def open_resources(
         UnavailableError: an embedded model could not be started.
         UsageError: two tools share a name, or a pack's root is not allowed.
     """
+    opening = environment.opening or (lambda _doing: None)
+    opening(())
     async with open_toolbox(plan, environment, meter, servers) as box, AsyncExitStack() as stack:
+        opening(())
         stops = missing_server(plan, box.servers) is not None or bool(lock_errors(box.tools))
         throttles = throttles or Throttles(adaptive=_pace(environment).waits)
         models = {} if stops else await open_models(plan, environment, box, throttles, stack)
@@ -143,7 +146,8 @@ async def open_resources(
             environment = replace(environment, own_files=environment.own_files | own_files(plan))
         for id, sub in {} if stops else plan.inner.items():
             counted = None if meter is None else meter.inner(sub)
-            opened = open_resources(sub, environment, counted, throttles)
+            below = replace(environment, prefix=f"{environment.prefix}{id}/")
+            opened = open_resources(sub, below, counted, throttles)
             inner[id] = await stack.enter_async_context(opened)
         runtime = replace(box.runtime, long_texts={}, tells_cut_off=True, models=models)
         worker = _parser_of_files(plan, box.reaper, stack)

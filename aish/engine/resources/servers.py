@@ -1,6 +1,6 @@
 """The tool servers of a plan, open. Imported only by runs that have any (docs/performance.md)."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +48,8 @@ async def open_servers(
             connections.append(connection := _connection(server, plan, services))
             if connection.let_go is not None:
                 stack.push_async_callback(connection.let_go)
+        if environment.opening is not None and not replayed:
+            environment.opening([*_beginnings(plan, environment.prefix)])
         yield await stack.enter_async_context(
             open_registry(
                 connections,
@@ -59,6 +61,14 @@ async def open_servers(
                 adapter=adapter,
             )
         )
+
+
+def _beginnings(plan: Plan, prefix: str) -> Iterator[str]:
+    """What is done with each server that may take long, which no pack does."""
+    for server in plan.servers:
+        if not server.entry.pack:
+            verb = "starting" if server.entry.command else "connecting to"
+            yield f"{verb} server {prefix}{server.entry.alias}"
 
 
 @frozen

@@ -5,9 +5,10 @@ log takes none of it for a command (B13). What happens within items is only coun
 million.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TextIO, assert_never
 
+from aish import __version__
 from aish.core.events import (
     AnnotationAdded,
     ApprovalAnswered,
@@ -84,6 +85,7 @@ class Plain:
         self._out = out
         self._tally = Tally()
         self._began = began
+        self._is_titled = False
         self._hint: str | None = None
         self._batches = Batches()
         self._items = ItemLog()
@@ -93,12 +95,19 @@ class Plain:
     def __call__(self, stamped: Stamped) -> None:
         """Write the lines for this event."""
         self._tally.take(stamped)
-        if self._began is None:
-            self._began = stamped.time
         told = self._in_item if stamped.event.place.item is not None else self._lines
-        lines = [for_ci_log(for_line(line)) for line in told(stamped)]
+        self._write(told(stamped), stamped.time)
+
+    def opening(self, pipeline: str, doing: Sequence[str], now: float) -> None:
+        """Write the first line, and what is done, before the run has started."""
+        self._write((*self._title(__version__, pipeline), *doing), now)
+
+    def _write(self, told: Iterable[str], now: float) -> None:
+        if self._began is None:
+            self._began = now
+        lines = [for_ci_log(for_line(line)) for line in told]
         if lines:
-            elapsed = f"[{stamped.time - self._began:7.2f}s] "
+            elapsed = f"[{now - self._began:7.2f}s] "
             self._out.write("".join(f"{elapsed}{line}\n" for line in lines))
             self._out.flush()
 
@@ -112,6 +121,7 @@ class Plain:
         at = _at(event.place)
         match event:
             case RunStarted():
+                yield from self._title(event.aish, event.pipeline)
                 yield from _run_started(event)
             case StepStarted():
                 self._batches.step_started(event, stamped.time)
@@ -173,6 +183,11 @@ class Plain:
             case _:
                 assert_never(event)
 
+    def _title(self, aish: str, pipeline: str) -> Iterator[str]:
+        if not self._is_titled:
+            self._is_titled = True
+            yield f"aish {aish}: {pipeline}"
+
     def _in_item(self, stamped: Stamped) -> Iterator[str]:
         found = self._batches.take(stamped.event, stamped.time)
         if found is not None and isinstance(stamped.event, ItemStarted | ItemFinished):
@@ -203,7 +218,6 @@ class Plain:
 
 
 def _run_started(event: RunStarted) -> Iterator[str]:
-    yield f"aish {event.aish}: {event.pipeline}"
     for model in event.models:
         yield f"model {model.alias}: {model.model} at {model.origin}"
     for server in event.servers:

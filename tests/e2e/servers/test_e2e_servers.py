@@ -1,9 +1,11 @@
 """What servers may do besides answering: ask, report progress, send pictures, change."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
-from e2e_project import ModelEndpoints, Project, of_type, stdio
+from e2e_project import ModelEndpoints, Project, http_server, of_type, stdio
 from model_endpoint import Gate, text_reply, tool_reply
 
 SAMPLE = {
@@ -154,3 +156,98 @@ def test_a_pack_stays_in_its_root(project: Project) -> None:
     assert (inside.code, inside.stdout) == (0, "inside\n")
     for done in outside:
         assert (done.code, done.stdout) == (1, "")
+
+
+BEHIND_A_GATE = "read line < gate; exec"
+
+
+def gated(project: Project, name: str = "p.yaml") -> Path:
+    """A file whose server starts once somebody wrote into a FIFO; its path."""
+    gate = project.folder / "gate"
+    os.mkfifo(gate)
+    words = " ".join(json.loads(stdio()))
+    project.write(
+        name,
+        f"""
+        aish: 1
+        name: slow
+        mcp:
+          servers: {{s: {{command: [sh, -c, "{BEHIND_A_GATE} {words}"]}}}}
+          auto_approve: [s__echo]
+        steps: [{{id: it, call: s__echo, with: {{text: hi}}}}]
+        """,
+    )
+    return gate
+
+
+def test_a_run_says_at_once_which_one_it_is_and_what_it_starts(project: Project) -> None:
+    gate = gated(project)
+
+    with project.aish.start("run", "p.yaml") as running:
+        running.wait_for_line("starting server s\n")
+        before = project.tidy(running.stderr).splitlines()
+        gate.write_text("go\n")
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    assert [line.split("] ")[1] for line in before] == ["aish 0.1.0: slow", "starting server s"]
+    lines = [line.split("] ")[1] for line in done.stderr.splitlines()]
+    assert lines[2] == "server s (stdio): ready, 8 tools"
+    assert [lines.count(line) for line in lines[:3]] == [1, 1, 1]
+    assert project.journal[0]["type"] == "run.started"
+
+
+def test_a_console_without_a_spinner_says_it_in_lines(project: Project) -> None:
+    gate = gated(project)
+    project.aish.env |= {"FORCE_COLOR": "1", "NO_COLOR": "1"}
+
+    with project.aish.start("run", "p.yaml") as running:
+        running.wait_for_line("starting server s\n")
+        before = running.stderr
+        gate.write_text("go\n")
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    assert before == "slow\n· starting server s\n"
+    assert done.stderr.startswith(f"{before}  s (8 tools)\n")
+
+
+def test_the_servers_of_a_sub_pipeline_are_told_of_when_they_start(project: Project) -> None:
+    gate = gated(project, "inner.yaml")
+    with http_server() as url:
+        project.write(
+            "p.yaml",
+            f"""
+            aish: 1
+            mcp: {{servers: {{web: {{url: "{url}"}}}}}}
+            steps: [{{id: sub, pipeline: inner.yaml}}]
+            """,
+        )
+
+        with project.aish.start("run", "p.yaml") as running:
+            running.wait_for_line("starting server sub/s\n")
+            before = running.stderr
+            gate.write_text("go\n")
+            done = running.finish()
+
+    assert done.code == 0, done.stderr
+    lines = [line.split("] ")[1] for line in before.splitlines()]
+    assert lines == ["aish 0.1.0: p", "connecting to server web", "starting server sub/s"]
+
+
+def test_a_replay_and_a_quiet_run_say_nothing_of_a_start(project: Project) -> None:
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: [s__echo]}}
+        steps: [{{id: it, call: s__echo, with: {{text: hi}}}}]
+        """
+    )
+    recorded = project.aish("record", "p.yaml", "-o", "c.jsonl")
+
+    replayed, quiet = project.run("--replay", "c.jsonl"), project.run("-q")
+
+    assert (recorded.code, replayed.code, quiet.code) == (0, 0, 0), replayed.stderr
+    assert "starting server s\n" in recorded.stderr
+    assert replayed.stderr.count("aish 0.1.0: p\n") == 1
+    assert "starting" not in replayed.stderr
+    assert not quiet.stderr

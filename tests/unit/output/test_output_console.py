@@ -252,6 +252,25 @@ def test_a_spinner_says_what_is_waited_for(event: Event, label: str) -> None:
     assert out.getvalue().endswith("\r\x1b[2K")
 
 
+def test_a_spinner_says_what_is_done_before_the_run_has_started() -> None:
+    console, screen, out = spinning()
+
+    console.opening("task\x1b[2J", ["starting server s\x07", "connecting to server web"], 0.0)
+    screen.tick()
+
+    title, waiting = out.getvalue().removeprefix("\r\x1b[2K").split("\n")
+    assert title == "task\\x1b[2J"
+    assert waiting.startswith("\r\x1b[2K⠋ starting server s\\x07, connect")
+    out.truncate(0)
+    out.seek(0)
+    console.opening("task", (), 0.0)
+    console(stamped(run_started(models=(), pipeline="task"))[0])
+    assert out.getvalue().startswith("\r\x1b[2K")
+    assert "starting" not in out.getvalue()
+    assert "task" not in out.getvalue()
+    console.close()
+
+
 def test_a_spinner_counts_seconds_and_fits_the_width() -> None:
     console, _, out = spinning(TurnStarted(TURN, "m" * 80, 1), waited=12.0)
     console.close()

@@ -123,6 +123,22 @@ def test_a_sink_that_fails_is_told_of_once_and_the_others_go_on(error: int) -> N
     assert (broken.closed, kept.closed) == (False, True)
 
 
+def test_a_sink_that_fails_before_the_first_event_is_told_of_once_and_gets_none() -> None:
+    kept, failures, times = Kept(), list[str](), list[float]()
+
+    def fail(now: float) -> None:
+        times.append(now)
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    log = log_of(kept, failures=failures)
+    log.before(kept, fail)
+    log.before(kept, fail)
+    log.emit(notice("a"))
+
+    assert (times, kept.seen) == ([1.0], [])
+    assert failures == [f"the kept: {os.strerror(errno.EPIPE)}"]
+
+
 def test_a_pipe_that_nobody_reads_is_no_traceback() -> None:
     read, write = os.pipe()
     os.close(read)
