@@ -86,12 +86,17 @@ class Tab:
 
     def until_enabled(self, name: str, index: int = 0) -> None:
         """Look at a question until it can be answered; the clock of the page goes on by itself."""
-        self.page.locator("article.question .actions").nth(index).scroll_into_view_if_needed()
+        self.show_end(index)
         self.page.wait_for_function(
             "([name, index]) => [...document.querySelectorAll('article.question')[index]"
             ".querySelectorAll('button')].some((one) => one.textContent === name && !one.disabled)",
             arg=[name, index],
         )
+
+    def show_end(self, index: int = 0) -> None:
+        """Scroll to the end of a question."""
+        card = self.page.locator("article.question").nth(index)
+        card.evaluate("(card) => card.scrollIntoView({ block: 'end' })")
 
     def seen(self, index: int = 0) -> None:
         """Wait until the browser has told the page that a card is visible.
@@ -99,10 +104,11 @@ class Tab:
         It does so with the frame after the next; no time passes for the page by that.
         """
         self.page.locator("article.question").nth(index).wait_for(timeout=30_000)
-        self.page.locator("article.question .actions").nth(index).scroll_into_view_if_needed()
+        self.show_end(index)
         self.page.evaluate(
             """(index) => new Promise((done) => {
-              const target = document.querySelectorAll("article.question .actions")[index];
+              const target = document.querySelectorAll("article.question")[index]
+                .querySelector(".actions");
               const watch = new IntersectionObserver(() => { watch.disconnect(); done(); });
               watch.observe(target);
             })""",
@@ -129,10 +135,10 @@ class Tab:
         assert self.page.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
         assert self.page.context.cookies() == []
 
-    def keep(self, name: str) -> None:
+    def keep(self, name: str, *, whole: bool = True) -> None:
         """Keep a picture, if somebody wants to look at it (`AISH_SCREENSHOTS=FOLDER`)."""
         if _SCREENSHOTS is not None:
-            self.page.screenshot(path=Path(_SCREENSHOTS) / f"{name}.png", full_page=True)
+            self.page.screenshot(path=Path(_SCREENSHOTS) / f"{name}.png", full_page=whole)
 
 
 @contextmanager

@@ -259,16 +259,67 @@ def test_all_of_a_large_call_has_to_be_opened_before_it_is_approved(
         tab.page.keyboard.press("a")
         tab.page.keyboard.press("Enter")
         tab.keep("large")
+        tab.page.evaluate("scrollTo(0, 0)")
+        before = tab.button("Approve").bounding_box()
         tab.page.get_by_role("button", name=re.compile(r"^Show all [0-9,]+ rows$")).click()
         rows = tab.page.locator("article.question .row").all_text_contents()
         assert "".join(rows) == json.dumps(question["arguments"], indent=2).replace("\n", "")
-        tab.button("Approve").scroll_into_view_if_needed()
-        tab.until_enabled("Approve")
+        # They stay at the lower edge, and approve nothing before the end was shown.
+        assert tab.button("Approve").bounding_box() == before
+        tab.page.wait_for_function(
+            "() => !document.querySelector('article.question .deny').disabled"
+        )
+        tab.has("Read to the end before you approve", "article.question")
+        assert not tab.is_enabled("Approve")
+        tab.keep("large-opened", whole=False)
+        tab.button("Go to the end").click()
+        tab.page.wait_for_function(
+            "() => !document.querySelector('article.question .approve').disabled"
+        )
+        tab.keep("large-end", whole=False)
         tab.button("Approve").click()
         done = running.finish()
 
     assert done.code == 0, done.stderr
     assert ledger(waiting) == [text]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_the_buttons_at_the_top_go_from_question_to_question(
+    waiting: Project, browser: Any, *, narrow: bool
+) -> None:
+    waiting.pipeline(asking("one", "two", "three"))
+    with (
+        live_run(waiting, *at_port()) as (running, client),
+        open_tab(browser, narrow=narrow) as tab,
+    ):
+        all_of(client, 3)
+        tab.open(link_of(waiting))
+        tab.has("1 of 3", "#walk")
+        later = tab.page.get_by_role("button", name="Next question")
+        earlier = tab.page.get_by_role("button", name="Previous question")
+        assert earlier.is_disabled()
+        later.click()
+        tab.has("2 of 3", "#walk")
+        tab.keep(f"walk-{'narrow' if narrow else 'wide'}", whole=False)
+        later.click()
+        assert later.is_disabled()
+        earlier.click()
+        tab.has("2 of 3", "#walk")
+        card = tab.page.locator("article.question").nth(1)
+        assert "current" in card.get_attribute("class")
+        # Its head stands below the top, and its buttons are there.
+        head, bar = card.locator("h3").bounding_box(), tab.page.locator(".bar").bounding_box()
+        assert bar["height"] <= head["y"] < bar["height"] + 80
+        assert card.locator(".actions").bounding_box()["y"] < tab.page.viewport_size["height"]
+        assert tab.width() <= tab.page.viewport_size["width"]
+        assert sizes(tab) == []
+        tab.until_enabled("Deny", 1)
+        tab.button("Deny", 1).click()
+        tab.has("of 2", "#walk")
+        for question in pending(client):
+            answer(client, question, "deny")
+        running.finish()
 
 
 @pytest.mark.requirement("A16", "A17")

@@ -269,10 +269,18 @@
   };
 
   const openCards = () => cards.filter((card) => card.isOpen);
+  const showWalk = () => {
+    const open = openCards(), at = open.indexOf(selected);
+    $("walk").hidden = open.length < 2;
+    put($("at"), `${at < 0 ? "–" : at + 1} of ${open.length}`);
+    $("previous").disabled = at <= 0;
+    $("next").disabled = at === open.length - 1;
+  };
   const showCounts = () => {
     const open = openCards().length;
     put($("question-count"), counted(open));
     $("question-count").className = open ? "count some" : "count";
+    showWalk();
     $("no-questions").hidden = cards.length > 0;
     $("keys").hidden = !open || !mayAnswer;
     $("clear").hidden = !cards.some((card) => card.state === "decided");
@@ -466,10 +474,17 @@
     selected?.element.classList.remove("current");
     selected = card;
     card?.element.classList.add("current");
+    showWalk();
   };
-  const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) cards.find((card) => card.actions === entry.target)?.onVisible(entry.isIntersecting);
-  }, { threshold: 0.5, rootMargin: "-88px 0px 0px 0px" });
+  // The buttons stay at the lower edge: a card is seen where they are visible, and some of it above
+  // them or its end, which is below them.
+  const look = (part, threshold, bottom) =>
+    new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        cards.find((card) => card[part] === entry.target)?.onVisible(part, entry.isIntersecting);
+      }
+    }, { threshold, rootMargin: `-88px 0px ${bottom} 0px` });
+  const looks = { actions: look("actions", 0.5, "0px"), element: look("element", 0, "-25%"), end: look("end", 0, "0px") };
 
   const LABELS = { where: "Where", server: "Server", tool: "Tool", why: "Reason", beware: "Beware", hidden: "Hidden" };
   let numbers = 0;
@@ -480,7 +495,8 @@
       this.id = call.id;
       this.state = "open";
       this.isArmed = false; // visible for long enough
-      this.isSeen = false;
+      this.inView = new Set();
+      this.isRead = false; // the end of its arguments was visible
       this.isOpened = !call.folded; // all rows were shown
       this.callerWaits = call.caller_waiting;
       this.staged = null;
@@ -489,12 +505,16 @@
       this.timer = this.stageTimer = null;
       this.build();
       $("cards").append(this.element);
-      seen.observe(this.actions);
+      for (const [part, each] of Object.entries(looks)) each.observe(this[part]);
       this.update();
     }
 
     get isOpen() {
       return this.state !== "decided";
+    }
+
+    get isSeen() {
+      return this.inView.has("actions") && (this.inView.has("element") || this.inView.has("end"));
     }
 
     build() {
@@ -514,12 +534,14 @@
       fact("Caller", this.caller, "", details);
       fact("Digest", call.digest, "digest mono", details);
       this.details = make("details", { class: "note", on: { toggle: () => rearmBelow(this) } }, make("summary", {}, "Details"), details);
+      this.end = make("div", { class: "end" });
       if (call.always !== null) fact("Always", `adds the rule auto_approve ${call.always} to this run`);
       this.rows = make("div", { class: "arguments mono" });
       this.rowsLabel = make("p", { class: "arguments-label", id: `${title}-rows` });
       this.rows.setAttribute("role", "group");
       this.rows.setAttribute("aria-labelledby", `${title}-rows`);
-      this.openAll = make("button", { type: "button", class: "button open-all", hidden: true, on: { click: () => this.openRows() } });
+      // It keeps its place: no button moves when all rows are shown.
+      this.openAll = make("button", { type: "button", class: "button open-all", hidden: !this.call.folded, on: { click: () => this.openRows() } });
       this.showRows();
       this.note = make("textarea", { id: `${title}-note`, maxlength: "2000", rows: "2" });
       const label = make("label", { for: `${title}-note` }, "Recorded with the answer; a no also tells it to the model");
@@ -530,11 +552,12 @@
       if (call.always !== null) this.buttons.always = button("always", "Always approve");
       this.actions = make("div", { class: call.always === null ? "actions" : "actions three" }, ...Object.values(this.buttons));
       this.why = make("p", { class: "why", id: `${title}-why` });
+      this.foot = make("div", { class: "foot" }, this.openAll, this.actions, this.why);
       const head = make("div", { class: "question-head" }, make("h3", { id: title, class: "text" }, this.title), this.left);
       this.element = make(
         "article",
         { class: "card question", tabindex: "-1", "aria-labelledby": title, on: { focusin: () => this.isOpen && select(this) } },
-        head, facts, this.rowsLabel, this.rows, this.openAll, this.details, this.noteBox, this.actions, this.why,
+        head, facts, this.rowsLabel, this.rows, this.details, this.noteBox, this.foot, this.end,
       );
     }
 
@@ -551,7 +574,7 @@
       if (this.isOpened) {
         put(this.rowsLabel, `${label}:`);
         this.rows.replaceChildren(...range(0, rows.length));
-        this.openAll.hidden = true;
+        put(this.openAll, "Go to the end");
         return;
       }
       const left = rows.length - HEAD_ROWS - TAIL_ROWS;
@@ -559,11 +582,21 @@
       const gap = make("div", { class: "gap" }, `${many(left, "row")} not shown`);
       this.rows.replaceChildren(...range(0, HEAD_ROWS), gap, ...range(rows.length - TAIL_ROWS, rows.length));
       put(this.openAll, `Show all ${many(rows.length, "row")}`);
-      this.openAll.hidden = false;
+    }
+
+    goToEnd() {
+      this.element.scrollIntoView({ block: "end" });
     }
 
     openRows() {
+      if (this.isOpened) {
+        this.goToEnd();
+        return;
+      }
       this.isOpened = true;
+      this.isRead = false;
+      looks.end.unobserve(this.end);
+      looks.end.observe(this.end);
       this.showRows();
       this.rearm();
       rearmBelow(this);
@@ -572,17 +605,23 @@
     }
 
     // Visible for half a second, without having moved: then a press is meant for this card.
-    onVisible(isVisible) {
-      this.isSeen = isVisible;
+    onVisible(part, isVisible) {
+      if (isVisible) this.inView.add(part);
+      else this.inView.delete(part);
+      if (part === "end" && isVisible && !this.isRead) {
+        this.isRead = true;
+        this.update();
+      }
       this.watch();
     }
 
     watch() {
-      clearTimeout(this.timer);
-      this.timer = null;
+      // At the lower edge the buttons of one card take the place of those of another.
       if (!this.isSeen || document.hidden) {
-        if (document.hidden) this.disarm();
-      } else if (!this.isArmed) {
+        clearTimeout(this.timer);
+        this.timer = null;
+        if (this.isArmed) this.disarm();
+      } else if (!this.isArmed && this.timer === null) {
         this.timer = setTimeout(() => {
           this.timer = null;
           this.isArmed = true;
@@ -592,6 +631,8 @@
     }
 
     disarm() {
+      clearTimeout(this.timer);
+      this.timer = null;
       this.isArmed = false;
       this.unstage();
       this.update();
@@ -606,7 +647,7 @@
     update() {
       if (!this.isOpen) return;
       const can = this.state === "open" && isConnected && mayAnswer && !isOver();
-      const canApprove = can && this.isArmed && this.isOpened && this.call.rows !== null;
+      const canApprove = can && this.isArmed && this.isOpened && this.isRead && this.call.rows !== null;
       if (!canApprove) this.unstage();
       for (const [kind, button] of Object.entries(this.buttons)) {
         button.disabled = !(kind === "deny" ? can && this.isArmed : canApprove);
@@ -632,7 +673,8 @@
       if (this.staged !== null) return "Press Enter to send the answer, Escape to go back";
       if (this.problem) return this.problem;
       if (this.call.rows === null) return "Without its arguments a call can only be denied";
-      return this.isOpened ? "" : "Show all rows before you approve";
+      if (!this.isOpened) return "Show all rows before you approve";
+      return this.isRead ? "" : "Read to the end before you approve";
     }
 
     showLeft() {
@@ -712,15 +754,15 @@
       this.unstage();
       this.state = "decided";
       clearTimeout(this.timer);
-      seen.unobserve(this.actions);
+      this.unobserve();
       const [word, kind] = ENDS[question.state] ?? [onLine(question.state), ""];
       const hadFocus = this.element.contains(document.activeElement);
       this.element.style.minHeight = `${this.element.getBoundingClientRect().height}px`;
       const said = `${word[0].toUpperCase()}${word.slice(1)}${isMine ? " by you" : ""}`;
       const note = question.answer?.note ? `. Note: ${onLine(question.answer.note)}` : "";
       const outcome = make("p", { class: "outcome text" }, said, make("span", { class: "soft" }, ...prose(` · ${howEnded(question)}`), note));
-      for (const part of [this.noteBox, this.actions, this.openAll]) part.hidden = true;
-      this.why.replaceWith(outcome);
+      this.noteBox.hidden = true;
+      this.foot.replaceWith(outcome);
       put(this.left, "");
       put(this.caller, kind ? "has the answer" : "does not wait any more");
       this.element.classList.add("decided", ...(kind ? [kind] : []));
@@ -737,9 +779,13 @@
     leave() {
       clearTimeout(this.timer);
       this.unstage();
-      seen.unobserve(this.actions);
+      this.unobserve();
       this.element.remove();
       if (selected === this) select(null);
+    }
+
+    unobserve() {
+      for (const [part, each] of Object.entries(looks)) each.unobserve(this[part]);
     }
   }
 
@@ -1032,7 +1078,7 @@
         }
       }
       if (isSignedOut) continue;
-      const why = isOver() ? "The run has ended; this is how it was left" : "Connection lost, trying again; answers are off";
+      const why = isOver() ? "The run has ended; this is how it was left" : "Connection lost, trying again";
       setConnection(isOver() ? "" : "lost", why);
       await pause(delay);
       delay = Math.min(delay * 2, LONGEST_DELAY);
@@ -1109,14 +1155,14 @@
     first?.rearm();
     return null; // what was pressed was meant for another card
   };
-  const step = (by) => {
+  const step = (by, isKey) => {
     const open = openCards();
     const at = open.indexOf(selected);
     const next = open[Math.min(Math.max(at + by, 0), open.length - 1)];
     if (next === undefined) return;
     select(next);
-    next.element.focus({ preventScroll: true });
-    next.element.scrollIntoView({ block: "nearest" });
+    if (isKey) next.element.focus({ preventScroll: true });
+    next.element.scrollIntoView({ block: isKey ? "nearest" : "start" });
   };
   document.addEventListener("keydown", (event) => {
     const target = event.target instanceof Element ? event.target : document.body;
@@ -1141,16 +1187,18 @@
     if (event.key === "a" || event.key === "d") {
       const card = current();
       if (card === null) return;
-      if (!card.isSeen) card.actions.scrollIntoView({ block: "end" });
+      if (!card.isSeen || (event.key === "a" && !card.isRead)) card.goToEnd();
       else if (event.key === "a") card.stage("approve");
       else if (!card.buttons.deny.disabled) card.answer("deny");
     } else if (event.key === "j" || event.key === "k") {
-      step(event.key === "j" ? 1 : -1);
+      step(event.key === "j" ? 1 : -1, true);
     } else if (event.key !== "Shift" && event.key !== " ") {
       selected?.unstage(true);
     }
   });
   $("clear").addEventListener("click", clearDecided);
+  $("previous").addEventListener("click", () => step(-1, false));
+  $("next").addEventListener("click", () => step(1, false));
 
   setInterval(() => {
     if (tokenEnds && Date.now() + skew > tokenEnds && token !== null) signOut("The access of this link has expired");
