@@ -41,7 +41,7 @@ MEDIA_KEPT = "media_kept"
 # Kinds of results that are the end of their call, whatever it led to.
 _RESULTS = frozenset({"ok", "handler_error", "rpc_error"})
 
-_Key = tuple[Any, Any]
+_Key = tuple[Any, ...]
 
 
 @slotted
@@ -75,6 +75,7 @@ class Calls:
         self._read_file = read_file
         self._whole = whole
         self._calls: dict[_Key, Call] = {}
+        self._replaced: dict[_Key, Call] = {}
         self.has_media = False
         self._asked: dict[_Key, JsonValue] = {}
 
@@ -86,13 +87,18 @@ class Calls:
         """`turn.finished`: calls requested by a model, in its order."""
         calls: Any = turn.get("calls") or ()
         for call in calls if self._whole else ():
-            self._asked[turn.get("turn"), call.get("id")] = call.get("arguments")
+            self._asked[_place_of({**turn, "call": call.get("id")})] = call.get("arguments")
 
     def decided(self, record: JsonObject) -> None:
         """`tool.decided`."""
         tool = str(record.get("tool"))
         if self._whole or not self._repeatable(tool):
-            call = self._calls[record.get("turn"), record.get("call")] = Call(tool)
+            key = _place_of(record)
+            before = self._calls.get(key)
+            if before is not None and before.unknown:
+                # Until the call is really made again.
+                self._replaced[key] = before
+            call = self._calls[key] = Call(tool)
             call.arguments = record.get("arguments")
             call.verdict, call.rule = record.get("verdict"), str(record.get("rule"))
 
@@ -101,6 +107,7 @@ class Calls:
         call = self._of(record)
         if call is not None:
             call.began = str(record.get("time"))
+            self._replaced.pop(_place_of(record), None)
 
     def lost(self, record: JsonObject) -> None:
         """The notice that no answer came to a call."""
@@ -116,7 +123,7 @@ class Calls:
 
     def made(self) -> Iterator[Call]:
         """Those that were sent, and may not be repeated without consent."""
-        for call in self._calls.values():
+        for call in (*self._replaced.values(), *self._calls.values()):
             if call.began is not None and not self._repeatable(call.tool):
                 yield call
 
@@ -148,7 +155,7 @@ class Calls:
         for key in sorted(self._calls, key=lambda one: order.get(one, -1)):
             call = self._calls[key]
             if call.finished is not None:
-                yield *key, self._used(call, call.finished, output)
+                yield *key[2:], self._used(call, call.finished, output)
 
     def _used(self, call: Call, finished: Any, output: JsonValue) -> UsedCall:
         content = str(finished.get("content") or "")
@@ -169,7 +176,7 @@ class Calls:
         )
 
     def _of(self, record: JsonObject) -> Call | None:
-        key = record.get("turn"), record.get("call")
+        key = _place_of(record)
         call = self._calls.get(key)
         if call is None:
             tool = str(record.get("tool"))

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from typing import Any
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_payment_is_named_after_attempts_that_were_killed_before_theirs(
         dies(project, "after:tool.started:1")
     broken.update(after=False)
     retry = ["--resume", "--retry-unknown"]
-    for failpoint in ("after:step.started:1", "before:tool.decided:1", "after:step.started:1"):
+    for failpoint in ("after:step.started:1", "before:tool.decided:1", "after:tool.decided:1"):
         dies(project, failpoint, *retry)
     before = paid(project)
 
@@ -185,3 +186,43 @@ def test_what_failed_by_a_request_after_a_payment_is_tried_again_from_there(
     done = project.run("--resume", "--retry-failed")
 
     assert (done.code, done.stdout, paid(project)) == (0, "paid\n", 1), done.stderr
+
+
+@pytest.mark.requirement("B3")
+def test_a_call_of_one_part_of_an_item_does_not_hide_that_of_another(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    def answer(body: Any) -> Reply:
+        if body["messages"][-1]["role"] == "tool":
+            return text_reply("done")
+        # The server ends at the first call, after its effect; the ids are the same.
+        pays = body["messages"][-1]["content"] == "Pay"
+        tool, arguments = ("s__die", '{"text": "paid"}') if pays else ("box__shell_run", PAY)
+        return tool_reply([("c1", tool, arguments)])
+
+    project.uses(model_endpoint(answer))
+    command = json.dumps([sys.executable, str(REPO / "tests/support/mcp_ledger_server.py")])
+    servers = f"""
+    mcp:
+      servers: {{box: {{pack: [shell], root: .}}, s: {{command: {command}}}}}
+      auto_approve: [box__shell_run, "s__*"]
+    """
+    project.pipeline(
+        f"""{servers}
+    steps:
+      - {{id: a, prompt: Pay, on_error: continue}}
+      - {{id: b, needs: [a], prompt: Note}}
+      - {{id: c, needs: [b], call: s__fail, with: {{text: ""}}}}
+    """,
+        "inner.yaml",
+    )
+    outer = """foreach: "['k']", key: item, pipeline: inner.yaml"""
+    project.pipeline(f"{servers}\n    steps: [{{id: all, {outer}}}]\n")
+    assert project.run().code == 1
+
+    done = project.run("--resume", "--retry-failed")
+
+    assert done.code == 2, done.stderr
+    assert "1 call started, with unknown outcome" in done.stderr
+    assert "`s__die` in step `all`, item `k`" in done.stderr
+    assert len((project.folder / "ledger.txt").read_text("utf-8").splitlines()) == 1
