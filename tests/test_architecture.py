@@ -110,7 +110,7 @@ ALONE = {
         packs/lang.py packs/metrics.py packs/proc.py packs/py/code_path.py packs/py/hierarchy.py
         packs/perf.py packs/py/usages.py reports/junit.py reports/sarif.py
         shell/commands/approvals.py
-        shell/commands/attach.py shell/commands/export.py
+        shell/commands/export.py
         shell/commands/guide.py shell/commands/model.py
         shell/commands/past.py shell/commands/pipelines.py shell/commands/turns.py
     """,

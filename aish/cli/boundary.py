@@ -8,14 +8,11 @@ from collections.abc import Callable
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 from stat import S_ISFIFO
-from typing import TYPE_CHECKING, TextIO
+from typing import Any, TextIO
 
 from aish.core.errors import AishError, ExitCode, PipelineError
 from aish.core.text import for_ci_log
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
@@ -118,7 +115,7 @@ def _flushed(code: int) -> int:
 class _Pipe(FileIO):
     """The writing end of a pipe; without a reader it takes everything."""
 
-    def write(self, data: "ReadableBuffer") -> int:
+    def write(self, data: Any) -> int:
         """Write some of the data; returns how much."""
         try:
             return super().write(data)

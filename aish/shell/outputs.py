@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import BinaryIO, TextIO
+from io import FileIO
+from typing import TextIO
 
 from aish.core.errors import AishError
 from aish.core.events import Event, RunFinished, Stamped
@@ -150,7 +151,7 @@ class Answers:
     name = "the answers"
     deltas = False
 
-    def __init__(self, out: BinaryIO, manner: Manner) -> None:
+    def __init__(self, out: FileIO, manner: Manner) -> None:
         self._out = out
         self._manner = manner
         self._history = History()
@@ -183,9 +184,10 @@ class Answers:
             OSError: they cannot be written.
         """
         whole = text if text.endswith("\n") else f"{text}\n"
+        rest = self._manner.clean(whole).encode("utf-8", "replace")
         try:
-            self._out.write(self._manner.clean(whole).encode("utf-8", "replace"))
-            self._out.flush()
+            while rest:
+                rest = rest[self._out.write(rest) :]
         except OSError:
             self.gone = True
             raise
@@ -365,7 +367,10 @@ def open_outlets(
     else:
         from aish.output.formats.plain import Plain
 
-        answers = Answers(sys.stdout.buffer, _manner(os.environ))
+        # Not the stream of `sys.stdout`, which discards what a reader that has gone does not take:
+        # a session ends then, and asks for nothing that nobody reads.
+        stdout = FileIO(sys.stdout.fileno(), "wb", closefd=False)
+        answers = Answers(stdout, _manner(os.environ))
         others.append(answers)
         out = piped = PipedOut(answers, lost, mask)
         shown = LastWords(piped) if session_output.quiet else Plain(sys.stderr, process_began())

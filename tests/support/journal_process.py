@@ -7,6 +7,7 @@ AT-th write (or sync) the process kills itself with SIGKILL, before it, in the m
 it. `nowhere`: it does not die. This is the only way to a failpoint: the program itself has none.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -31,15 +32,19 @@ class Deadly:
         self._at = at
         self._writes = 0
         self._syncs = 0
+        self._is_full = False
 
     def write(self, descriptor: int, data: bytes) -> int:
+        if self._is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._writes += 1
         now = self._writes == self._at
         self._die(here="before-write", now=now)
         if now and self._failpoint in {"half-written", "torn-write-then-full"}:
             written = os.write(descriptor, data[: len(data) // 2])
             self._die(here="half-written", now=now)
-            # What follows is the journal taking the half back.
+            # What follows is another try, and the journal taking the half back.
+            self._is_full = True
             return written
         written = os.write(descriptor, data)
         self._die(here="after-write", now=now)

@@ -195,6 +195,8 @@ class Folder:
         """Whether this folder is the one at a path: not removed, moved or replaced since."""
         try:
             return os.path.samestat(os.fstat(self._root), path.stat())
+        except PermissionError:
+            return True  # A folder above it is closed to us; the open root can still be used.
         except OSError:
             return False
 

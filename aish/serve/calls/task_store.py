@@ -91,7 +91,7 @@ class Wishes:
 
 
 @frozen
-class _Known:
+class _TaskFile:
     """A task as it was read from a file of this signature; `None` for one that is no task."""
 
     signature: tuple[int, ...]
@@ -108,7 +108,7 @@ class TaskStore:
         self.owner = token_hex(16)
         """Names this process in the tasks that belong to it."""
         self._own_file = self._folder / f"{self.owner}.owner"
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _TaskFile] = {}
         self._listed: float | None = None
         with self._locked(_PATIENCE):
             self._held = open_new(self._own_file)
@@ -321,7 +321,7 @@ class TaskStore:
         except (ValueError, KeyError, TypeError, UsageError):
             task = None  # damaged, or planted: no task of ours
         task = task if task is None or task.id == id else None
-        self._known[id] = _Known(signature, task, self._size(id))
+        self._known[id] = _TaskFile(signature, task, self._size(id))
         return task
 
     def _delete(self, id: str) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from aish.config.model import PLATFORM_SHELL, ServerEntry
 from aish.core.errors import AishError
@@ -430,7 +430,7 @@ def _lines(data: JsonObject, margin: str) -> Iterator[str]:
 
 
 def _pair(key: str, value: JsonValue, margin: str) -> Iterator[str]:
-    if key in _IN_LINE and isinstance(value, Sequence) and not isinstance(value, str):
+    if key in _IN_LINE and _is_list_of_scalars(value):
         line = f"{margin}{key}: [{', '.join(yaml_text(one).strip() for one in value)}]\n"
         if len(line) <= _WIDEST:
             yield line
@@ -441,6 +441,12 @@ def _pair(key: str, value: JsonValue, margin: str) -> Iterator[str]:
         return
     for line in yaml_text({key: value}).removesuffix("\n").split("\n"):
         yield f"{margin}{line}\n" if line else "\n"
+
+
+def _is_list_of_scalars(value: JsonValue) -> TypeGuard[Sequence[JsonValue]]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return False
+    return not any(isinstance(one, Mapping | list | tuple) for one in value)
 
 
 def _tests(tests: Any, margin: str) -> Iterator[str]:

@@ -135,7 +135,7 @@ def leaks(project: Project, mcp: str, steps: str = "prompt: Go") -> list[str]:
         done = project.aish(*command, "--format", "json")
         (row,) = json.loads(done.stdout)
         found = [one for one in row["problems"] if one["message"].startswith("exfiltration: ")]
-        assert done.code == (code if found else 0), done.stdout
+        assert done.code == (code if row["problems"] else 0), done.stdout
         assert {one["level"] for one in found} <= {"error" if code else "warning"}
         told.append([one["message"] for one in found])
     assert told[0] == told[1]

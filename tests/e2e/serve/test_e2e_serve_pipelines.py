@@ -179,7 +179,8 @@ def test_the_hubs_rules_decide_about_the_call_and_the_files_own_about_what_it_do
     assert failed["isError"] is True
     (run,) = project.run_folders
     assert text_of(failed) == (
-        "[aish] pipeline: inner: denied: step `sum`: tool call denied: no rule approves s__add "
+        "[aish] pipeline: inner: denied: step `sum`: tool call denied: no rule approves s__add; "
+        f'its arguments: {{"a": 1, "b": 2}} '
         f"(run {run.name})"
     )
     assert failed["_meta"] == {"aish/run": run.name}

@@ -85,7 +85,7 @@ def test_a_denial_that_is_a_failure_ends_the_answer_and_decides_the_exit_code(
     done = project.aish("shell", "p.yaml", stdin="one\ntwo\nthree\n")
     assert (done.code, done.stdout) == (3, "three\n")
     assert "exit 3 (denied): step `line-1`: tool call denied: no rule approves" in done.stderr
-    said = "[aish] stopped: tool call denied: no rule approves s__fail"
+    said = "[aish] stopped: tool call denied: no rule approves s__fail; its arguments: {}"
     talk = [("user", "one"), ("assistant", ""), ("tool", DENIED), ("assistant", said)]
     assert sent_messages(endpoint.asked[-1]) == [*talk, ("user", "three")]
 
