@@ -476,7 +476,7 @@ def test_a_question_of_a_killed_session_is_withdrawn_when_it_is_resumed(session:
     assert done.code == 0, done.stderr
     assert (gone["id"], gone["state"]) == (left["id"], "withdrawn")
     steps = {one["id"]: one["status"] for one in status["steps"]}
-    assert (steps["line-1"], steps["line-3"]) == ("ok", "running")
+    assert (steps["line-1"], steps["line-3"]) == ("ok", "waiting")
     turns = of_type(records(folder), "turn.finished")
     assert status["tokens"]["input"] == sum(one["usage"]["input"] for one in turns[:3])
     assert "denied by the user: not this one" in done.stderr
