@@ -98,6 +98,8 @@ _MEANT: Mapping[str, str] = {
     "foreach": "a list is an expression, as text: `foreach: \"['a', 'b']\"`",
     "retry": "`retry: {attempts: 3}`",
     "models": "an entry is `{base_url: https://host/v1, model: NAME, key_env: VARIABLE}`",
+    "deny_names": "only `*` and `?` have a meaning, and `?` stands for any one character: write "
+    "an entry for each choice, and a name instead of a path",
 }
 # How the keys of a model are called elsewhere.
 _OTHER_NAMES: Mapping[str, str] = {
@@ -138,9 +140,15 @@ def shape_problems(root: MappingNode) -> list[Problem]:
     """
     wrong = check(pipeline_schema(), to_data(root), is_ours=True)
     found = [one for one in wrong if not _is_known(root, one.path)]
-    # A pattern for a text also limits its length.
+    # A pattern for a text also limits its length; of an empty text that alone is said.
     patterns = {one.path for one in found if one.keyword == "pattern"}
-    found = [one for one in found if one.keyword != "maxLength" or one.path not in patterns]
+    empty = {one.path for one in found if one.keyword == "minLength"}
+    found = [
+        one
+        for one in found
+        if not (one.keyword == "maxLength" and one.path in patterns)
+        and not (one.keyword == "pattern" and one.path in empty)
+    ]
     problems = [_worded(one, root) for one in found]
     for one in found:
         if one.keyword != "additionalProperties":
@@ -228,6 +236,8 @@ def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | No
         is_name = wanted == _variable_title() and isinstance(node, ScalarNode)
         given = "this" if is_name else f"`{_given(node, found)}`"
         hint = "export the value, and write the variable's name here" if is_name else None
+        if "deny_names" in found.path:
+            hint = _MEANT["deny_names"]
         if wanted is not None:
             return f"{given} is not {wanted}", hint
     if found.keyword == "minLength":
