@@ -8,7 +8,7 @@ itself, and every later fault, is a notice and ends no run.
 
 import os
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Access, Call
 from aish.net.listen.addresses import Address, Exposure, check_exposure, parse_address
 from aish.net.listen.server import require_serve, serve, tls_context
-from aish.net.listen.sockets import Listener, default_address, listening
+from aish.net.listen.sockets import Listener, default_address, listening, remove_dead_sockets
 from aish.net.listen.tokens import Token, Tokens, made_token
 from aish.system.files import private_folder, runtime_folder, runtime_folders
 from aish.system.process.ancestry import adopt_orphans, is_own_process
@@ -260,7 +260,8 @@ def _named(
         in_file = {} if token.path is None else {"file": str(token.path.absolute())}
         named["answer_token"] = in_file if token.env is None else {"env": token.env}
     private_folder(runtime_folder())
-    opened.enter_context(own_entry(runtime_folder() / f"{folder.id}{_CONTROL_FILE}", named))
+    path = runtime_folder() / f"{folder.id}{_CONTROL_FILE}"
+    opened.enter_context(own_entry(path, named, _forget))
     return tokens
 
 
@@ -292,7 +293,16 @@ def control_entries(run: str = "*") -> Sequence[JsonObject]:
     """
     ours = [one for one in runtime_folders() if one.is_dir() and one.stat().st_uid == os.geteuid()]
     files = [path for folder in ours for path in sorted(folder.glob(f"{run}{_CONTROL_FILE}"))]
-    return [entry for path in files for entry in live_entries(path)]
+    return [entry for path in files for entry in live_entries(path, _forget)]
+
+
+def _forget(entry: JsonObject) -> None:
+    """Remove the sockets of a process that was killed, and the token that was made for it."""
+    remove_dead_sockets(entry.get("addresses"))
+    token = entry.get("token_file")
+    if isinstance(token, str) and Path(token).parent in runtime_folders():
+        with suppress(OSError):
+            Path(token).unlink(missing_ok=True)
 
 
 def _own_name(folder: RunFolder) -> str:

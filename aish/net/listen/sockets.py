@@ -15,6 +15,7 @@ from pathlib import Path
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.net.listen.addresses import Address, unix_address
 from aish.system.file_lock import take
 from aish.system.files import lacks_descriptors, private_folder, runtime_folder
@@ -70,6 +71,27 @@ def listening(addresses: Iterable[Address]) -> Generator[tuple[Listener, ...]]:
     """
     with ExitStack() as stack:
         yield tuple([stack.enter_context(_listening_on(address)) for address in addresses])
+
+
+def remove_dead_sockets(addresses: JsonValue) -> None:
+    """Remove socket files of this user, in private folders, to which nobody listens any more.
+
+    `addresses` are those of a process that was killed, as a file has them; all else is left alone.
+    """
+    for address in addresses if isinstance(addresses, list) else ():
+        kind, _, path = str(address).partition(":")
+        with contextlib.suppress(OSError, UsageError, ValueError):
+            if kind == "unix" and Path(path).is_socket():
+                _remove_dead_socket(Path(path))
+
+
+def _remove_dead_socket(path: Path) -> None:
+    folder = _open_folder(path)
+    try:
+        take(folder, path.parent)
+        _remove_dead(path, folder)
+    finally:
+        os.close(folder)
 
 
 def credentials(connection: socket.socket) -> Credentials:
@@ -182,16 +204,14 @@ def _open_folder(path: Path) -> int:
 
 def _unix_socket(path: Path, folder: int) -> socket.socket:
     """A socket file in an open folder; what stands there is replaced only if nobody answers."""
-    # The folder cannot be exchanged between two steps: each goes by its descriptor.
-    name = f"/proc/self/fd/{folder}/{path.name}"
     take(folder, path.parent)
     try:
-        _remove_dead(path, folder, name)
+        _remove_dead(path, folder)
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # The kernel makes the file with the mode of the socket, less the umask.
             os.fchmod(opened.fileno(), _PRIVATE)
-            opened.bind(name)
+            opened.bind(_name(path, folder))
             os.chmod(path.name, _PRIVATE, dir_fd=folder)
             opened.listen(_BACKLOG)
         except OSError as error:
@@ -206,7 +226,12 @@ def _unix_socket(path: Path, folder: int) -> socket.socket:
     return opened
 
 
-def _remove_dead(path: Path, folder: int, name: str) -> None:
+def _name(path: Path, folder: int) -> str:
+    # The folder cannot be exchanged between two steps: each goes by its descriptor.
+    return f"/proc/self/fd/{folder}/{path.name}"
+
+
+def _remove_dead(path: Path, folder: int) -> None:
     try:
         status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -218,7 +243,7 @@ def _remove_dead(path: Path, folder: int, name: str) -> None:
         raise UsageError(f"`{path}` is a socket of another user", hint="choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        result = probe.connect_ex(name)
+        result = probe.connect_ex(_name(path, folder))
     if result != errno.ECONNREFUSED:
         said = f"another process listens on `{path}`"
         raise UsageError(said, hint="end it, or choose another path")

@@ -5,18 +5,18 @@ nothing.
 """
 
 import ssl
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject
+from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Emit
 from aish.net.listen.addresses import Exposure, check_exposure
 from aish.net.listen.server import require_serve, tls_context
-from aish.net.listen.sockets import Listener, listening
+from aish.net.listen.sockets import Listener, listening, remove_dead_sockets
 from aish.serve.listeners.endpoint import Endpoint
 from aish.serve.state import ServeState
 from aish.system.files import raise_descriptor_limit
@@ -98,8 +98,9 @@ def described(opened: OpenEndpoint) -> JsonObject:
 def _written(path: Path, opened: Sequence[OpenEndpoint]) -> Generator[None]:
     """Say in a file where this process listens, beside others that share the folder."""
     with ExitStack() as stack:
+        entry: JsonObject = {"listeners": [described(one) for one in opened]}
         try:
-            stack.enter_context(own_entry(path, {"listeners": [described(one) for one in opened]}))
+            stack.enter_context(own_entry(path, entry, _forget))
         except OSError as error:
             said = f"cannot write `{path.name}`: {error.strerror or error}"
             raise UsageError(said, where=str(path.parent)) from error
@@ -109,9 +110,20 @@ def _written(path: Path, opened: Sequence[OpenEndpoint]) -> Generator[None]:
 def open_listeners(folder: Path) -> Sequence[str]:
     """Where the servers whose state is in a folder listen, as they say; nothing if none runs."""
     try:
-        entries = live_entries(folder / LISTENERS_FILE)
+        entries = live_entries(folder / LISTENERS_FILE, _forget)
     except (OSError, ValueError, UsageError):
         return ()
-    found = [entry.get("listeners") for entry in entries]
-    rows = [row for listed in found if isinstance(listed, list) for row in listed]
-    return [str(row["listen"]) for row in rows if isinstance(row, dict) and "listen" in row]
+    return [str(listen) for entry in entries for listen in _each(entry, "listen")]
+
+
+def _forget(entry: JsonObject) -> None:
+    """Remove the socket files of a process that was killed."""
+    remove_dead_sockets(list(_each(entry, "address")))
+
+
+def _each(entry: JsonObject, key: str) -> Iterator[JsonValue]:
+    """A value of each listener of a process, as its entry has it."""
+    rows = entry.get("listeners")
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict) and key in row:
+            yield row[key]

@@ -1,6 +1,7 @@
 """Files in which processes say what they offer: an entry for each that lives (A1, H14).
 
-A process that was killed leaves its entry behind: readers pass over it, the next writer removes it.
+A process that was killed leaves its entry behind, and what the entry names. Whoever reads or writes
+the file next passes over the entry, takes it out, and has the rest removed by its `forget`.
 """
 
 import json
@@ -9,17 +10,23 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from aish.core.errors import UsageError
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.system.file_lock import take
 from aish.system.files import atomic_write, open_own
 
+Forget = Callable[[JsonObject], None]
+"""Removes what the entry of a process names that was killed."""
 _PATIENCE = 5.0
-_START = 19
-"""Index of the start time in `/proc/PID/stat`, after the name of the program."""
+_MOMENT = 0.1
+_STATE, _START = 0, 19
+"""Indexes of the state and the start time in `/proc/PID/stat`, after the name of the program."""
+_DEAD = frozenset("ZX")
+"""States of a process that has ended, and for whose end nobody has asked yet."""
 
 
 @contextmanager
-def own_entry(path: Path, entry: JsonObject) -> Generator[None]:
+def own_entry(path: Path, entry: JsonObject, forget: Forget) -> Generator[None]:
     """Keep an entry of this process in a file until the end of the block; those of others stay.
 
     Raises:
@@ -28,50 +35,74 @@ def own_entry(path: Path, entry: JsonObject) -> Generator[None]:
     """
     pid = os.getpid()
     own: JsonObject = {**entry, "pid": pid, "started": _start_time(pid)}
-    _replace(path, lambda others: [*others, own])
+
+    def others(live: Sequence[JsonObject]) -> Sequence[JsonObject]:
+        return [one for one in live if one.get("pid") != pid]
+
+    _replace(path, lambda live: [*others(live), own], forget, _PATIENCE)
     try:
         yield
     finally:
         with suppress(OSError):
-            _replace(path, list)
+            _replace(path, others, forget, _PATIENCE)
 
 
-def live_entries(path: Path) -> Sequence[JsonObject]:
+def live_entries(path: Path, forget: Forget) -> Sequence[JsonObject]:
     """The entries of the processes that live, the one that began first at the beginning.
+
+    Those of others are taken out of the file, unless somebody else is writing it.
 
     Raises:
         OSError, UsageError: the file is there and cannot be read, or is not ours.
         ValueError: it is not such a file.
     """
+    live, dead = _read(path)
+    if dead:
+        with suppress(OSError, UsageError):
+            _replace(path, list, forget, _MOMENT)
+    return live
+
+
+def _read(path: Path) -> tuple[Sequence[JsonObject], Sequence[JsonObject]]:
+    """The entries of the processes that live, and of those that do not."""
     try:
         with os.fdopen(open_own(path), "rb") as file:
             document = json.loads(file.read())
     except FileNotFoundError:
-        return ()
+        return (), ()
     rows = document.get("processes") if isinstance(document, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("it lists no processes")
-    return [row for row in rows if _lives(row)]
+    live = [row for row in rows if _lives(row)]
+    return live, [row for row in rows if row not in live]
 
 
-def _replace(path: Path, change: Callable[[Sequence[JsonObject]], Sequence[JsonObject]]) -> None:
-    """Change the entries of other processes that live; without any the file is removed."""
+def _replace(
+    path: Path,
+    change: Callable[[Sequence[JsonObject]], Sequence[JsonObject]],
+    forget: Forget,
+    patience: float,
+) -> None:
+    """Change the entries of the processes that live; without any the file is removed."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        take(folder, path.parent, _PATIENCE)
+        take(folder, path.parent, patience)
         try:
-            entries = live_entries(path)
+            live, dead = _read(path)
         except ValueError:
-            entries = ()
-        left = change([one for one in entries if one.get("pid") != os.getpid()])
-        if not left:
+            live, dead = (), ()
+        left = change(live)
+        if left:
+            # Who knows of one process only reads the first.
+            document: dict[str, JsonValue] = {"v": 1, **left[0], "processes": list(left)}
+            atomic_write(path, json_text(document).encode() + b"\n")
+        else:
             path.unlink(missing_ok=True)
-            return
-        # Who knows of one process only reads the first.
-        document: dict[str, JsonValue] = {"v": 1, **left[0], "processes": list(left)}
-        atomic_write(path, json_text(document).encode() + b"\n")
     finally:
         os.close(folder)
+    # Sockets are in folders that are locked too, and this may be one of them.
+    for one in dead:
+        forget(one)
 
 
 def _lives(entry: JsonObject) -> bool:
@@ -88,10 +119,14 @@ def _lives(entry: JsonObject) -> bool:
 
 
 def _start_time(pid: int) -> int | None:
-    """When a process began, in ticks since the start of the machine: numbers are used again."""
+    """When a process began, in ticks since the start of the machine: numbers are used again.
+
+    `None` for one that has ended, or that cannot be looked at.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     # The name of the program, in parentheses, may contain any character.
-    return int(text.rpartition(")")[2].split()[_START])
+    words = text.rpartition(")")[2].split()
+    return None if words[_STATE] in _DEAD else int(words[_START])

@@ -15,7 +15,14 @@ from e2e_project import REPO, Project
 from live_runs import control_path, ledger
 from served_hub import META, PATIENCE, LineClient, Message, ServedHub, SocketClient, text_of
 
-from aish.control import ApprovalQuestion, Client, ConflictError, GoneError, RejectedError
+from aish.control import (
+    ApprovalQuestion,
+    Client,
+    ConflictError,
+    GoneError,
+    NotListeningError,
+    RejectedError,
+)
 from aish.serve.calls.waiting_calls import MOST_OPEN
 
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
@@ -827,3 +834,49 @@ def test_two_processes_of_a_file_listen_and_either_may_end_first(project: Projec
             assert third.finish() == 0
     assert not named.exists()
     assert not listeners.exists()
+
+
+@pytest.mark.requirement("A1", "H14")
+@pytest.mark.parametrize("next_one", ["reader", "start"])
+def test_whoever_comes_after_a_killed_server_removes_what_it_left(
+    project: Project, monkeypatch: pytest.MonkeyPatch, next_one: str
+) -> None:
+    serving(project)
+    arguments = ("p.yaml", "--stdio", "--control", "--control", "127.0.0.1:0")
+    with ServedHub(project, *arguments, "--unix", "run/a") as hub:
+        hub.stderr_with("control API: listening on", 2)
+        hub.stderr_with("listening on unix:")
+        named = control_path(project, state(project).name)
+        entry = json.loads(named.read_text("ascii"))
+        own = Path(entry["address"].removeprefix("unix:"))
+        token = Path(entry["token_file"])
+        id = state(project).name
+        hub.process.kill()
+        hub.process.wait()
+    listener = project.folder / "run" / "a"
+    assert own.is_socket()
+    assert token.exists()
+    assert listener.is_socket()
+
+    if next_one == "reader":
+        for name in ("HOME", "XDG_RUNTIME_DIR"):
+            if name in project.aish.env:
+                monkeypatch.setenv(name, project.aish.env[name])
+        with pytest.raises(NotListeningError, match="no run listens"):
+            Client().status()
+        done = project.aish("control", "open", id)
+        project.aish("serve", "p.yaml", "--http", "127.0.0.1:0", "--print-config", "cursor")
+        assert done.code == 1
+        assert "it has ended, or listens nowhere" in done.stderr
+        assert not named.exists()
+    else:
+        with ServedHub(project, *arguments, "--unix", "run/b") as second:
+            second.stderr_with("control API: listening on", 2)
+            second.stderr_with("listening on unix:")
+            entry = json.loads(named.read_text("ascii"))
+            assert [one["pid"] for one in entry["processes"]] == [second.process.pid]
+            second.end_input()
+            assert second.finish() == 0
+    assert not own.exists()
+    assert not token.exists()
+    assert not listener.exists()
