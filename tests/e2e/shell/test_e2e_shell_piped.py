@@ -479,6 +479,8 @@ def test_the_names_of_prompts_and_their_inputs_are_completed(
     project.uses(model_endpoint(echoing))
     project.pipeline(PROMPTS)
     with sitting(project) as window:
+        # The heading draws the prompt anew, and the choices of a Tab before that go with it.
+        window.wait_for("p · m (scripted)")
         window.wait_for(at_prompt(window))
         for typed, shown, whole in (
             (":prompt gr", "> :prompt gr", "> :prompt greet"),
