@@ -32,6 +32,7 @@ from aish.core.events import (
     Stamped,
 )
 from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.core.protocols import Approver, Clock, Follow
 from aish.core.text import safe_utf8
 from aish.engine.plan.plan import Plan, Played
@@ -62,6 +63,7 @@ class Before:
 
     `journal` is open, and `after` its last number; a run that is only shown again has none. `steps`
     are finished, and so are items up to the number `items`; `counts` are those of each step.
+    `repeated` are calls that may be made again.
     """
 
     journal: Sink | None
@@ -70,6 +72,7 @@ class Before:
     items: int
     events: Retold
     counts: Mapping[str, int] = field(default_factory=dict)
+    repeated: tuple[JsonObject, ...] = ()
 
     def pending_events(
         self, items: ItemsFile | None, result: Sink, form: Format, last_step: str
@@ -347,7 +350,8 @@ class RunOutput:
         self._reports = _reports(plan, shape, folder, self._stack)
         self._console = None if shape.quiet else _for_people(plan, shape)
         # Staged calls are written before the journal records them: a killed run leaves no gap.
-        self._result = _result(plan, folder, shape, out, self._items)
+        repeated = () if before is None else before.repeated
+        self._result = _result(plan, folder, shape, out, self._items, repeated)
         self._journal = _journal(folder, self._reports) if before is None else before.journal
         self._unjournaled = False
         traces = _traces(plan, shape, folder)
@@ -457,12 +461,12 @@ class RunOutput:
     def _say_quietly(self, event: Event) -> None:
         """Print what `-q` does not hide.
 
-        That a run continues despite lock differences (P8), and that it waits for somebody who is
-        not at the terminal (A7).
+        That a run continues despite lock differences (P8), that it may make calls again (B3), and
+        that it waits for somebody who is not at the terminal (A7).
         """
         mask = self._plan.secrets.mask
         match event:
-            case Notice(level="warning", code="lock_differs"):
+            case Notice(level="warning", code="lock_differs" | "calls_repeated"):
                 say(f"warning: {mask(event.text)}")
             case ApprovalAsked():
                 masked = replace(event, tool=mask(event.tool), reason=mask(event.reason))
@@ -542,14 +546,19 @@ def _reports(plan: Plan, shape: Shape, folder: RunFolder, stack: ExitStack) -> E
 
 
 def _result(
-    plan: Plan, folder: RunFolder, shape: Shape, out: BinaryIO, items: ItemsFile | None
+    plan: Plan,
+    folder: RunFolder,
+    shape: Shape,
+    out: BinaryIO,
+    items: ItemsFile | None,
+    repeated: Sequence[JsonObject],
 ) -> Sink:
     if items is not None and shape.table is not None and shape.output is not None:
         return table(plan, items, shape.table, shape.output, folder, csv_raw=shape.csv_raw)
     if shape.format is Format.JSON:
         from aish.output.result import Result
 
-        return Result(out, folder.id, items)
+        return Result(out, folder.id, items, repeated)
     if shape.format is Format.JSONL:
         from aish.output.formats.jsonl import JsonLines
 

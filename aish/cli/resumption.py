@@ -21,7 +21,13 @@ from aish.core.protocols import Clock
 from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
-from aish.engine.resume_state import CallsNamedError, ResumeRefusedError, ResumeState
+from aish.engine.resume_state import (
+    CALLS_REPEATED,
+    CallsNamedError,
+    NamedCalls,
+    ResumeRefusedError,
+    ResumeState,
+)
 from aish.engine.run_folder import RunFolder, RunsPlace, reopen_folder
 from aish.features.history.run_store import LATEST
 from aish.features.resume.differences import check_same, forced
@@ -120,20 +126,31 @@ class Resumption:
             except CallsNamedError as error:
                 self._name(error, plan, form)
                 raise
+            notices = self._resume_state.notices
+            listed = self._listed(self._resume_state.repeated)
+            if listed:
+                notices = (*notices, Notice(Place(), "warning", CALLS_REPEATED, listed))
             if reading.torn is not None:
                 torn = Notice(Place(), "warning", "journal_torn", torn_tail(reading.torn))
-                notices = (*self._resume_state.notices, torn)
-                self._resume_state = replace(self._resume_state, notices=notices)
+                notices = (*notices, torn)
+        self._resume_state = replace(self._resume_state, notices=notices)
         return self._resume_state
 
     def _name(self, error: CallsNamedError, plan: Plan, form: Format) -> None:
-        """Name all calls: in a file if the message has not all of them, and in the result."""
-        path = self._past.path / _CALLS
-        if len(error.calls) > SHOWN:
-            write_private(path, "".join(f"{line}\n" for line in error.lines).encode())
-            error.hint = f"all of them are in {path}; {error.hint}"
+        """Name all calls, in the result too."""
+        listed = self._listed(error.named)
+        if listed:
+            error.hint = f"{listed}; {error.hint}"
         if form is Format.JSON:
-            print_json(refused(self._past.id, plan.pipeline.name, error, error.calls))
+            print_json(refused(self._past.id, plan.pipeline.name, error, error.named.calls))
+
+    def _listed(self, named: NamedCalls) -> str:
+        """Put calls into a file if their message has not all of them; says where they are."""
+        if len(named.calls) <= SHOWN:
+            return ""
+        path = self._past.path / _CALLS
+        write_private(path, "".join(f"{line}\n" for line in named.lines).encode())
+        return f"all of them are in {path}"
 
     def folder(self, plan: Plan) -> RunFolder:
         """The folder of the run, with the plan as it is now."""
@@ -172,7 +189,7 @@ class Resumption:
 def _before(done: ResumeState, journal: Sink | None, after: int, told: Retold) -> Before:
     last = max((items.last for items in done.items.values()), default=0)
     counts = {step: len(items) for step, items in done.items.items()}
-    return Before(journal, after, done.begun, last, told, counts)
+    return Before(journal, after, done.begun, last, told, counts, done.repeated.calls)
 
 
 def resumption(

@@ -28,6 +28,11 @@ FAILED_KINDS: Final[frozenset[ResultKind]] = frozenset(
 )
 """Kinds of calls that failed: a denied one did not, nor did a command that ended with 1."""
 
+NOT_MADE_KINDS: Final[frozenset[ResultKind]] = frozenset(
+    {"transport_error", "denied", "bad_arguments"}
+)
+"""Kinds of calls that were not made, unless it is told of a lost one that no answer came."""
+
 
 RESULT_LIMIT: ContextVar[int] = ContextVar("RESULT_LIMIT", default=1 << 30)
 """Bytes of a result that the call in progress passes on whole (L18): a pack cuts there itself."""

@@ -22,6 +22,9 @@ from aish.core.messages import Spent, Turn, Usage, add_usage
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended
 from aish.policy.questions import PastQuestion
 
+CALLS_REPEATED = "calls_repeated"
+"""The code of a notice that names calls before they may be made again."""
+
 _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")
 # A longer key is identified by its hash, which takes less memory.
 _LONGEST_KEY = 16
@@ -211,15 +214,21 @@ class ResumeRefusedError(UsageError):
     code = "resume_refused"
 
 
-class CallsNamedError(ResumeRefusedError):
-    """Calls might be made again: `calls` are all of them, and `lines` the same for people."""
+@frozen
+class NamedCalls:
+    """Calls that might be made again; the `message` names the first few, the `lines` all."""
 
-    def __init__(
-        self, message: str, hint: str, calls: tuple[JsonObject, ...], lines: tuple[str, ...]
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.calls = calls
-        self.lines = lines
+    calls: tuple[JsonObject, ...] = ()
+    message: str = ""
+    lines: tuple[str, ...] = ()
+
+
+class CallsNamedError(ResumeRefusedError):
+    """Calls might be made again without consent."""
+
+    def __init__(self, named: NamedCalls, hint: str) -> None:
+        super().__init__(named.message, hint=hint)
+        self.named = named
 
 
 @frozen
@@ -237,6 +246,7 @@ class ResumeState:
     step and item as in the journal; `parts` are the states of items that are pipelines, and go on,
     with their own steps, items and conversations. `ended`: the run ended successfully, and nothing
     is left to do. `context_tag` is the tag of its blocks of changed files, if it has shown any.
+    `repeated` are the calls that may be made again, as somebody allowed it.
     """
 
     run: str
@@ -256,3 +266,4 @@ class ResumeState:
     unfinished: Mapping[tuple[str, str | None], Unfinished] = field(default_factory=dict)
     parts: Mapping[tuple[str, str], "ResumeState"] = field(default_factory=dict)
     context_tag: str | None = None
+    repeated: NamedCalls = NamedCalls()

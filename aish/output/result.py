@@ -82,10 +82,14 @@ def refused(run: str, pipeline: str, error: AishError, calls: Sequence[JsonObjec
 
 
 class Fold:
-    """Collects the result object; `run` is the run's id."""
+    """Collects the result object; `run` is the run's id.
 
-    def __init__(self, run: str) -> None:
+    `repeated` are the calls that it may make again.
+    """
+
+    def __init__(self, run: str, repeated: Sequence[JsonValue] = ()) -> None:
         self._head: Row = {"v": VERSION, "run": run}
+        self._repeated: Row = {"calls": tuple(repeated)} if repeated else {}
         self._history = History()
         self._steps: dict[str, Row] = {}
         self._denials: Counter[str] = Counter()
@@ -134,6 +138,7 @@ class Fold:
             "folder": finished.folder,
             "cassette": plain(finished.cassette),
             **self._pending(),
+            **self._repeated,
         }
 
     def so_far(self, status: str, folder: str) -> Row:
@@ -267,9 +272,15 @@ class Result:
     name = "the result"
     deltas = False
 
-    def __init__(self, out: BinaryIO, run: str, items: ItemsFile | None = None) -> None:
+    def __init__(
+        self,
+        out: BinaryIO,
+        run: str,
+        items: ItemsFile | None = None,
+        repeated: Sequence[JsonValue] = (),
+    ) -> None:
         self._out = out
-        self._fold = Fold(run)
+        self._fold = Fold(run, repeated)
         self._items = items
 
     def __call__(self, stamped: Stamped) -> None:

@@ -23,6 +23,7 @@ from aish.core.events import REFUSED, CallCounts
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Spent, Usage
+from aish.core.tools import NOT_MADE_KINDS
 from aish.engine.limits import scopes
 from aish.engine.records import StepRecord
 from aish.engine.resume_state import DoneItem, DoneItems
@@ -62,6 +63,13 @@ class Call:
         if self.began is None:
             return False
         return self.is_lost or self.finished is None or self.finished.get("kind") == "unknown"
+
+    @property
+    def was_made(self) -> bool:
+        """Whether it may have taken effect, as nothing says that it was not made."""
+        if self.began is None or self.finished is None or self.is_lost:
+            return self.began is not None
+        return self.finished.get("kind") not in NOT_MADE_KINDS
 
 
 class Calls:
@@ -122,9 +130,9 @@ class Calls:
             call.finished = record
 
     def made(self) -> Iterator[Call]:
-        """Those that were sent, and may not be repeated without consent."""
+        """Those that may have taken effect, and may not be repeated without consent."""
         for call in (*self._replaced.values(), *self._calls.values()):
-            if call.began is not None and not self._repeatable(call.tool):
+            if call.was_made and not self._repeatable(call.tool):
                 yield call
 
     def __bool__(self) -> bool:
@@ -426,7 +434,12 @@ class Open:
     @property
     def result(self) -> UsedCall | None:
         """The result of a step's only call, if all of it is known."""
-        return self.calls.result() if self.kind in {"call", "run"} else None
+        return self.calls.result() if self.has_one_call else None
+
+    @property
+    def has_one_call(self) -> bool:
+        """Whether it is a call and nothing else."""
+        return self.kind in {"call", "run"}
 
     @property
     def cut_off(self) -> bool:
@@ -516,16 +529,21 @@ class Scan:
             self._hand_down(record)
         take(record)
 
-    def left(self) -> Iterator[tuple[Open, Call]]:
-        """The calls of units that are run again, each with its owner."""
+    def left(self) -> Iterator[tuple[Open, Call, bool]]:
+        """The calls of units that are run again, each with its owner.
+
+        With them stands whether the owner goes on with their results.
+        """
         for unit in self._open.values():
+            latest = unit.latest
             for one in unit.attempts():
-                if one is unit and unit.parts is not None and unit.goes_on:
-                    for part, call in unit.parts.left():
-                        yield replace(part, item=within(unit.item, part.item)), call
+                goes_on = one is latest and one.goes_on
+                if goes_on and one.parts is not None:
+                    for part, call, part_goes_on in one.parts.left():
+                        yield replace(part, item=within(one.item, part.item)), call, part_goes_on
                     continue
                 for call in one.calls.made():
-                    yield one, call
+                    yield one, call, goes_on
 
     @property
     def untracked(self) -> Iterable[Unit]:

@@ -18,7 +18,12 @@ from aish.core.tools import ToolCall
 from aish.engine.plan.order import steps_read
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
-from aish.engine.resume_state import ResumeRefusedError, ResumeState, Unfinished
+from aish.engine.resume_state import (
+    CALLS_REPEATED,
+    ResumeRefusedError,
+    ResumeState,
+    Unfinished,
+)
 from aish.engine.steps.prompt import continued
 from aish.features.resume.scan import Open, Rules, Scan, Talk, tags, within
 from aish.features.resume.unknown_calls import RepeatableTools, check_calls
@@ -219,9 +224,10 @@ def read_resume_state(
         scan.take(record)
     if scan.started is None:
         raise ResumeRefusedError("the run was killed before it started", where=run, hint=_ANEW)
-    if not retry_unknown:
-        check_calls(scan, retry_failed=retry_failed)
+    named = check_calls(scan, retry_failed=retry_failed, retry_unknown=retry_unknown)
     told: list[Notice] = []
+    if named.calls:
+        told.append(Notice(Place(), "warning", CALLS_REPEATED, named.message))
     state = _done(scan, plan, run, read_file, told)
     return replace(
         state,
@@ -237,6 +243,7 @@ def read_resume_state(
         ended=_is_complete(scan),
         questions=scan.questions,
         context_tag=scan.context_tag,
+        repeated=named,
     )
 
 

@@ -3,14 +3,15 @@
 Tools that only read, or that a rule calls idempotent, may be called again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from aish.core.json import JsonObject, json_text
 from aish.core.phrases import counted, first_lines, shorten
 from aish.core.text import for_line
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.plan import Plan
-from aish.engine.resume_state import CallsNamedError
+from aish.engine.resume_state import CallsNamedError, NamedCalls
 from aish.features.resume.scan import Call, Open, Scan
 from aish.packs.catalogue import own_name, tools_of
 
@@ -25,61 +26,83 @@ _HINT = (
 _HINT_LOST = "check their outcome; `--retry-unknown` runs these items again, calls included"
 
 
-def check_calls(scan: Scan, *, retry_failed: bool) -> None:
-    """Check that no call is repeated without consent.
+def check_calls(scan: Scan, *, retry_failed: bool, retry_unknown: bool) -> NamedCalls:
+    """The calls that may be made again as somebody allows it, to be named before that.
 
     Raises:
-        CallsNamedError: one would be; lists the calls.
+        CallsNamedError: one would be made again without that; lists all calls.
     """
-    found: dict[str, list[JsonObject]] = {outcome: [] for outcome in _HEADS}
+    found: dict[_Reason, list[JsonObject]] = {reason: [] for reason in _HEADS}
     for step, item in sorted(scan.untracked):
-        found["lost"].append({"outcome": "lost", "step": step, "item": item})
-    for unit, call in scan.left():
+        reason: _Reason = "lost, allowed" if retry_unknown else "lost"
+        found[reason].append({"outcome": "lost", "step": step, "item": item})
+    for unit, call, goes_on in scan.left():
         if call.unknown:
-            found["unknown"].append(_told("unknown", unit, call))
-        elif _would_repeat(unit, call, retry_failed=retry_failed):
-            found["known"].append(_told("known", unit, call))
-    calls = [call for group in found.values() for call in group]
-    if not calls:
-        return
-    message: list[str] = []
-    lines: list[str] = []
-    for outcome, group in found.items():
-        if group:
-            head = _HEADS[outcome](len(group))
-            message += [head, *first_lines([_line(one) for one in group], SHOWN, "  … ")]
-            lines += [head, *(_line(one, whole=True) for one in group)]
-    hint = _HINT if len(calls) > len(found["lost"]) else _HINT_LOST
-    raise CallsNamedError("\n".join(message), hint, tuple(calls), tuple(lines))
+            found["allowed" if retry_unknown else "unknown"].append(_told("unknown", unit, call))
+        elif not goes_on:
+            reason = "allowed" if retry_unknown else _reason(unit, retry_failed=retry_failed)
+            found[reason].append(_told("known", unit, call))
+    named = _named(found)
+    if any(found[reason] for reason in _REFUSED):
+        only_lost = len(found["lost"]) == len(named.calls)
+        raise CallsNamedError(named, _HINT_LOST if only_lost else _HINT)
+    return named
 
 
-_HEADS: Mapping[str, Callable[[int], str]] = {
-    "lost": lambda count: (
-        f"{counted(count, 'item')} {'has' if count == 1 else 'have'} not come back from workers, "
-        "and may have made calls:"
-    ),
+_Reason = Literal["lost", "unknown", "known", "lost, allowed", "allowed", "retried", "failed"]
+"""Why a call may be made again."""
+_REFUSED: tuple[_Reason, ...] = ("lost", "unknown", "known")
+_HEADS: Mapping[_Reason, Callable[[int], str]] = {
+    "lost": lambda count: f"{_not_back(count)}, and may have made calls:",
     "unknown": lambda count: f"{counted(count, 'call')} started, with unknown outcome:",
     "known": lambda count: (
         f"{counted(count, 'call')} would be made again, as their step did not finish:"
     ),
+    "lost, allowed": lambda count: (
+        f"{_not_back(count)}, may have made calls, and may make them again, as `--retry-unknown` "
+        "allows:"
+    ),
+    "allowed": lambda count: _again(count, "`--retry-unknown` allows"),
+    "retried": lambda count: _again(count, "`--retry-failed` allows"),
+    "failed": lambda count: _again(count, "their step failed by them"),
 }
+# The codes of a step that failed by its only call, of which it is the result.
+_BY_ITS_CALL = frozenset({"handler_error", "rpc_error"})
+
+
+def _reason(unit: Open, *, retry_failed: bool) -> _Reason:
+    """Why a call with a known result is made again by a unit that begins anew."""
+    if unit.cut_off:
+        return "known"
+    if retry_failed:
+        return "retried"
+    error: Any = (unit.ended or {}).get("error") or {}
+    return "failed" if unit.has_one_call and error.get("code") in _BY_ITS_CALL else "known"
+
+
+def _not_back(count: int) -> str:
+    return f"{counted(count, 'item')} {'has' if count == 1 else 'have'} not come back from workers"
+
+
+def _again(count: int, why: str) -> str:
+    return f"{counted(count, 'call')} may be made again, as {why}:"
+
+
+def _named(found: Mapping[_Reason, Sequence[JsonObject]]) -> NamedCalls:
+    message: list[str] = []
+    lines: list[str] = []
+    for reason, group in found.items():
+        if group:
+            head = _HEADS[reason](len(group))
+            message += [head, *first_lines([_line(one) for one in group], SHOWN, "  … ")]
+            lines += [head, *(_line(one, whole=True) for one in group)]
+    calls = tuple(call for group in found.values() for call in group)
+    return NamedCalls(calls, "\n".join(message), tuple(lines))
 
 
 def _told(outcome: str, unit: Open, call: Call) -> JsonObject:
     place: JsonObject = {"outcome": outcome, "step": unit.step, "item": unit.item}
     return {**place, "tool": call.tool, "time": call.began, "arguments": call.arguments}
-
-
-def _would_repeat(unit: Open, call: Call, *, retry_failed: bool) -> bool:
-    """Whether an ended call would be repeated by a step that is run again without a request."""
-    if unit.goes_on:
-        return False
-    if unit.cut_off:
-        return True
-    # A failed call is what a step failed by, and a model may have continued after one.
-    end = call.finished or {}
-    fails_step = end.get("exit_code") and end.get("turn") is None
-    return end.get("kind") == "ok" and not fails_step and not retry_failed
 
 
 def _line(call: JsonObject, *, whole: bool = False) -> str:

@@ -3,11 +3,14 @@
 import json
 import signal
 import sys
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 from e2e_project import REPO, ModelEndpoints, Project, driven, of_type
 from jsonschema import Draft202012Validator
+from mcp_emulators import McpEndpoint, Modern, error
+from mcp_tools import text_result
 from model_endpoint import Reply, json_reply, text_reply, tool_reply
 
 STEP = """
@@ -150,7 +153,7 @@ def test_all_calls_are_named_in_a_file_and_in_the_result(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
     calls = [(f"c{n}", "box__shell_run", json.dumps({"command": f"echo {n}"})) for n in range(25)]
-    project.uses(model_endpoint([tool_reply(calls), BROKEN]))
+    project.uses(model_endpoint([tool_reply(calls), BROKEN, text_reply("done")]))
     project.pipeline(STEP)
     assert project.run().code == 1
 
@@ -171,6 +174,16 @@ def test_all_calls_are_named_in_a_file_and_in_the_result(
         f"echo {n}" for n in range(25)
     ]
     assert {call["outcome"] for call in told["calls"]} == {"known"}
+
+    (folder / "calls-to-check.txt").unlink()
+    done = project.run("--resume", "--retry-unknown", "--format", "json")
+
+    assert done.code == 0, done.stderr
+    assert "25 calls may be made again, as `--retry-unknown` allows" in done.stderr
+    assert len((folder / "calls-to-check.txt").read_text().splitlines()) == 26
+    again = json.loads(done.stdout)
+    SCHEMA.validate(again)
+    assert again["calls"] == told["calls"]
 
 
 @pytest.mark.requirement("B3", "B5")
@@ -226,3 +239,69 @@ def test_a_call_of_one_part_of_an_item_does_not_hide_that_of_another(
     assert "1 call started, with unknown outcome" in done.stderr
     assert "`s__die` in step `all`, item `k`" in done.stderr
     assert len((project.folder / "ledger.txt").read_text("utf-8").splitlines()) == 1
+
+
+SERVED = """
+    mcp:
+      servers: {s: {url: "${BOX_URL}", timeout: {call: 5s}}}
+      auto_approve: [s__pay]
+    """
+TOOL = {
+    "name": "pay",
+    "description": "Pay",
+    "inputSchema": {"type": "object", "properties": {"sum": {"type": "integer"}}},
+}
+ENDS = {
+    "ok": lambda _: {"resultType": "complete", **text_result("paid")},
+    "handler_error": lambda _: {"resultType": "complete", **text_result("no"), "isError": True},
+    "rpc_error": lambda request: error(request, -32000, "the bank is down"),
+}
+
+
+@pytest.fixture
+def bank(project: Project, request: pytest.FixtureRequest) -> Generator[McpEndpoint]:
+    """A server with a tool whose calls end in the way that the test names, once each is counted."""
+    with McpEndpoint(Modern(tools=[TOOL], tools__call=ENDS[request.param])) as server:
+        project.aish.env["BOX_URL"] = server.url
+        yield server
+
+
+def payments(bank: McpEndpoint) -> int:
+    return bank.methods.count("tools/call")
+
+
+@pytest.mark.requirement("B3", "L8")
+@pytest.mark.parametrize("bank", ["handler_error", "rpc_error"], indirect=True)
+@pytest.mark.parametrize("text", ["prompt: Pay", ITEM[1]], ids=["step", "item"])
+def test_a_payment_that_ended_with_an_error_is_named_before_it_is_made_again(
+    project: Project, model_endpoint: ModelEndpoints, bank: McpEndpoint, text: str
+) -> None:
+    is_broken = True
+
+    def answer(body: Any) -> Reply:
+        if body["messages"][-1]["role"] == "tool":
+            return BROKEN if is_broken else text_reply("done")
+        return tool_reply([("c1", "s__pay", '{"sum": 3}')])
+
+    project.uses(model_endpoint(answer))
+    project.pipeline(f"{SERVED}\n    steps: [{{id: pay, {text}, on_error: continue}}]\n")
+    assert project.run().code == 1
+    is_broken = False
+    if "foreach" in text:
+        # It stays failed.
+        assert project.run("--resume").code == 1
+        assert project.run("--resume", "--retry-failed").code == 0
+        assert payments(bank) == 1
+        return
+
+    done = project.run("--resume")
+
+    assert done.code == 2, done.stderr
+    assert "1 call would be made again" in done.stderr
+    assert "`s__pay` in step `pay`" in done.stderr
+    assert payments(bank) == 1
+    done = project.run("--resume", "--retry-unknown", "--format", "json")
+    assert done.code == 0, done.stderr
+    assert payments(bank) == 2
+    assert "1 call may be made again, as `--retry-unknown` allows" in done.stderr
+    assert [call["tool"] for call in json.loads(done.stdout)["calls"]] == ["s__pay"]

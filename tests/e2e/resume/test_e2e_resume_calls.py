@@ -147,10 +147,14 @@ def test_a_command_that_failed_is_run_again(project: Project) -> None:
     assert project.run().code == 1
     project.write("wanted.txt", "here it is\n")
 
-    done = project.run("--resume")
+    done = project.run("--resume", "-q")
 
     assert done.stdout == "here it is\n"
     assert notes(project) == 1
+    head, line = done.stderr.splitlines()
+    assert head == "warning: 1 call may be made again, as their step failed by them:"
+    assert line.startswith("  `shell__run` in step `second`, at 20")
+    assert line.endswith('with {"argv": ["cat", "wanted.txt"]}')
 
 
 @pytest.mark.requirement("B3")

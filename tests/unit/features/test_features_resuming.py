@@ -34,6 +34,7 @@ from aish.core.events import (
     StepStarted,
     ToolFinished,
     ToolStarted,
+    TurnAdded,
     TurnStarted,
     to_line,
 )
@@ -346,11 +347,25 @@ def test_a_call_without_an_end_is_refused_wherever_its_step_runs_again(
     assert taken(plan, *events, retry_unknown=True).steps == {}
 
 
-@pytest.mark.requirement("B3")
+@pytest.mark.requirement("B3", "L8")
 @pytest.mark.parametrize("end", [(), (CUT_OFF,), (FAILED,)])
-def test_a_call_that_would_be_made_again_is_refused(tmp_path: Path, end: Sequence[Event]) -> None:
+@pytest.mark.parametrize("kind", ["ok", "handler_error", "rpc_error", "timeout", "interrupted"])
+def test_a_call_that_would_be_made_again_is_refused_however_it_ended(
+    tmp_path: Path, end: Sequence[Event], kind: Any
+) -> None:
     with pytest.raises(ResumeRefusedError, match="1 call would be made again"):
-        taken(plan_of(tmp_path, CALLS), BEGUN, *call(MADE, "s__send"), *end)
+        taken(plan_of(tmp_path, CALLS), BEGUN, *call(MADE, "s__send", kind), *end)
+
+
+@pytest.mark.requirement("B3", "L8")
+@pytest.mark.parametrize("end", [(), (CUT_OFF,), (FAILED,)])
+@pytest.mark.parametrize("kind", ["transport_error", "denied", "bad_arguments"])
+def test_a_call_that_is_known_not_to_have_been_made_is_not_named(
+    tmp_path: Path, end: Sequence[Event], kind: Any
+) -> None:
+    done = taken(plan_of(tmp_path, CALLS), BEGUN, *call(MADE, "s__send", kind), *end)
+
+    assert done.repeated.calls == ()
 
 
 @pytest.mark.requirement("B3", "L8")
@@ -365,32 +380,57 @@ def test_a_call_to_which_no_answer_came_is_named_though_its_step_failed(tmp_path
 
 
 @pytest.mark.requirement("B3")
-def test_who_retries_what_failed_has_agreed_to_its_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["ok", "handler_error"])
+def test_who_retries_what_failed_has_agreed_to_its_calls_which_are_named(
+    tmp_path: Path, kind: Any
+) -> None:
     plan = plan_of(tmp_path, CALLS)
-    events = (BEGUN, *call(MADE, "s__send"))
+    events = (BEGUN, *call(MADE, "s__send", kind))
 
-    assert taken(plan, *events, FAILED, retry_failed=True).steps == {}
+    done = taken(plan, *events, FAILED, retry_failed=True)
+
+    (notice,) = (one for one in done.notices if one.code == "calls_repeated")
+    assert notice.level == "warning"
+    assert "1 call may be made again, as `--retry-failed` allows" in notice.text
+    assert "`s__send` in step `one`, at 20" in notice.text
+    assert [one["tool"] for one in done.repeated.calls] == ["s__send"]
     with pytest.raises(ResumeRefusedError):
         taken(plan, *events, CUT_OFF, retry_failed=True)
 
 
 @pytest.mark.requirement("B3")
-@pytest.mark.parametrize("kind", ["handler_error", "ok"])
-def test_a_command_that_failed_is_run_again_and_one_that_did_not_is_named(
-    tmp_path: Path, kind: Any
+@pytest.mark.parametrize("code", ["handler_error", "expectation", "timeout", "call_unknown"])
+def test_a_command_that_failed_is_named_and_run_again_and_refused_if_its_step_failed_otherwise(
+    tmp_path: Path, code: str
 ) -> None:
     place = Place("cmd", call="cmd-1")
     plan = plan_of(tmp_path, CALLS)
     events = (
         StepStarted(Place("cmd"), "run"),
-        *call(place, "shell__run", kind),
-        step_finished("cmd", status="failed", error=Failure("expectation", "not as expected")),
+        *call(place, "shell__run", "timeout" if code == "timeout" else "ok"),
+        step_finished("cmd", status="failed", error=Failure(code, "not as expected")),
     )
 
-    if kind == "ok":
+    if code == "handler_error":
+        assert "as their step failed by them" in taken(plan, *events).repeated.message
+    else:
         with pytest.raises(ResumeRefusedError, match="1 call would be made again"):
             taken(plan, *events)
-    assert taken(plan, *events, retry_failed=True).steps == {}
+    assert len(taken(plan, *events, retry_failed=True).repeated.calls) == 1
+
+
+@pytest.mark.requirement("B3")
+def test_a_call_before_an_attempt_that_failed_otherwise_is_named_as_well(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, CALLS)
+    answer = turn(Place("one", turn=1), "", calls=(Asked("c1", "s__send", '{"n": 1}'),))
+    asked = TurnStarted(Place("one", turn=2), "m", 3)
+    go = TurnAdded(Place("one"), {"role": "user", "text": "Go"}, "answer")
+    paid = (BEGUN, go, answer, *call(MADE, "s__send"), asked, FAILED)
+    other = (run_started(), BEGUN, turn(Place("one", turn=1), "no"), FAILED)
+
+    # The first attempt would have gone on after its call; the second one begins anew.
+    assert taken(plan, *paid, retry_failed=True).repeated.calls == ()
+    assert len(taken(plan, *paid, *other, retry_failed=True).repeated.calls) == 1
 
 
 @pytest.mark.requirement("B3")
