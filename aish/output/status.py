@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import assert_never
 
 from aish.core.events import (
@@ -29,6 +30,7 @@ from aish.core.events import (
 from aish.core.json import json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, dollars, shorten
+from aish.system.files import served_state
 
 _MINUTE = 60
 _TEN_SECONDS = 9.95
@@ -204,10 +206,9 @@ def approve_command(id: str, part: RunStarted | RunFinished) -> str:
 
 def _is_usual(runs: str) -> bool:
     # Where runs are looked for, and where servers are.
-    return runs in {
-        *(".aish/runs", "pipelines/.aish/runs"),
-        *(".aish/serve", "pipelines/.aish/serve"),
-    }
+    if runs in {".aish/runs", "pipelines/.aish/runs"}:
+        return True
+    return runs in {str(served_state(project)) for project in (Path(), Path("pipelines"))}
 
 
 def _quoted(path: str) -> str:

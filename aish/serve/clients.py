@@ -118,7 +118,7 @@ def read_tokens(
 
 def made_token_path(settings: ServeSettings, state: ServeState) -> Path | None:
     """Where the token is that is made; `None` where the file names clients."""
-    return None if settings.clients else state.secrets / _TOKEN_FILE
+    return None if settings.clients else state.path / _TOKEN_FILE
 
 
 def _tokens(

@@ -1,22 +1,22 @@
 """`serve.state`: the folder for what outlives the process, private to its user (H21, H28).
 
-Unless the file names it, its keys and tokens are in the user's state folder: below a project,
-commands and tools could reach them.
+Unless the file names it, it is in the user's state folder: in a project, commands and tools could
+read its keys and tokens, and answer questions (T36, T38).
 """
 
 import hashlib
 import hmac
-import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, canonical
-from aish.engine.run_folder import hidden_folder
 from aish.net.listen.tokens import made_token
-from aish.system import files
-from aish.system.files import private_folder
+from aish.system.files import is_there, private_folder, served_state
 
 _KEY_FILE = "key"
 _ID_LENGTH = 16
@@ -24,15 +24,11 @@ _ID_LENGTH = 16
 
 @frozen
 class ServeState:
-    """The open folder; `id` names it in digests of calls, `key` is the secret of its digests.
-
-    `secrets` is the folder of that key, and of the token that is made.
-    """
+    """The open folder; `id` names it in digests of calls, `key` is the secret of its digests."""
 
     path: Path
     id: str
     key: bytes
-    secrets: Path
 
     def digest(self, data: bytes) -> str:
         """A digest that says nothing about the data to those without the key."""
@@ -45,7 +41,7 @@ class ServeState:
 
 def state_folder(pipeline: Pipeline) -> Path:
     """Where the state of a file is, whether it is there or not."""
-    return pipeline.serve.state or pipeline.file.parent.resolve() / ".aish" / "serve"
+    return pipeline.serve.state or served_state(pipeline.file.parent)
 
 
 def open_state(pipeline: Pipeline) -> ServeState:
@@ -54,24 +50,30 @@ def open_state(pipeline: Pipeline) -> ServeState:
     Raises:
         UsageError: it cannot be made, or is not private.
     """
-    wanted = pipeline.serve.state
+    path = state_folder(pipeline)
     try:
-        path, secrets = _folders(pipeline)
-        key = made_token("hub", secrets / _KEY_FILE, ()).value.encode()
+        return _opened(pipeline, private_folder(path))
     except OSError as error:
-        where = str(error.filename or wanted or pipeline.file.parent / ".aish" / "serve")
         said = f"the state folder cannot be used: {error.strerror or error}"
         hint = "`serve.state` names another folder"
-        raise UsageError(said, where=where, hint=hint) from error
-    return ServeState(path, f"hub-{hashlib.sha256(key).hexdigest()[:_ID_LENGTH]}", key, secrets)
+        raise UsageError(said, where=str(error.filename or path), hint=hint) from error
 
 
-def _folders(pipeline: Pipeline) -> tuple[Path, Path]:
-    """The state folder of a file, and that of its keys and tokens; they are made."""
-    wanted = pipeline.serve.state
-    if wanted is not None:
-        path = private_folder(wanted)
-        return path, path
-    path = private_folder(hidden_folder(pipeline.file.parent) / "serve")
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:_ID_LENGTH]
-    return path, private_folder(files.state_folder() / "serve" / name)
+def _opened(pipeline: Pipeline, path: Path) -> ServeState:
+    # Without a key no server of the project has run, and what is in there is not of one.
+    may_move = pipeline.serve.state is None and (path / _KEY_FILE).exists()
+    key = made_token("hub", path / _KEY_FILE, ()).value.encode()
+    state = ServeState(path, f"hub-{hashlib.sha256(key).hexdigest()[:_ID_LENGTH]}", key)
+    project = pipeline.file.parent.resolve()
+    older = project / ".aish" / "serve"
+    if may_move and not (path / state.id).exists() and older.exists() and is_there(older, project):
+        _move(older, path, (state.id, "tasks", "audit"))
+    return state
+
+
+def _move(older: Path, path: Path, names: Iterable[str]) -> None:
+    """Take over what an older version kept in the project; this happens once."""
+    for name in names:
+        with suppress(FileNotFoundError):
+            if not (path / name).exists():
+                shutil.move(older / name, path / name)

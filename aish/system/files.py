@@ -23,6 +23,7 @@ _PRIVATE_FILE = 0o600
 _SHARED_FILE = 0o666
 _PRIVATE_FOLDER = 0o700
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAME_LENGTH = 16
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -340,6 +341,18 @@ def state_folder() -> Path:
     from platformdirs import user_state_path
 
     return user_state_path("aish", appauthor=False)
+
+
+def served_state(project: Path) -> Path:
+    """The folder for the state of the servers of a project; it may not exist.
+
+    It is below no project: a command that may write in one could answer its own question there.
+    """
+    from hashlib import sha256
+
+    # An older version kept a part of the state in that folder of the project.
+    name = sha256(os.fsencode(project.resolve() / ".aish" / "serve")).hexdigest()
+    return state_folder() / "serve" / name[:_NAME_LENGTH]
 
 
 def runtime_folder() -> Path:

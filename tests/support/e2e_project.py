@@ -1,6 +1,7 @@
 """A folder with a pipeline in it, the program to run it, and what a run leaves behind."""
 
 import ctypes
+import hashlib
 import json
 import os
 import re
@@ -148,10 +149,16 @@ class Project:
                     bad, code = found
                     assert (bad > 0) == (code != 0), f"{bad} failures and errors, exit {code}"
 
+    def served_state(self, root: str = ".") -> Path:
+        """The folder with the state of a server of a file or a root here: key, token, questions."""
+        named = (self.folder / root).resolve() / ".aish" / "serve"
+        name = hashlib.sha256(os.fsencode(named)).hexdigest()[:16]
+        return Path(self.aish.env["HOME"], ".local", "state", "aish", "serve", name)
+
     def everything_written(self) -> str:
-        """All that runs have left in files here."""
-        kept = (self.folder / ".aish").rglob("*")
-        return "\n".join(path.read_text("utf-8", "replace") for path in kept if path.is_file())
+        """All that runs have left in files here, and servers beside their keys and tokens."""
+        found = [*(self.folder / ".aish").rglob("*"), *self.served_state().glob("*/**/*")]
+        return "\n".join(path.read_text("utf-8", "replace") for path in found if path.is_file())
 
     def tidy(self, text: str) -> str:
         """`text` without what differs from run to run and from machine to machine."""

@@ -9,7 +9,6 @@ cut off, or something was left after SIGTERM.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -29,7 +28,7 @@ import httpx
 from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from aish.system.files import state_folder
+from aish.system.files import served_state
 
 SERVER = Path(__file__).with_name("mcp_stdio_server.py")
 LINE_CLIENTS, HTTP_CLIENTS = 8, 4
@@ -127,7 +126,7 @@ class Soak:
                 command, cwd=self.folder, stdin=None, stdout=stderr, stderr=stderr
             )
         began = time.monotonic()
-        await self._until((self.folder / ".aish/serve/listeners.json").exists)
+        await self._until((served_state(self.folder) / "listeners.json").exists)
         async with anyio.create_task_group() as tasks:
             for number in range(LINE_CLIENTS):
                 tasks.start_soon(self._line_client, number)
@@ -151,9 +150,9 @@ class Soak:
         report = self.report
         report.seconds = round(seconds, 1)
         report.left = [f"process {pid}" for pid in sorted(children) if _is_alive(pid)]
-        for path in ("run/s", ".aish/serve/listeners.json"):
-            if (self.folder / path).exists():
-                report.left.append(path)
+        for path in (self.folder / "run" / "s", served_state(self.folder) / "listeners.json"):
+            if path.exists():
+                report.left.append(str(path))
         told = (self.folder / "stderr").read_text(encoding="utf-8", errors="replace")
         report.reloads["ok"] = told.count("info: the file is reloaded")
         report.reloads["failed"] = told.count("error: the file is not reloaded")
@@ -254,11 +253,10 @@ class Soak:
             await self._paced(call, number + 1)
 
     async def _http_client(self, number: int) -> None:
-        serve = self.folder / ".aish" / "serve"
+        serve = served_state(self.folder)
         listeners = json.loads((serve / "listeners.json").read_text("ascii"))["listeners"]
         url = next(one["listen"] for one in listeners if one["transport"] == "http")
-        name = hashlib.sha256(os.fsencode(serve.resolve())).hexdigest()[:16]
-        token = (state_folder() / "serve" / name / "token").read_text("ascii").strip()
+        token = (serve / "token").read_text("ascii").strip()
         headers = {
             "Authorization": f"Bearer {token}",
             "Accept": "application/json, text/event-stream",

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import httpx
 from e2e_project import Project
-from served_hub import META, MODERN_META, PATIENCE, Message, ServedHub, secrets_of
+from served_hub import META, MODERN_META, PATIENCE, Message, ServedHub
 
 from aish.mcp.protocol.mirrored_headers import standard_headers
 
@@ -52,7 +52,7 @@ class HttpHub(ServedHub):
     @property
     def token(self) -> str:
         """The token of its usual client: the one that was made, if it was not told which."""
-        return self._token or (secrets_of(self._project) / "token").read_text("ascii").strip()
+        return self._token or (self._project.served_state() / "token").read_text("ascii").strip()
 
     @property
     def base(self) -> str:

@@ -5,7 +5,6 @@ with ServedHub(project, "p.yaml") as hub:
     hub.call("s__echo", {"text": "hello"})
 """
 
-import hashlib
 import json
 import os
 import queue
@@ -139,7 +138,7 @@ class ServedHub(LineClient):
         self, project: Project, *arguments: str | Path, read: bool = True, ahead: int = 0
     ) -> None:
         aish = project.aish
-        self.folder = project.folder
+        self.state = project.served_state()
         driver = Path(__file__).with_name("clock_driver.py")
         program = [*aish.python, str(driver), str(ahead)] if ahead else [*aish.python, "-m", "aish"]
         self.process = start_process(
@@ -180,7 +179,7 @@ class ServedHub(LineClient):
     @property
     def audit(self) -> list[Message]:
         """The records of its audit log, but for one that is being written."""
-        (log,) = (self.folder / ".aish" / "serve" / "audit").glob("audit-*.jsonl")
+        (log,) = (self.state / "audit").glob("audit-*.jsonl")
         whole = log.read_text("ascii").rpartition("\n")[0]
         return [json.loads(line) for line in whole.splitlines()]
 
@@ -200,7 +199,7 @@ class ServedHub(LineClient):
     def addresses(self) -> list[str]:
         """Where it listens, in the order of its options, once it does."""
         self.stderr_with("listening on ")
-        named = json.loads((self.folder / ".aish" / "serve" / "listeners.json").read_text("ascii"))
+        named = json.loads((self.state / "listeners.json").read_text("ascii"))
         return [one["listen"] for one in named["listeners"]]
 
     def end_input(self) -> None:
@@ -333,13 +332,6 @@ class SocketClient(LineClient):
                 for line in whole:
                     self._lines.put(line)
         self._lines.put(None)
-
-
-def secrets_of(project: Project, root: str = ".") -> Path:
-    """The folder with the key of a server of the project, and the token if one was made."""
-    state = (project.folder / root).resolve() / ".aish" / "serve"
-    name = hashlib.sha256(os.fsencode(state)).hexdigest()[:16]
-    return Path(project.aish.env["HOME"], ".local", "state", "aish", "serve", name)
 
 
 def flood(count: int, size: int) -> list[Message]:

@@ -7,7 +7,7 @@ record; of the others only those with a question are read record by record.
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from aish.features.history.run_store import (
     find_id,
     find_run,
     newest_first,
-    open_project,
     open_store,
     open_stores,
 )
@@ -30,6 +29,7 @@ from aish.features.history.summary import events, open_past
 from aish.journal.questions import EVENTS, Questions, ends_questions
 from aish.journal.reader import event_of
 from aish.journal.writer import last_record
+from aish.system.files import served_state
 
 _ASKED = tuple(f'"type":"{EVENT_TYPES[one]}"'.encode() for one in (ApprovalAsked, AskReceived))
 _BLOCK = 1 << 20
@@ -49,16 +49,13 @@ def open_hub_stores(wanted: Path | None, stack: ExitStack) -> Sequence[RunStore]
     """The state folders of servers (`serve.state`): `wanted`, or those of the project.
 
     Raises:
-        UsageError: `wanted` cannot be read, or a part of a project's folder is a link.
+        UsageError: one of them cannot be read.
     """
     if wanted is not None:
         return [stack.enter_context(open_store(wanted, wanted))]
-    stores = []
-    for project in PROJECTS:
-        # A missing folder is not an error: nothing was served there yet.
-        with suppress(FileNotFoundError):
-            stores.append(stack.enter_context(open_project(project, "serve")))
-    return stores
+    # A missing folder is not an error: nothing was served there yet.
+    there = [path for path in map(served_state, PROJECTS) if path.exists()]
+    return [stack.enter_context(open_store(path, path)) for path in there]
 
 
 def find_asking(wanted: Path | None, name: str, stack: ExitStack) -> tuple[RunStore, str]:

@@ -779,7 +779,7 @@ def test_a_call_of_a_servers_client_is_approved_on_its_page(project: Project, br
         hub.stderr_with("control API: listening on")
         params = {"name": "box__write", "arguments": {"text": "one"}}
         call = hub.request("tools/call", params)
-        (folder,) = (project.folder / ".aish" / "serve").glob("hub-*")
+        (folder,) = project.served_state().glob("hub-*")
         tab.open(project.aish("control", "open", folder.name).stdout.strip())
         tab.has(f"Server {folder.name}")
         assert tab.page.get_by_role("heading", level=2).all_inner_texts() == ["QUESTIONS 1"]

@@ -3,14 +3,20 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e_project import REPO, Project, of_type
 from live_runs import answer, control_file, ledger, live_run, pending, runtime_folder
+from served_hub import ServedHub, text_of
 
+from aish.control import Client
+from aish.core.events import NOWHERE, ApprovalAnswered, Stamped, to_line
+from aish.journal.writer import sealed
 from aish.system.process.sandbox import sandbox_report
 
 REPORT = sandbox_report(os.environ)
@@ -142,4 +148,86 @@ def test_a_confined_command_does_not_answer_its_own_question(
     finished = of_type(waiting.journal, "tool.finished")
     (tried,) = [one["content"] for one in finished if one["step"] == "tries"]
     assert json.loads(tried.splitlines()[0]) in REFUSED[way], tried
+    assert ledger(waiting) == []
+
+
+# It is told where the question is, and writes an answer there and where older versions had it.
+FORGERY = """
+import json
+from pathlib import Path
+
+told = json.loads(Path("told.json").read_text())
+for folder in (told["state"], ".aish/serve"):
+    path = Path(folder, told["server"], told["name"])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(told["lines"])
+        print("written")
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+@contextmanager
+def control(hub: ServedHub) -> Generator[Client]:
+    """The control API of a server, once it listens."""
+    told = hub.stderr_with("control API: listening on")
+    with Client(told.partition("control API: listening on ")[2].split()[0]) as client:
+        yield client
+
+
+@pytest.mark.requirement("T36", "T38")
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+def test_a_confined_command_of_a_server_does_not_write_an_answer(
+    waiting: Project, sandbox: str
+) -> None:
+    waiting.write("forgery.py", FORGERY)
+    waiting.pipeline(
+        f"""
+        mcp:
+          servers:
+            box: {{command: {SERVER}}}
+            sh: {{pack: shell, root: ., options: {{shell: {{sandbox: {sandbox}}}}}}}
+          auto_approve: [sh__shell_run]
+        serve: {{hold: 60s}}
+        """
+    )
+    write = {"name": "box__write", "arguments": {"text": "one"}}
+    with ServedHub(waiting, "p.yaml", "--control") as hub:
+        hub.begin()
+        first = hub.request("tools/call", write)
+        with control(hub) as api:
+            question = api.wait_for_approval()
+        (asked,) = waiting.served_state().glob(f"hub-*/{question.id}.jsonl")
+        answered = ApprovalAnswered(NOWHERE, question.id, "approve", "mallory", "command")
+        line = sealed(to_line(Stamped(2, time.time(), answered)))
+        before = asked.read_text("utf-8")
+        told = {
+            "state": str(waiting.served_state()),
+            "server": asked.parent.name,
+            "name": asked.name,
+            "lines": before + line.decode(),
+        }
+        waiting.write("told.json", json.dumps(told))
+        tried = text_of(hub.call("sh__shell_run", {"command": f"{sys.executable} forgery.py"}))
+        after = asked.read_text("utf-8")
+        listed = json.loads(waiting.aish("runs", "pending", "--format", "json").stdout)
+        denied = waiting.aish("approve", told["server"], question.id, "--deny", "--yes")
+        said = text_of(hub.answer(first)["result"])
+        hub.end_input()
+        assert hub.finish() == 0
+    # Another start does not take over what lies in the project either.
+    with ServedHub(waiting, "p.yaml", "--control") as hub:
+        hub.begin()
+        hub.request("tools/call", write)
+        with control(hub) as api:
+            api.wait_for_approval()
+        hub.end_input()
+        assert hub.finish() == 0
+
+    # In bubblewrap it may have written into a `/tmp` of its own.
+    assert after == before, tried
+    assert [one["id"] for one in listed["pending"]] == [question.id]
+    assert denied.code == 0, denied.stderr
+    assert said == "[aish] tool call denied by the user"
     assert ledger(waiting) == []

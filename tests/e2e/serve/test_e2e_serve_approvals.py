@@ -13,7 +13,15 @@ import pytest
 from cli_process import Done, Running
 from e2e_project import REPO, Project
 from live_runs import control_path, ledger
-from served_hub import META, PATIENCE, LineClient, Message, ServedHub, SocketClient, text_of
+from served_hub import (
+    META,
+    PATIENCE,
+    LineClient,
+    Message,
+    ServedHub,
+    SocketClient,
+    text_of,
+)
 
 from aish.control import (
     ApprovalQuestion,
@@ -44,7 +52,7 @@ def serving(project: Project, *rest: str, mcp: str = "") -> None:
 
 
 def state(project: Project) -> Path:
-    (folder,) = (project.folder / ".aish" / "serve").glob("hub-*")
+    (folder,) = project.served_state().glob("hub-*")
     return folder
 
 
@@ -697,7 +705,7 @@ import http.client, json, socket, subprocess, sys
 from pathlib import Path
 
 way, path = sys.argv[1:]
-(file,) = Path(".aish/serve").glob("hub-*/" + "[0-9a-f]" * 32 + ".jsonl")
+(file,) = Path(STATE).glob("hub-*/" + "[0-9a-f]" * 32 + ".jsonl")
 asked = json.loads(file.read_text().splitlines()[0])
 if way == "command":
     words = ["approve", file.parent.name, asked["id"], "--yes", "--digest", asked["digest"]]
@@ -717,7 +725,9 @@ else:
 
 @pytest.mark.requirement("A2", "A6")
 def test_no_process_of_the_server_approves_its_calls(project: Project) -> None:
-    program = project.write("approves.py", APPROVES)
+    program = project.write(
+        "approves.py", APPROVES.replace("STATE", repr(str(project.served_state())))
+    )
     folder = project.folder / "run"
     folder.mkdir(mode=0o700)
     project.pipeline(
@@ -797,7 +807,7 @@ def test_a_client_that_takes_tasks_gets_one_for_a_call_that_waits(project: Proje
 @pytest.mark.requirement("A1", "H14", "H28")
 def test_two_processes_of_a_file_listen_and_either_may_end_first(project: Project) -> None:
     serving(project)
-    listeners = project.folder / ".aish" / "serve" / "listeners.json"
+    listeners = project.served_state() / "listeners.json"
 
     def listed(path: Path, key: str) -> dict[int, Any]:
         document = json.loads(path.read_text("ascii")) if path.exists() else {"processes": []}
@@ -880,3 +890,31 @@ def test_whoever_comes_after_a_killed_server_removes_what_it_left(
     assert not own.exists()
     assert not token.exists()
     assert not listener.exists()
+
+
+@pytest.mark.requirement("H28", "T36")
+def test_the_state_that_an_older_version_kept_in_the_project_is_moved_once(
+    project: Project,
+) -> None:
+    serving(project, "serve: {hold: 10ms}")
+    with ServedHub(project, "p.yaml", "--control") as hub:
+        hub.begin()
+        first = text_of(hub.answer(write(hub, "one"))["result"])
+        hub.end_input()
+        assert hub.finish() == 0
+    new, old = project.served_state(), project.folder / ".aish" / "serve"
+    old.mkdir(parents=True)
+    id = state(project).name
+    for name in (id, "audit"):
+        (new / name).rename(old / name)
+
+    with ServedHub(project, "p.yaml", "--control") as hub:
+        hub.begin()
+        hub.end_input()
+        assert hub.finish() == 0
+    listed = json.loads(project.aish("runs", "pending", "--format", "json").stdout)
+
+    assert first.startswith(WAITING)
+    assert [one["run"] for one in listed["pending"]] == [id]
+    assert len(list((new / "audit").iterdir())) == 2
+    assert list(old.iterdir()) == []

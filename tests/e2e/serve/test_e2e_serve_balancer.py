@@ -64,6 +64,6 @@ def test_two_processes_behind_a_balancer_serve_sessions_and_stateless_clients(
             read += [text_of(one.call("repo__file_read", {"path": "note.md"})) for one in clients]
 
     assert read == ["hello\n"] * 18
-    logs = sorted((project.folder / ".aish" / "serve" / "audit").glob("audit-*.jsonl"))
+    logs = sorted((project.served_state() / "audit").glob("audit-*.jsonl"))
     assert len(logs) == 2
     assert all('"decided"' in log.read_text() for log in logs)

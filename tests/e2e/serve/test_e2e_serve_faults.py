@@ -403,7 +403,7 @@ def test_on_a_full_disk_no_call_is_made_and_none_is_lost(project: Project, tmp_p
         running = hub.request("tools/call", {"name": "s__sleep", "arguments": arguments})
         hub.ask("ping")
         # No file may be longer than the log is now: its next record does not fit.
-        (log,) = (project.folder / ".aish" / "serve" / "audit").glob("audit-*.jsonl")
+        (log,) = (project.served_state() / "audit").glob("audit-*.jsonl")
         size = log.stat().st_size
         resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, size))
         refused = hub.call("s__echo", {"text": "not made"})

@@ -13,7 +13,7 @@ from served_http import (
     modern_headers,
     modern_request,
 )
-from served_hub import META, PATIENCE, ServedHub, secrets_of, text_of
+from served_hub import META, PATIENCE, ServedHub, text_of
 
 ALICE, BOB = "alice-token-" + "a1" * 20, "bob-token-" + "b2" * 20
 CLIENTS = "clients: {alice: {token_env: ALICE}, bob: {token_env: BOB, tools: [s__echo, s__add]}}"
@@ -189,7 +189,7 @@ def test_a_client_sees_the_tools_that_its_token_is_for(project: Project) -> None
     assert text_of(added) == "3"
     assert nobody.status_code == 401
     assert client == ["bob"]
-    assert not (secrets_of(project) / "token").exists()
+    assert not (project.served_state() / "token").exists()
 
 
 @pytest.mark.requirement("H12")
@@ -293,7 +293,7 @@ def test_where_it_listens_is_told_with_the_token_that_was_made(project: Project)
         hub.signal(signal.SIGTERM)
         assert hub.finish() == 0
 
-    token = secrets_of(project) / "token"
+    token = project.served_state() / "token"
     assert http.startswith("http://127.0.0.1:")
     assert http.endswith("/mcp")
     assert tcp.startswith("tcp://127.0.0.1:")

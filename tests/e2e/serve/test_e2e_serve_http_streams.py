@@ -14,7 +14,7 @@ import httpx
 import pytest
 from e2e_project import Project, stdio
 from served_http import BOTH, HttpClient, HttpHub, initialize, read_all
-from served_hub import META, PATIENCE, secrets_of, text_of
+from served_hub import META, PATIENCE, text_of
 from tls_files import make_tls_files
 
 ALICE, BOB = "alice-token-" + "a1" * 20, "bob-token-" + "b2" * 20
@@ -252,7 +252,7 @@ def test_http_on_a_socket_file_needs_the_same_user_and_no_token(project: Project
     assert decided["peer"]["transport"] == "http"
     assert decided["peer"]["pid"] > 0
     assert not path.exists()
-    assert not (secrets_of(project) / "token").exists()
+    assert not (project.served_state() / "token").exists()
 
 
 @pytest.mark.requirement("H20")

@@ -18,7 +18,7 @@ import pytest
 from e2e_project import Project, stdio
 from mcp_processes import until_gone
 from patience import is_ready
-from served_hub import PATIENCE, ServedHub, SocketClient, flood, secrets_of, text_of
+from served_hub import PATIENCE, ServedHub, SocketClient, flood, text_of
 from tls_files import make_tls_files
 
 
@@ -54,7 +54,7 @@ def test_several_listeners_serve_sessions_of_their_own(project: Project) -> None
     call = {"name": "fs__file_read", "arguments": {"path": "a.txt"}}
     with ServedHub(project, *PACK, "--stdio", "--unix", "run/a", "--unix", "run/b") as hub:
         addresses = hub.addresses()
-        named = project.folder / ".aish" / "serve" / "listeners.json"
+        named = project.served_state() / "listeners.json"
         document = json.loads(named.read_text("ascii"))
         with SocketClient(addresses[0]) as one, SocketClient(addresses[1]) as other:
             versions = [
@@ -297,7 +297,7 @@ def test_without_clients_a_token_is_made_and_the_address_may_be_in_a_variable(
     project.aish.env["MCP_ADDR"] = "127.0.0.1:0"
     with ServedHub(project, *PACK, "--from-env") as hub:
         (address,) = hub.addresses()
-        made = secrets_of(project) / "token"
+        made = project.served_state() / "token"
         mode = stat.S_IMODE(made.stat().st_mode)
         with SocketClient(address, made.read_text().strip()) as client:
             client.begin()
@@ -328,7 +328,7 @@ def test_a_port_that_is_taken_ends_the_start(project: Project) -> None:
 
     assert "error: cannot listen on `127.0.0.1:9100`: Address already in use" in hub.stderr
     assert not (project.folder / "run" / "s").exists()
-    assert not (project.folder / ".aish" / "serve" / "listeners.json").exists()
+    assert not (project.served_state() / "listeners.json").exists()
 
 
 @pytest.mark.requirement("H20")
@@ -348,7 +348,7 @@ def test_other_machines_connect_only_if_asked_for_and_encrypted(
     tls = ("--tls-cert", files.certificate, "--tls-key", files.key)
     with ServedHub(project, *PACK, "--tcp", "127.0.0.1:0", *tls) as hub:
         (address,) = hub.addresses()
-        token = (secrets_of(project) / "token").read_text().strip()
+        token = (project.served_state() / "token").read_text().strip()
         with SocketClient(address, token, read=False) as plain:
             plain.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
             answer = plain.raw_rest()

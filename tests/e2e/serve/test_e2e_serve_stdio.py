@@ -10,7 +10,7 @@ import anyio
 import pytest
 from e2e_project import Project, stdio
 from mcp_processes import is_alive, read_pid, until_gone
-from served_hub import META, MODERN_META, ServedHub, flood, secrets_of, text_of
+from served_hub import META, MODERN_META, ServedHub, flood, text_of
 
 CANNED = Path(__file__).parents[2] / "support" / "mcp_canned_server.py"
 
@@ -147,7 +147,7 @@ def test_a_call_by_older_names_is_the_call_of_the_tool_in_a_hub_too(
     assert text_of(both) == "ERROR: `old_string` is an older name of `old_text`, and both are given"
     assert "no rule approves box__file_edit" in text_of(denied)
     assert of_another["error"]["message"] == "unknown tool: s__read_file"
-    (audit,) = (project.folder / ".aish" / "serve" / "audit").iterdir()
+    (audit,) = (project.served_state() / "audit").iterdir()
     records = [json.loads(line) for line in audit.read_text().splitlines()]
     decided = [(one["tool"], one["decision"]) for one in records if "decision" in one]
     assert decided == [
@@ -159,27 +159,23 @@ def test_a_call_by_older_names_is_the_call_of_the_tool_in_a_hub_too(
 
 
 @pytest.mark.requirement("H1", "H21", "K5")
-def test_the_state_of_packs_without_a_file_is_in_their_root_and_not_shown(
+def test_the_state_of_packs_without_a_file_is_that_of_their_root_and_not_in_it(
     project: Project,
 ) -> None:
     project.write("served/note.md", "hello\n")
     with ServedHub(project, "--pack", "fs", "--root", "served") as hub:
         hub.begin()
         listed = hub.call("fs__dir_list", {"path": "."})
-        key = hub.call("fs__file_read", {"path": ".aish/serve/key"})
         hub.end_input()
         assert hub.finish() == 0
 
-    state = project.folder / "served" / ".aish" / "serve"
+    state = project.served_state("served")
     (audit,) = (state / "audit").iterdir()
     assert [json.loads(line)["tool"] for line in audit.read_text().splitlines() if "tool" in line]
     assert not (project.folder / ".aish").exists()
-    # Its key is in no project.
-    assert not (state / "key").exists()
-    assert (secrets_of(project, "served") / "key").stat().st_mode & 0o777 == 0o600
+    assert [one.name for one in (project.folder / "served").iterdir()] == ["note.md"]
+    assert (state / "key").stat().st_mode & 0o777 == 0o600
     assert "note.md" in text_of(listed)
-    assert ".aish" not in text_of(listed)
-    assert key["isError"] is True
 
 
 @pytest.mark.requirement("H9", "H10", "H21")
@@ -225,7 +221,7 @@ def test_every_call_passes_the_rules_and_is_written_down_without_its_values(
     assert records[5]["arguments"]["types"] == {"path": "string", "content": "string"}
     assert records[0]["peer"]["transport"] == "stdio"
     assert "planted" not in json.dumps(records)
-    log = next((project.folder / ".aish" / "serve" / "audit").iterdir())
+    log = next((project.served_state() / "audit").iterdir())
     assert log.stat().st_mode & 0o777 == 0o600
 
 

@@ -87,9 +87,7 @@ def test_a_pipeline_may_answer_at_once_with_a_task_and_its_result_comes_later(
     with ServedHub(project, "hub.yaml") as hub:
         offered = hub.ask("server/discover", modern=True)["result"]["capabilities"]
         made = called(hub, "pipeline__talk", {"word": "hub"})
-        kept = json.loads(
-            (project.folder / ".aish/serve/tasks" / f"{made['taskId']}.json").read_text()
-        )
+        kept = json.loads((project.served_state() / "tasks" / f"{made['taskId']}.json").read_text())
         model.gate.wait_arrived()
         running = task(hub, made["taskId"])
         while "statusMessage" not in running:
@@ -126,7 +124,7 @@ def test_tasks_of_others_and_guessed_ids_are_unknown(
     tasks_file(project)
     with ServedHub(project, "hub.yaml") as hub:
         id = called(hub, "pipeline__talk", {"word": "x"})["taskId"]
-        folder = project.folder / ".aish" / "serve" / "tasks"
+        folder = project.served_state() / "tasks"
         foreign = "f" * 32
         row = json.loads((folder / f"{id}.json").read_text())
         (folder / f"{foreign}.json").write_text(json.dumps({**row, "id": foreign, "client": "eve"}))
@@ -459,7 +457,7 @@ def test_a_task_that_cannot_be_written_down_is_held_and_one_that_was_ends_later(
     model = Model()
     project.uses(model_endpoint(model))
     tasks_file(project, hold="100ms")
-    state = project.folder / ".aish" / "serve"
+    state = project.served_state()
     with ServedHub(project, "hub.yaml") as hub:
         id = called(hub, "pipeline__talk", {"word": "on"})["taskId"]
         model.gate.wait_arrived()

@@ -505,6 +505,17 @@ def test_no_pack_has_a_token_or_the_state_of_the_server_below_its_root(
     assert found == (expected if read_by else [])
 
 
+@pytest.mark.requirement("T38")
+@pytest.mark.parametrize(("packs", "is_open"), [("[fs]", False), ("[fs, shell]", True)])
+def test_no_command_has_the_state_of_the_server_below_its_root(
+    packs: str, *, is_open: bool, tmp_path: Path
+) -> None:
+    servers = f"aish: 1\nmcp: {{servers: {{box: {{pack: {packs}, root: .}}}}}}\n"
+    found = problems(f"{servers}serve: {{state: .aish/state}}\n", tmp_path)
+    said = "the tools of `box` could read keys and tokens: it is below their root"
+    assert found == [f"serve.state: {said}"] * is_open
+
+
 @pytest.mark.parametrize(
     "prompt", ["Go {{ steps.s%d.output }}", "Go {{ steps | tojson }}"], ids=["chain", "all"]
 )

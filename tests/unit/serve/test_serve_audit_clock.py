@@ -29,7 +29,7 @@ class SetClock:
 
 @pytest.mark.requirement("H21")
 def test_records_keep_their_order_where_the_clock_is_set_back(tmp_path: Path) -> None:
-    state = ServeState(private_folder(tmp_path / "state"), "hub-test", b"k" * 32, tmp_path)
+    state = ServeState(private_folder(tmp_path / "state"), "hub-test", b"k" * 32)
     clock = SetClock(2_000_000_000.0)
     log = AuditLog(private_folder(tmp_path / "audit"), AuditSettings(), state, clock, str)
     for seconds in (2_000_000_000.0, 1_000_000_000.0, 1_000_000_001.5, -1.0):
@@ -49,7 +49,7 @@ def test_records_keep_their_order_where_the_clock_is_set_back(tmp_path: Path) ->
 
 @pytest.mark.requirement("H21")
 def test_the_numbers_of_records_go_on_in_the_next_file(tmp_path: Path) -> None:
-    state = ServeState(private_folder(tmp_path / "state"), "hub-test", b"k" * 32, tmp_path)
+    state = ServeState(private_folder(tmp_path / "state"), "hub-test", b"k" * 32)
     settings = AuditSettings(rotate=1000)
     log = AuditLog(private_folder(tmp_path / "audit"), settings, state, SetClock(0.0), str)
     for _ in range(40):

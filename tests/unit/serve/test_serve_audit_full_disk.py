@@ -19,7 +19,7 @@ folder = Path(sys.argv[1])
 folder.chmod(0o700)
 filler = folder / "filler"
 filler.touch()
-state = ServeState(folder, "hub-test", b"k" * 32, folder)
+state = ServeState(folder, "hub-test", b"k" * 32)
 log = AuditLog(folder, AuditSettings(rotate=1000), state, SystemClock(), str)
 refused = 0
 for _ in range(20):

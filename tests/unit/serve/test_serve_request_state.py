@@ -30,7 +30,7 @@ class Watch:
 def seal_of(
     watch: Watch, client: str = "one", subject: Any = SUBJECT, key: bytes = b"k"
 ) -> RequestSeal:
-    return RequestSeal(ServeState(Path("state"), "hub", key, Path("state")), watch, client, subject)
+    return RequestSeal(ServeState(Path("state"), "hub", key), watch, client, subject)
 
 
 @pytest.mark.requirement("H8")

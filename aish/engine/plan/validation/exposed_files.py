@@ -10,6 +10,8 @@ from aish.config.model import Pipeline
 from aish.engine.plan.validation.issue import Issue
 from aish.packs.workspace.deny_list import is_denied
 
+_COMMANDS = frozenset({"shell", "proc"})
+"""Packs whose commands write all of the root where only Landlock confines them."""
 _HINT = "choose a place outside, or below `.aish`, which no tool of a pack shows"
 
 
@@ -22,18 +24,24 @@ def exposed_file_issues(pipeline: Pipeline) -> Iterator[Issue]:
             said = f"the tools of `{alias}` could read the token: it is below their root"
             yield Issue(f"{place}.token_file", said, _HINT)
     state = pipeline.serve.state
-    if state is not None and (alias := _reader(pipeline, state)) is not None:
+    if state is not None and (alias := _reader(pipeline, state, writes=True)) is not None:
         said = f"the tools of `{alias}` could read keys and tokens: it is below their root"
         yield Issue("serve.state", said, _HINT)
 
 
-def _reader(pipeline: Pipeline, path: Path) -> str | None:
-    """The first server whose pack has the path below its root, and does not hide it."""
+def _reader(pipeline: Pipeline, path: Path, *, writes: bool = False) -> str | None:
+    """The first server whose pack has the path below its root, and does not hide it.
+
+    What must not be written by anybody else is not hidden from commands.
+    """
     real = path.parent.resolve() / path.name
     for alias, entry in pipeline.servers.items():
         if not entry.pack or entry.root is None:
             continue
         root = entry.root.resolve()
-        if real.is_relative_to(root) and not is_denied(real.relative_to(root).parts or (".",)):
+        if not real.is_relative_to(root):
+            continue
+        is_open = writes and not _COMMANDS.isdisjoint(entry.pack)
+        if is_open or not is_denied(real.relative_to(root).parts or (".",)):
             return alias
     return None
