@@ -22,13 +22,13 @@ from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.resume_state import (
-    CALLS_REPEATED,
     CallsNamedError,
     NamedCalls,
     ResumeRefusedError,
     ResumeState,
 )
 from aish.engine.run_folder import RunFolder, RunsPlace, reopen_folder
+from aish.engine.steps.context import CALLS_REPEATED
 from aish.features.history.run_store import LATEST
 from aish.features.resume.differences import check_same, forced
 from aish.features.resume.find import PastPart, hold_past

@@ -22,9 +22,6 @@ from aish.core.messages import Spent, Turn, Usage, add_usage
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended
 from aish.policy.questions import PastQuestion
 
-CALLS_REPEATED = "calls_repeated"
-"""The code of a notice that names calls before they may be made again."""
-
 _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")
 # A longer key is identified by its hash, which takes less memory.
 _LONGEST_KEY = 16

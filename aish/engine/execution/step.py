@@ -113,10 +113,9 @@ def _take_over(step: Step, context: StepContext, earlier: "Unfinished") -> None:
     """Tell that a unit goes on within its conversation, and count what that has used."""
     place, emit = context.place(step), context.resources.runtime.emit
     context.spending.carry(place, earlier.spent)
-    said = f"goes on after turn {earlier.turn + earlier.earlier.turns} of its conversation"
-    if not earlier.turns:
-        said = "its call was made before this part of the run, which takes over the result"
-    emit(Notice(place, "info", TAKEN_OVER, said))
+    if earlier.turns:
+        said = f"goes on after turn {earlier.turn + earlier.earlier.turns} of its conversation"
+        emit(Notice(place, "info", TAKEN_OVER, said))
 
 
 def _billed(record: StepRecord, used: Spent) -> StepRecord:

@@ -199,6 +199,8 @@ class Carrier(Protocol):
         ...
 
 
+CALLS_REPEATED = "calls_repeated"
+"""The code of a notice that names calls before they may be made again."""
 CALLS_UNTRACKED = "calls_untracked"
 """The code of a step's notice: calls of its items are in the journal when the items come back."""
 ITEM_UNFINISHED = "item_unfinished"

@@ -7,6 +7,7 @@ from sys import maxsize
 from typing import cast
 
 from aish.agent.dispatch import call_tool
+from aish.agent.restore import TAKEN_OVER
 from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.agent.sampling import Sampling
 from aish.agent.turn_recorder import request_recorder
@@ -14,8 +15,10 @@ from aish.config.documents import parse_json
 from aish.config.inputs import as_typed
 from aish.config.model import CallStep, OnToolError, RunStep
 from aish.core.errors import ExitCode, StepFailedError, UsageError, did_you_mean
-from aish.core.events import Failure, Place, StepKind, StepStatus
-from aish.core.json import JsonObject, JsonValue
+from aish.core.events import Failure, Notice, Place, StepKind, StepStatus
+from aish.core.json import JsonObject, JsonValue, json_text
+from aish.core.phrases import shorten
+from aish.core.text import for_line
 from aish.core.tools import ResultKind, Tool, ToolName
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.plan import Plan
@@ -28,7 +31,7 @@ from aish.engine.resources.resources import (
     require_servers,
 )
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
-from aish.engine.steps.context import StepContext
+from aish.engine.steps.context import CALLS_REPEATED, StepContext
 from aish.models.throttle import Throttles
 from aish.policy.decide import tool_name
 from aish.templates.render import render, render_tree
@@ -44,6 +47,7 @@ MEANING: Mapping[ResultKind, tuple[StepStatus, ExitCode]] = {
     "interrupted": ("failed", ExitCode.FAILED),
     "unknown": ("failed", ExitCode.FAILED),
 }
+_LONGEST_SHOWN = 200
 
 
 async def run_call(step: CallStep, context: StepContext) -> StepRecord:
@@ -117,11 +121,24 @@ async def run_command_step(step: RunStep, context: StepContext) -> StepRecord:
 def _made_before(
     step: CallStep | RunStep, context: StepContext, tool: str, arguments: JsonObject
 ) -> UsedCall | None:
-    """The result of this very call, if an earlier part of the run has made it (B3)."""
+    """The result of this very call, if an earlier part of the run has made it (B3).
+
+    If that made another one, as the file is a different one now, it is told before the call.
+    """
     unfinished = context.unfinished(step)
-    known = () if unfinished is None else unfinished.earlier.calls
-    told = context.plan.secrets.mask_json(arguments)
-    return next((used for used in known if (used.tool, used.arguments) == (tool, told)), None)
+    if unfinished is None:
+        return None
+    (used,) = unfinished.earlier.calls
+    place, emit = context.place(step), context.resources.runtime.emit
+    if (used.tool, used.arguments) == (tool, context.plan.secrets.mask_json(arguments)):
+        said = "its call was made before this part of the run, which takes over the result"
+        emit(Notice(place, "info", TAKEN_OVER, said))
+        return used
+    before = shorten(for_line(json_text(used.arguments, spaced=True)), _LONGEST_SHOWN)
+    said = f"`{used.tool}` was called before this part of the run with {before}"
+    said += "; the call of this step is a different one now, and is made"
+    emit(Notice(place, "warning", CALLS_REPEATED, said))
+    return None
 
 
 def tool_record(

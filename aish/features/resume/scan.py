@@ -375,7 +375,7 @@ class Open:
 
     `begun` numbers its first record. `ended` is the record of its end, if it has one: it is run
     again anyway. `talk` is the conversation of a prompt; `before` is the attempt before it. `parts`
-    is what an item has done that is a pipeline.
+    is what an item has done that is a pipeline. `changed`: the step is one of another kind now.
     """
 
     calls: Calls
@@ -393,6 +393,7 @@ class Open:
     spent: _Sum = field(default_factory=_Sum)
     before: "Open | None" = None
     parts: "Scan | None" = None
+    changed: bool = False
 
     def attempts(self) -> Iterator["Open"]:
         """This one and all before it."""
@@ -415,6 +416,8 @@ class Open:
 
         So does one that is tried again as it `failed`, if that was a request, not an answer.
         """
+        if self.changed:
+            return False
         if self.ended is not None and self.ended.get("status") != "paused":
             error: Any = self.ended.get("error") or {}
             if error.get("code") not in _CUT_OFF:
@@ -454,11 +457,12 @@ class Open:
 class Rules:
     """Settings of the pipeline and the command line for resuming.
 
-    `needed` says of a step whether a later one reads the results of its items, `tolerant` whether
-    it accepts a denied call; `mask` masks a key as the journal does.
+    `kind` is that of a step now; `needed` says of it whether a later one reads the results of its
+    items, `tolerant` whether it accepts a denied call; `mask` masks a key as the journal does.
     """
 
     repeatable: Callable[[str], Repeatable]
+    kind: Callable[[str], str | None]
     needed: Callable[[str], bool]
     tolerant: Callable[[str], bool]
     retry_failed: bool = False
@@ -791,8 +795,17 @@ class Scan:
             self._rules.repeatable(step), self._read_file, whole=whole or kind != "pipeline"
         )
         talk = Talk() if kind == "prompt" else None
-        retries = self._rules.retry_failed
-        return Open(calls, self._read_file, self.last_seq, step, kind, retries, item, talk=talk)
+        return Open(
+            calls,
+            self._read_file,
+            self.last_seq,
+            step,
+            kind,
+            self._rules.retry_failed,
+            item,
+            talk=talk,
+            changed=self._rules.kind(step) not in {None, kind},
+        )
 
     def _is_part(self, step: str, item: str | None) -> bool:
         """Whether this is a part of an item, which is completed or run again as a whole."""

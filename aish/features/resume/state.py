@@ -9,21 +9,19 @@ from aish.agent.assemble import Assembled
 from aish.agent.converse import Earlier
 from aish.agent.restore import TURN_ADDED, RecordedTurns, Restorer, TurnsLostError
 from aish.agent.turn_json import SECRETS, ReadFile
+from aish.config.model import Step
 from aish.core.events import Notice, Place
 from aish.core.json import JsonObject, JsonValue, json_text, strict_json
 from aish.core.messages import AssistantTurn, Finish, History, Turn, Usage
 from aish.core.phrases import counted
 from aish.core.text import safe_utf8
 from aish.core.tools import ToolCall
+from aish.engine.execution.step import KINDS
 from aish.engine.plan.order import steps_read
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
-from aish.engine.resume_state import (
-    CALLS_REPEATED,
-    ResumeRefusedError,
-    ResumeState,
-    Unfinished,
-)
+from aish.engine.resume_state import ResumeRefusedError, ResumeState, Unfinished
+from aish.engine.steps.context import CALLS_REPEATED
 from aish.engine.steps.prompt import continued
 from aish.features.resume.scan import Open, Rules, Scan, Talk, tags, within
 from aish.features.resume.unknown_calls import RepeatableTools, check_calls
@@ -283,6 +281,7 @@ def _rules(plan: Plan, *, retry_failed: bool) -> Rules:
     found = _Plans(plan)
     return Rules(
         repeatable=found.repeatable,
+        kind=found.kind,
         needed=found.needed,
         tolerant=found.tolerant,
         retry_failed=retry_failed,
@@ -297,6 +296,7 @@ class _Plans:
         self._plan = plan
         self._repeatable: dict[str, RepeatableTools] = {}
         self._needed: dict[str, bool] = {}
+        self._steps: dict[str, Step | None] = {}
 
     def repeatable(self, step: str) -> RepeatableTools:
         """The tools that the step may call again."""
@@ -312,15 +312,27 @@ class _Plans:
             self._needed[step] = step.rpartition("/")[2] in read
         return self._needed[step]
 
+    def kind(self, step: str) -> str | None:
+        """The kind of the step, if there is one."""
+        found = self._step(step)
+        return None if found is None else KINDS[type(found)]
+
     def tolerant(self, step: str) -> bool:
         """Whether a denial does not fail the step."""
-        id = step.rpartition("/")[2]
-        return any(one.id == id and one.on_denied == "continue" for one in self._of(step).steps)
+        found = self._step(step)
+        return found is not None and found.on_denied == "continue"
 
     def has_items(self, step: str) -> bool:
         """Whether the step runs over items, however many there are."""
-        id = step.rpartition("/")[2]
-        return any(one.id == id and one.flow.foreach is not None for one in self._of(step).steps)
+        found = self._step(step)
+        return found is not None and found.flow.foreach is not None
+
+    def _step(self, step: str) -> Step | None:
+        if step not in self._steps:
+            id = step.rpartition("/")[2]
+            found = (one for one in self._of(step).steps if one.id == id)
+            self._steps[step] = next(found, None)
+        return self._steps[step]
 
     def _of(self, step: str) -> Plan:
         plan = self._plan

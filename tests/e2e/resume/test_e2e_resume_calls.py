@@ -86,6 +86,45 @@ def test_the_known_result_of_a_call_is_that_of_its_step(project: Project) -> Non
 
 
 @pytest.mark.requirement("B3")
+def test_another_call_of_a_changed_step_is_made_and_the_one_before_is_told(
+    project: Project,
+) -> None:
+    noting(project)
+    dies(project, "after:tool.finished:1")
+    pipeline(project, NOTE.replace("RULES", "").replace("once", "anew"))
+    # Nothing is taken over, so both calls stay known.
+    dies(project, "after:tool.finished:1", "--resume", "--force")
+    pipeline(project, NOTE.replace("RULES", "").replace("once", "last"))
+    named = project.run("--resume", "--force")
+    assert named.code == 2, named.stderr
+    assert '"once"' in named.stderr
+
+    done = project.run("--resume", "--force", "--retry-unknown", "-q")
+
+    assert done.code == 0, done.stderr
+    assert "`shell__run` was called before this part of the run with" in done.stderr
+    assert '"anew"' in done.stderr
+    assert "takes over" not in done.stderr
+    assert (project.folder / "notes.txt").read_text() == "once\nanew\nlast\n"
+
+
+@pytest.mark.requirement("B3")
+def test_a_call_of_a_step_that_became_another_one_is_named(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    telling(project, model_endpoint, text_reply("told"))
+    dies(project, "after:tool.finished:1")
+    text = (project.folder / "p.yaml").read_text()
+    call = "steps: [{id: p, call: s__file_write, with: {path: b.txt, content: y}}]"
+    project.write("p.yaml", text.replace("prompt: Write it down", call))
+
+    done = project.run("--resume", "--force")
+
+    assert done.code == 2, done.stderr
+    assert "`s__file_write`" in done.stderr
+
+
+@pytest.mark.requirement("B3")
 def test_a_call_whose_result_is_not_whole_any_more_is_named(project: Project) -> None:
     pipeline(
         project,
