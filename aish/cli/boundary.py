@@ -47,9 +47,11 @@ def report(error: AishError) -> None:
         for problem in error.problems:
             printer.say(problem, "warning" if problem.warning else "error")
         return
-    say(f"error: {error}")
+    from aish.system.secrets.literal_keys import without_keys
+
+    say(without_keys(f"error: {error}"))
     if error.hint:
-        say(f"\nhint: {error.hint}")
+        say(without_keys(f"\nhint: {error.hint}"))
 
 
 def say(text: str) -> None:
@@ -75,10 +77,12 @@ def _surroundings(error: OSError, *, verbose: bool) -> int:
 
 
 def _internal(error: Exception, *, verbose: bool) -> int:
-    text = "".join(traceback.format_exception(error))
+    from aish.system.secrets.literal_keys import without_keys
+
+    text = without_keys("".join(traceback.format_exception(error)))
     if verbose:
         say(text)
-    say(f"error: this is a bug in aish: {type(error).__name__}: {error}")
+    say(without_keys(f"error: this is a bug in aish: {type(error).__name__}: {error}"))
     log = _write_log(text)
     where = f"the details are in {log}; " if log else "run again with `--verbose` for details; "
     say(f"\nhint: {where}please report it with them")

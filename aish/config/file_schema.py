@@ -195,8 +195,13 @@ def _break(root: MappingNode, path: Sequence[str | int]) -> None:
 def _worded(found: SchemaProblem, root: MappingNode) -> Problem:
     node, key, path = _find(root, found.path)
     if found.keyword == "additionalProperties" and found.key is not None:
-        message, hint = f"unknown key `{found.key}`", _unknown_hint(found)
-        return Problem(key, path, message, hint)
+        name, colon, _ = found.key.partition(":")
+        if colon and name in known_keys():
+            # What is behind the colon may be a key of a service.
+            _, _, above = _find(root, found.path[:-1])
+            message = f"unknown key `{name}:…`, with no space after the colon"
+            return Problem(key, join(above, name), message, f"write `{name}: …`")
+        return Problem(key, path, f"unknown key `{found.key}`", _unknown_hint(found))
     if found.keyword == "required" and found.key is not None:
         outer = path[: -len(found.key) - 1] if "." in path else ""
         hint = "write `aish: 1` at the top" if found.path == ("aish",) else None

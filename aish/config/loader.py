@@ -105,7 +105,7 @@ def _replaced(node: Node, override: Override, depth: int, shape: SchemaPlace) ->
 
 
 def spelled(steps: Sequence[str | int]) -> str:
-    """The bounds of a conversation in `table`, else those of the enclosing level."""
+    """A path as problems have it."""
     path = ""
     for step in steps:
         path = at(path, step) if isinstance(step, int) else join(path, step)

@@ -7,13 +7,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from aish.core.errors import Position, Problem
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
 from aish.core.patterns import lazy_pattern
+from aish.system.secrets.literal_keys import without_keys
 
 _PLAIN_KEY = lazy_pattern(r"[A-Za-z_$][\w$-]*\Z", re.ASCII)
 
@@ -146,8 +147,11 @@ def nearest_position(positions: Mapping[str, Position], path: str, file: str) ->
 
 
 def in_file_order(problems: Iterable[Problem], first: str = "") -> tuple[Problem, ...]:
-    """Problems in the order of their files, `first` before the other files, without duplicates."""
-    found = list(dict.fromkeys(problems))
+    """Problems in the order of their files, `first` before the other files, without duplicates.
+
+    What looks like a key is in none of them.
+    """
+    found = list(dict.fromkeys(map(_without_keys, problems)))
     files = dict.fromkeys((first, *(problem.position.file for problem in found)))
     number = {file: index for index, file in enumerate(files)}
     return tuple(
@@ -160,6 +164,12 @@ def in_file_order(problems: Iterable[Problem], first: str = "") -> tuple[Problem
             ),
         )
     )
+
+
+def _without_keys(problem: Problem) -> Problem:
+    hint = None if problem.hint is None else without_keys(problem.hint)
+    message, path = without_keys(problem.message), without_keys(problem.path)
+    return replace(problem, path=path, message=message, hint=hint)
 
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})

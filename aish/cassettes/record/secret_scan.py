@@ -5,12 +5,9 @@ Text that looks like a secret is not written: the error names the places.
 
 import base64
 import binascii
-import math
 import re
-from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from functools import cache
 from itertools import islice
 
 from aish.cassettes.format.edits import text_of
@@ -18,6 +15,7 @@ from aish.cassettes.format.interaction import CassetteFileError, Head, Headers, 
 from aish.cassettes.format.stream_text import spoken
 from aish.core.frozen import frozen
 from aish.core.phrases import first_lines
+from aish.system.secrets.literal_keys import RANDOM_TEXT, shaped, suspects
 
 # A declared secret in it has been removed before.
 _CODED = r"(?:[A-Za-z0-9+/=_\\-]++|<secret:[^<>\"]{1,99}>)++"
@@ -92,39 +90,11 @@ def _read(text: str, start: int, end: int) -> Medium | None:
         return Medium(start, end, "")
 
 
-_SHAPES = {
-    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    "an API key": r"\bsk-[A-Za-z0-9_-]{20,}",
-    "a GitHub token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{40,})",
-    "a GitLab token": r"\bglpat-[\w-]{20,}",
-    "an AWS access key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    "a Google API key": r"\bAIza[\w-]{35}",
-    "a Slack token": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
-    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
-    "a package registry token": r"\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,})",
-    "a payment key": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{20,}",
-    "a JSON web token": r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",
-    "a bearer token": r"(?i:\bbearer )[A-Za-z0-9._~+/-]{20,}=*",
-}
-_NAMES = tuple(_SHAPES)
-# The prefix of each shape: searching for these takes a hundredth of the time.
-_SIGNS = (
-    *("-----BEGIN ", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
-    *("AKIA", "ASIA", "AIza", "xox", "hf_", "npm_", "pypi-", "eyJ"),
-    *("rk_live_", "rk_test_", "sk_live_", "sk_test_"),
-)
-_BEARER = re.compile(r"[bB][eE][aA][rR][eE][rR] ")
-# The same within one segment: the text before it cannot belong to it.
-_WORD = re.compile(r"(?<![A-Za-z0-9+_-])[A-Za-z0-9+_-]{32,}={0,2}")
 _SHORTEST = 15
-_RANDOM_TEXT = "text as random as a key"
 # The value of an `id` is a name: endpoints and servers generate random ones.
 _NAMED = re.compile(r'(?<![A-Za-z])(?:tool_call_|call_)?id\\*"\s*:\s*\\*"$')
 _NAMED_WITHIN = 24
 _RUN = re.compile(r"\d{8}T\d{6}Z-[a-z0-9-]+")
-_PUBLIC = re.compile(r"(?:chatcmpl|cmpl|call|toolu|msg|resp|req|run|fp|gen)[-_]")
-_RANDOM = 4.2
-_FEWEST_DIGITS = 3
 _SHOWN = 6
 _MOST = 100
 
@@ -201,77 +171,28 @@ def _findings(where: str, text: str, allow: Sequence[str], harmless: set[str]) -
     files = list(media(text))
     for file in files:
         # Of text that is random by nature, only known shapes count.
-        suspects = [*_shaped(text[file.start : file.end]), *_suspects(file.text)]
-        for _, kind, word in suspects:
+        found_in = [*shaped(text[file.start : file.end]), *suspects(file.text)]
+        for _, kind, word in found_in:
             if not any(fnmatchcase(word, glob) for glob in allow):
                 yield Finding(_place(where, text, file.start), kind, word[:_SHOWN])
     text = without_media(text, files)
     place = 0
     for segment in text.split('"'):
         if len(segment) >= _SHORTEST and segment not in harmless:
-            suspects = list(_suspects(segment))
-            for start, kind, word in suspects:
+            found_in = list(suspects(segment))
+            for start, kind, word in found_in:
                 before = text[max(0, place + start - _NAMED_WITHIN) : place + start]
-                is_name = kind == _RANDOM_TEXT and _is_name(before, word)
+                is_name = kind == RANDOM_TEXT and _is_name(before, word)
                 if not is_name and not any(fnmatchcase(word, glob) for glob in allow):
                     yield Finding(_place(where, text, place + start), kind, word[:_SHOWN])
             # A name in one place is not a name in another.
-            if not suspects:
+            if not found_in:
                 harmless.add(segment)
         place += len(segment) + 1
 
 
-@cache
-def _known() -> re.Pattern[str]:
-    """Created on first use: that takes milliseconds."""
-    shapes = enumerate(_SHAPES.values())
-    return re.compile("|".join(f"(?P<shape{n}>{shape})" for n, shape in shapes))
-
-
-def _suspects(text: str) -> Iterator[tuple[int, str, str]]:
-    """The position, the description and the text of each suspect."""
-    known = list(_shaped(text))
-    yield from known
-    rest = deque((start, start + len(found)) for start, _, found in known)
-    for word in _WORD.finditer(text):
-        while rest and rest[0][1] <= word.start():
-            rest.popleft()
-        is_known = bool(rest) and rest[0][0] < word.end()
-        if not is_known and _is_random(word[0]):
-            yield word.start(), _RANDOM_TEXT, word[0]
-
-
-def _shaped(text: str) -> Iterator[tuple[int, str, str]]:
-    last = 0
-    for start in sorted(_begun(text)):
-        found = _known().match(text, start) if start >= last else None
-        if found is not None:
-            last = found.end()
-            kind = _NAMES[int((found.lastgroup or "shape0").removeprefix("shape"))]
-            yield start, kind, found[0]
-
-
-def _begun(text: str) -> Iterator[int]:
-    """The positions at which a shape may begin."""
-    for sign in _SIGNS:
-        start = text.find(sign)
-        while start >= 0:
-            yield start
-            start = text.find(sign, start + 1)
-    yield from (found.start() for found in _BEARER.finditer(text))
-
-
 def _is_name(before: str, word: str) -> bool:
     return _NAMED.search(before) is not None or _RUN.fullmatch(word) is not None
-
-
-def _is_random(word: str) -> bool:
-    if _PUBLIC.match(word) or sum(map(str.isdigit, word)) < _FEWEST_DIGITS:
-        return False
-    if word == word.lower() or word == word.upper():
-        return False
-    counts = Counter(word).values()
-    return -sum(n / len(word) * math.log2(n / len(word)) for n in counts) > _RANDOM
 
 
 def _place(where: str, text: str, start: int) -> str:

@@ -37,6 +37,7 @@ from aish.core.text import for_line
 from aish.core.tools import Tool
 from aish.engine.environment import RunEnvironment
 from aish.engine.final import PRECEDENCE
+from aish.engine.plan.literals import mask_literals
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.plan.validation.older_names import policy_of
@@ -447,7 +448,10 @@ def command(
 
 def _review(asked: Applying, format_: Report) -> int:
     """Show the calls, and the expected result as far as it is known without a server."""
-    rows = reviewed_rows(asked, Secrets())
+    secrets = Secrets()
+    for pipeline in asked.homes.values():
+        mask_literals(pipeline, secrets)
+    rows = reviewed_rows(asked, secrets)
     code = int(expected_code(asked, rows))
     if format_ is Report.JSON:
         print_json(_report(asked, rows, None, None, code))

@@ -30,6 +30,7 @@ from aish.core.text import for_line, suspicious
 from aish.core.text_diff import changed_lines
 from aish.core.tools import Tool, ToolName, definition_of
 from aish.engine.plan.builtin_tools import presumed_tool
+from aish.engine.plan.literals import literal_secrets
 from aish.policy.lock import (
     Difference,
     FieldChange,
@@ -192,7 +193,7 @@ def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
 
 def known_servers(pipeline: Pipeline, lock: Lock) -> tuple[str, ...]:
     """The servers of the file whose pins are unchanged."""
-    now = declared(pipeline, Secrets()).servers
+    now = declared(pipeline, literal_secrets(pipeline)).servers
     return tuple(
         alias for alias, pin in lock.servers.items() if alias in now and pin.is_at(now[alias])
     )

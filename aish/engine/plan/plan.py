@@ -36,6 +36,7 @@ from aish.engine.plan.credentials import (
     resolve_model,
     resolve_server,
 )
+from aish.engine.plan.literals import mask_literals
 from aish.engine.plan.lock import lock_of, lock_path
 from aish.engine.plan.options import LockMode, RunOptions
 from aish.engine.plan.order import bounded, in_order, judges_of, models_of_packs
@@ -215,6 +216,7 @@ def make_plan(
     of_packs = tuple(models_of_packs(asking, pipeline.models, default))
     limits = _limits(pipeline, options, steps, default, (*judges, *of_packs))
     secrets = Secrets() if secrets is None else secrets
+    mask_literals(pipeline, secrets)
     of_models, of_servers = _resolvers(pipeline, options, secrets, session)
     declared_secrets(pipeline.secrets, of_models)
     used = used_models(pipeline.models, steps if with_models else (), default, judges)

@@ -11,6 +11,7 @@ from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonObject, JsonValue
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked
+from aish.engine.plan.literals import literals
 from aish.engine.plan.order import needs_of
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
 from aish.models.headers import check_endpoint
@@ -92,6 +93,10 @@ def _variables(pipeline: Pipeline) -> Iterator[Issue]:
         if resembles_key(name):
             message = "this looks like a key, and the name of a variable belongs here"
             yield Issue(path, message, "export the key, and write the variable's name here")
+    for path in dict.fromkeys(path for path, _ in literals(pipeline)):
+        if not VARIABLE_NAMED.search(path):
+            hint = "take it from the environment; text that is no key goes under `cassette.allow`"
+            yield Issue(path, "the file contains what looks like a key", hint, warning=True)
     for index, name in enumerate(pipeline.env):
         if name in pipeline.secrets:
             message = f"`{name}` is under `env` and under `secrets`"

@@ -28,6 +28,7 @@ from aish.core.phrases import backticked, first_of
 from aish.core.rules import RuleEntry
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
+from aish.engine.plan.literals import literal_secrets
 from aish.engine.plan.lock import (
     declared,
     is_ignored,
@@ -55,7 +56,7 @@ from aish.policy.rules import (
 )
 from aish.system.globs import matches_word
 from aish.system.schema.check import SchemaProblem, spell_path
-from aish.system.secrets.secrets import SHORTEST, Secrets
+from aish.system.secrets.secrets import SHORTEST
 from aish.templates.values import is_template
 from aish.wire.chat.encode import answer_limit
 
@@ -502,7 +503,7 @@ def locked_misfits(tool: Tool | None, arguments: JsonObject) -> list[str]:
 
 def _outgrown(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
     """Differences between the current file and the file when it was locked."""
-    now = declared(pipeline, Secrets())
+    now = declared(pipeline, literal_secrets(pipeline))
     prompts = {
         step.id: within(step_path(index, listed="steps" in pipeline.data), "prompt")
         for index, step in enumerate(pipeline.steps)
