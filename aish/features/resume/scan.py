@@ -375,7 +375,7 @@ class Open:
 
     `begun` numbers its first record. `ended` is the record of its end, if it has one: it is run
     again anyway. `talk` is the conversation of a prompt; `before` is the attempt before it. `parts`
-    is what an item has done that is a pipeline. `changed`: the step is one of another kind now.
+    is what an item has done that is a pipeline. `changed`: the step is gone or of another kind.
     """
 
     calls: Calls
@@ -804,7 +804,7 @@ class Scan:
             self._rules.retry_failed,
             item,
             talk=talk,
-            changed=self._rules.kind(step) not in {None, kind},
+            changed=self._rules.kind(step) != kind,
         )
 
     def _is_part(self, step: str, item: str | None) -> bool:
