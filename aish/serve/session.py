@@ -373,7 +373,7 @@ class Session:
             case "server/discover":
                 return dump(self._discovered())
             case _ if method in _OF_TASKS:
-                return dump(self._completed(self._task(request)))
+                return dump(self._completed(await self._task(request)))
             case "initialize":
                 return dump(self._begin(request))
             case "ping":
@@ -586,14 +586,14 @@ class Session:
         after = _AT_ONCE if at_once else self._hub.settings.hold
         return TaskTerms(after, at_once, lambda held: tasks.create(self.caller, tool, held))
 
-    def _task(self, request: Request) -> JsonObject:
+    async def _task(self, request: Request) -> JsonObject:
         """The result of a request about a task."""
         require_tasks(_capabilities_of(request))
         tasks, client = self._hub.tasks, self.caller.client
         id, responses = request.params.get("taskId"), request.params.get("inputResponses")
         match request.method:
             case "tasks/get":
-                return tasks.get(client, id)
+                return await tasks.get(client, id)
             case "tasks/update":
                 if not isinstance(responses, Mapping):
                     raise RpcError(INVALID_PARAMS, "`inputResponses` has to be an object")

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Container, Generator, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -51,7 +51,7 @@ class Task:
     """A task as it is on disk; times are seconds since the epoch.
 
     `owner` is the process that it belongs to, `run` that of a pipeline. `requests` are what the
-    client is asked. A task that has ended has a `result`, an `error`, or was cancelled.
+    client is asked. A task that has ended has a result, an `error`, or was cancelled.
     """
 
     id: str
@@ -64,7 +64,6 @@ class Task:
     run: str | None = None
     message: str | None = None
     requests: JsonObject | None = None
-    result: JsonObject | None = None
     error: JsonObject | None = None
 
     @property
@@ -78,7 +77,7 @@ class Task:
         return self.updated + KEPT_SECONDS if self.has_ended else None
 
 
-_FIELDS = tuple(one.name for one in fields(Task) if one.name != "result")
+_FIELDS = tuple(one.name for one in fields(Task))
 
 
 @frozen
@@ -132,15 +131,29 @@ class TaskStore:
         self.write(task)
         return task
 
-    def write(self, task: Task) -> None:
-        """Put down how a task is now; its result first, so that it is there when it has ended.
+    def keep_result(self, id: str, result: bytes, mask: Callable[[JsonValue], JsonValue]) -> None:
+        """Put down the result of a task, masked, before the task ends; to be called in a thread.
 
         Raises:
             OSError: it cannot be written.
         """
-        if task.result is not None:
-            data = json.dumps(task.result, separators=(",", ":")).encode("ascii")
-            atomic_write(self._result(task.id), data)
+        data = json.dumps(mask(json.loads(result)), separators=(",", ":")).encode("ascii")
+        atomic_write(self._result(id), data)
+
+    def result(self, id: str) -> JsonObject | None:
+        """The result of a task that is completed, if it is there; to be called in a thread."""
+        try:
+            found = json.loads(_content(self._result(id)))
+        except (FileNotFoundError, ValueError, UsageError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def write(self, task: Task) -> None:
+        """Put down how a task is now; its result is there before it has ended.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         atomic_write(self._path(task.id), _encoded(task))
         self._read(task.id)
 
@@ -161,12 +174,7 @@ class TaskStore:
         if self._is_expired(task):
             self._delete(id)
             return None
-        if task.status != "completed":
-            return task
-        try:
-            return replace(task, result=json.loads(_content(self._result(id))))
-        except (FileNotFoundError, ValueError, UsageError):
-            return None
+        return task
 
     def wish_cancelled(self, task: Task) -> None:
         """Ask the process of a task to cancel it."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from aish.core.errors import AishError, UsageError
@@ -159,7 +160,7 @@ class Tasks:
         self._follow(task, call)
         return {"resultType": "task", **shown(task)}
 
-    def get(self, client: str, id: JsonValue) -> JsonObject:
+    async def get(self, client: str, id: JsonValue) -> JsonObject:
         """A task of a client with its result, error or questions.
 
         Raises:
@@ -169,7 +170,10 @@ class Tasks:
         about = shown(task)
         match task.status:
             case "completed":
-                return {**about, "result": task.result}
+                result = await to_thread.run_sync(self._opened().result, task.id)
+                if result is None:
+                    raise RpcError(INVALID_PARAMS, _UNKNOWN)
+                return {**about, "result": result}
             case "failed":
                 return {**about, "error": task.error}
             case "input_required":
@@ -193,7 +197,7 @@ class Tasks:
         while ids:
             for id in tuple(ids):
                 try:
-                    now = self.get(client, id)
+                    now = await self.get(client, id)
                 except RpcError:  # it has expired
                     ids = [one for one in ids if one != id]
                     continue
@@ -308,7 +312,7 @@ class Tasks:
             while True:
                 changed = live.changed
                 try:
-                    task = self._as_now(store, task, live)
+                    task = await self._as_now(store, task, live)
                     is_written = True
                 except OSError as error:
                     # A full disk: it is tried again, as a client still waits for the result.
@@ -323,7 +327,7 @@ class Tasks:
         if task.has_ended:
             self._note(None, task)
 
-    def _as_now(self, store: "TaskStore", task: "Task", live: LiveCall) -> "Task":
+    async def _as_now(self, store: "TaskStore", task: "Task", live: LiveCall) -> "Task":
         """The task with the state of its call, written down if that is another one."""
         secrets = self._active.now.plan.secrets
         if live.is_over:
@@ -338,11 +342,12 @@ class Tasks:
                 return store.changed(
                     task, status="failed", error=error, message=said, requests=None
                 )
-            result = secrets.mask_json(json.loads(found))
+            # A large one takes long to read, to write and to sync.
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(store.keep_result, task.id, found, secrets.mask_json)
             return store.changed(
                 task,
                 status="completed",
-                result=result,
                 requests=None,
                 run=live.run,
                 message=None,

@@ -282,6 +282,38 @@ def test_a_call_that_takes_longer_than_it_is_held_becomes_a_task(project: Projec
     assert text_of(long) == "slept 600 ms"
 
 
+# The interpreter of the server tells which thread opens the file of a result.
+THREADS = """
+import sys, threading
+
+def hear(event, arguments):
+    if event == "open" and ".result" in str(arguments[0]):
+        with open("threads", "a") as file:
+            print(threading.current_thread() is threading.main_thread(), file=file)
+
+sys.addaudithook(hear)
+"""
+
+
+@pytest.mark.real_process
+@pytest.mark.requirement("H7")
+def test_a_result_is_written_and_read_beside_the_event_loop(project: Project) -> None:
+    project.write("site/sitecustomize.py", THREADS)
+    project.aish.env["PYTHONPATH"] = str(project.folder / "site")
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+    tasks_file(project, hold="10ms")
+    end = project.folder / "end"
+    with ServedHub(project, "hub.yaml") as hub:
+        made = called(hub, "t__sleep", {"ms": 0, "until": str(end)})
+        end.touch()
+        done = until(hub, made["taskId"], "completed")
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert text_of(done["result"]) == "slept 0 ms"
+    assert (project.folder / "threads").read_text("ascii").split() == ["False", "False"]
+
+
 @pytest.mark.requirement("H7", "H8")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_server_asks_the_client_through_its_task_also_in_another_process(

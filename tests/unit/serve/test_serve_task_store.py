@@ -41,9 +41,9 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[TaskStore]:
 
 
 def ended(store: TaskStore, client: str = "ada", text: str = "done") -> Task:
-    return store.changed(
-        store.create(client, "t__x", None), status="completed", result={"content": text}
-    )
+    made = store.create(client, "t__x", None)
+    store.keep_result(made.id, json.dumps({"content": text}).encode(), lambda value: value)
+    return store.changed(made, status="completed")
 
 
 @pytest.mark.requirement("H7")
@@ -53,7 +53,7 @@ def test_a_task_is_its_clients_until_it_expires_whatever_the_clock_does(
     made = store.create("ada", "pipeline__x", "run-1")
     (file,) = (tmp_path / "tasks").glob("*.json")
     clock.time -= 3600
-    done = store.changed(made, status="completed", result={"content": []})
+    done = store.changed(made, status="completed")
 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert store.get(made.id, "ada") == done
@@ -169,8 +169,11 @@ def test_files_that_were_planted_or_damaged_are_no_tasks(tmp_path: Path, store: 
 
     for digit in "12345678":
         assert store.get(digit * 32, "ada") is None
+    assert store.result(task.id) == {"content": "done"}
+    (folder / f"{task.id}.result").write_text("[1")
+    assert store.result(task.id) is None
     (folder / f"{task.id}.result").unlink()
-    assert store.get(task.id, "ada") is None
+    assert store.result(task.id) is None
     assert list(store.orphans()) == []
 
 
