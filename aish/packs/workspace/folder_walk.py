@@ -8,9 +8,13 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
 from typing import Literal
+
+import anyio
+import anyio.from_thread
 
 from aish.core.frozen import frozen, slotted
 from aish.core.phrases import counted
@@ -127,7 +131,7 @@ class Content:
 
 
 class Walk:
-    """Reads folders one by one, as many as the limits allow.
+    """Reads folders one by one, as many as the limits allow, until its call is cancelled.
 
     `ignored` also shows what `.gitignore` files exclude. `incomplete` says why not all was read;
     `unfollowed` has the number of patterns that are not followed, by the file that has them.
@@ -170,7 +174,7 @@ class Walk:
 
         Without `in_order` its files come in any order.
         """
-        if self._left <= 0 or time.monotonic() > self._until:
+        if self._is_over() or self._left <= 0:
             why = (
                 f"after {MOST_WALKED:,} names" if self._left <= 0 else f"after {SECONDS:g} seconds"
             )
@@ -198,6 +202,7 @@ class Walk:
         while waiting:
             here = waiting.pop()
             if not isinstance(here, Place):
+                _check_cancelled()
                 yield here
                 continue
             content = self.read(here)
@@ -214,6 +219,10 @@ class Walk:
                 ]
             rows.sort(key=itemgetter(0), reverse=True)
             waiting.extend(row[1] for row in rows)
+
+    def _is_over(self) -> bool:
+        _check_cancelled()
+        return time.monotonic() > self._until
 
     def _names(self, segments: Segments) -> tuple[list[str], list[str], list[tuple[str, Kind]]]:
         """The visible names of a folder: files, folders, and all others with their kinds."""
@@ -249,7 +258,7 @@ class Walk:
         """The names that are not excluded; patterns of a hostile file may take long."""
         kept: list[str] = []
         for name in names:
-            if time.monotonic() > self._until:
+            if self._is_over():
                 self.incomplete = self.incomplete or f"after {SECONDS:g} seconds"
                 break
             if not rules.excludes(name, is_folder=is_folder):
@@ -268,6 +277,12 @@ class Walk:
             path = "/".join((*place.segments, FILE_NAME))
             self.unfollowed[path] = rules.left_out - place.rules.left_out
         return Place(place.segments, rules)
+
+
+def _check_cancelled() -> None:
+    """End a walk in a worker thread whose call was cancelled: nobody waits for the rest."""
+    with suppress(anyio.NoEventLoopError):  # in another thread
+        anyio.from_thread.check_cancelled()
 
 
 def _is_hidden_in_git(name: str, more: tuple[str, ...]) -> bool:

@@ -1,11 +1,15 @@
 """Finding files, searching in them and showing trees, with what `.gitignore` excludes left out."""
 
 import os
+import threading
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
+import anyio
+import anyio.to_thread
 import pytest
 from pack_scenes import PackScene, opened_packs
 
@@ -346,3 +350,34 @@ def test_a_tree_of_200_000_files_is_answered_in_bounds(pack_scene: PackScene) ->
     found = pack_scene.data("file_search", query="x")
     assert found["truncated"] is True
     assert pack_scene.data("dir_list")["truncated"] is False
+
+
+@pytest.mark.requirement("K23")
+def test_a_walk_ends_once_its_call_is_cancelled(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.txt").touch()
+    folder = Folder(tmp_path)
+    seen: list[str] = []
+    first, cancelled, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def walked() -> None:
+        try:
+            for segments in Walk(folder, ignored=False).files("."):
+                seen.extend(segments)
+                first.set()
+                cancelled.wait()
+        finally:
+            ended.set()
+
+    async def call() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(anyio.to_thread.run_sync, walked, abandon_on_cancel=True))
+            await anyio.to_thread.run_sync(first.wait)
+            tasks.cancel_scope.cancel()
+        cancelled.set()
+        await anyio.to_thread.run_sync(ended.wait)
+
+    anyio.run(call)
+    folder.close()
+
+    assert seen == ["0.txt"]
