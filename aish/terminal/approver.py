@@ -5,6 +5,7 @@ A question is shown in full, as rows; a long one in pages. Secrets in it are mas
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from aish.core.protocols import Answer, Question
 from aish.core.text import for_terminal, suspicious
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.tty import Terminal, Turns
-from aish.terminal.visible_text import barred, labelled, visible, words
+from aish.terminal.visible_text import FOLD, barred, cells, folded, labelled, visible, words
 
 _LEAST = 5
 _FOR_THE_PROMPT = 2
@@ -135,9 +136,13 @@ _FIRST, _LAST = 40, 20
 
 @frozen
 class Sheet:
-    """A question laid out for one width: who asks, what is sent, and which rule "always" stores."""
+    """A question laid out for one width: who asks, what is sent, and which rule "always" stores.
+
+    `short` has the call on one row and the reason below it, if all of it can be seen there.
+    """
 
     width: int
+    short: tuple[str, ...]
     head: tuple[str, ...]
     lines: int
     arguments: tuple[str, ...]
@@ -226,11 +231,45 @@ def sheet_of(
         always = labelled("always", f"auto_approve {call.always}, for this session", width)
     return Sheet(
         width=width,
+        short=_short(question, call, width),
         head=("", *words(f"{_asker(question)} needs an answer", width), *head),
         lines=len(call.lines),
         arguments=tuple(row for line in call.lines for row in barred(line, width)),
         always=tuple(always),
     )
+
+
+_PLAIN_NAME = re.compile(r"[\w.\-]+", re.ASCII)
+_USUAL_FACTS = frozenset({"where", "server", "tool", "why"})
+_MOST_REASON_ROWS = 3
+_RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
+
+
+def _short(question: Question, call: VisibleCall, width: int) -> tuple[str, ...]:
+    """The call on one row, and why it is asked about; empty where that would not show all of it.
+
+    The rule of "always" has exactly these arguments, so it is not repeated.
+    """
+    facts = dict(call.facts)
+    name = str(question.tool.name)
+    is_usual = "server" in facts and facts.keys() <= _USUAL_FACTS and _PLAIN_NAME.fullmatch(name)
+    # One row is at least as long as these without their indentation.
+    least = sum(len(line.strip()) for line in call.lines)
+    if not is_usual or least >= width:
+        return ()
+    sent = f"{name} {_json(question.arguments)}"
+    why = facts["why"] + (f" ({facts['where']})" if "where" in facts else "")
+    reason = tuple(folded(why, width - len(FOLD), at_spaces=True))
+    fits = sum(map(cells, sent)) < width and len(reason) <= _MOST_REASON_ROWS
+    if not fits or visible(sent) != sent or _turns_around(sent + why):
+        return ()
+    indent = " " * len(FOLD)
+    return ("", sent, *((FOLD if number else indent) + row for number, row in enumerate(reason)))
+
+
+def _turns_around(text: str) -> bool:
+    """Whether a terminal may show parts of one row in another order."""
+    return any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in text)
 
 
 def barred_arguments(arguments: object, width: int) -> Iterator[str]:
@@ -298,13 +337,19 @@ def _place(question: Question) -> str:
 
 def _arguments(arguments: object) -> str:
     """The JSON that will be sent, laid out; line ends inside its strings remain escaped."""
-    sent = json.dumps(arguments, default=writable)
-    laid_out = json.dumps(json.loads(sent), indent=2, ensure_ascii=False)
+    laid_out = _json(arguments, indent=2)
     if laid_out.isascii():
         return for_terminal(laid_out)
     return "\n".join(map(visible, laid_out.split("\n")))
 
 
+def _json(arguments: object, indent: int | None = None) -> str:
+    sent = json.dumps(arguments, default=writable)
+    return json.dumps(json.loads(sent), indent=indent, ensure_ascii=False)
+
+
+PROMPT_SHORT = "send? [y/N]"
+PROMPT_SHORT_ALWAYS = "send? [y/N/a]"
 PROMPT = "send this call? [y/N]"
 PROMPT_ASKED = "answer yes? [y/N]"
 PROMPT_ALWAYS = "send this call? [y/N/a]"
@@ -314,12 +359,14 @@ RESIZED = "the window is narrower now, so here is the call again"
 UNSHOWN = "its arguments are nested too deeply to be shown"
 YES = frozenset({"y", "yes"})
 _ALWAYS = frozenset({"a", "always"})
+_AT_LENGTH = frozenset({"?", "help"})
 _VIEW = frozenset({"v", "view"})
 
 
 class TerminalApprover:
     """Asks one question at a time; only `y` or `yes` is yes, only `a` or `always` is always.
 
+    A call that can be seen on one row is shown so; `?` shows it at length, with the rule of `a`.
     Uses `/dev/tty`, the given descriptors, or the terminal of `turns`.
     """
 
@@ -356,6 +403,7 @@ class TerminalApprover:
             return "no"
 
     async def _asked(self, terminal: Terminal, question: Question) -> Answer:
+        at_length = False
         while True:
             width = terminal.width
             try:
@@ -364,9 +412,17 @@ class TerminalApprover:
                 name = visible(str(question.tool.name))
                 await terminal.show(("", *labelled("not sent", f"{name}: {UNSHOWN}", width)))
                 return "no"
-            prompt = PROMPT if question.tool.name.server else PROMPT_ASKED
-            prompt = PROMPT_ALWAYS if sheet.offers_always else prompt
-            said = await _said_to(terminal, sheet, prompt)
+            if sheet.short and not at_length:
+                await terminal.show(sheet.short)
+                prompt = PROMPT_SHORT_ALWAYS if sheet.offers_always else PROMPT_SHORT
+                said = _word(await terminal.ask(prompt))
+            else:
+                prompt = PROMPT if question.tool.name.server else PROMPT_ASKED
+                prompt = PROMPT_ALWAYS if sheet.offers_always else prompt
+                said = await _said_to(terminal, sheet, prompt)
+            if said in _AT_LENGTH:
+                at_length = True
+                continue
             answer: Answer = "no"
             if said in YES:
                 answer = "yes"

@@ -90,9 +90,9 @@ APPROVE = Command(
     details=(
         "GLOB is `alias__tool` with `*` and `?`, such as `repo__file_*`. Rules that deny, stage "
         "or ask are stronger. It applies to tools only: `CMD:` lines still need approval. "
-        "The answer `a` to a question approves only that call, with exactly its arguments. "
-        "Approvals "
-        "for one server end when it is disconnected."
+        "The answer `a` to a question approves only that call, with exactly its arguments; `?` "
+        "shows the call at length, with that rule. Approvals for one server end when it is "
+        "disconnected."
     ),
     completes="tool",
 )

@@ -182,10 +182,13 @@ def test_always_is_asked_once_and_named_in_the_events(
     project.pipeline(RULES + "on_denied: continue\nprompt: Use your tools\n")
     rule = 's__echo when {"text": "0"} schema {"maxProperties": 1}'
     with at_terminal(project, "exec $AISH run p.yaml --ask") as terminal:
+        terminal.expect_exact('s__echo {"text": "0"}\r\n    no rule approves s__echo (step main)')
+        terminal.expect_exact("send? [y/N/a]")
+        terminal.send("?\r")
         terminal.expect_exact(f"always: auto_approve {rule}, for this session")
-        terminal.expect_exact("[y/N/a]")
+        terminal.expect_exact("send this call? [y/N/a]")
         terminal.send("a\r")
-        terminal.expect_exact('"text": "1"')
+        terminal.expect_exact('s__echo {"text": "1"}')
         terminal.expect_exact("[y/N/a]")
         terminal.send("n\r")
         terminal.expect(pexpect.EOF)

@@ -41,7 +41,7 @@ def test_what_is_destructive_or_untrusted_is_asked_about_all_the_same(
     with sitting(project, rows=40) as window:
         on(window)
         ask(window, "go")
-        window.wait_for("send this call? [y/N/a]")
+        window.wait_for("send? [y/N/a]")
         window.type("\r")
         window.wait_for("well then")
         assert leave(window) == 0
@@ -59,7 +59,7 @@ def test_a_rule_that_denies_holds_and_harmless_tools_run_until_the_steps_are_use
     with sitting(project, rows=50) as window:
         on(window, ":norris on 2")
         ask(window, "go")
-        window.wait_for("send this call? [y/N/a]")
+        window.wait_for("send? [y/N/a]")
         window.type("\r")
         window.wait_for("that is all")
         assert window.text.count("! norris has used its 2 calls and is off") == 1

@@ -60,7 +60,7 @@ def asked(window: Window, line: str) -> None:
     window.wait_for(at_prompt(window))
     window.mark()
     window.type(f"{line}\r")
-    window.wait_for(lambda: "send this call? [y/N/a]" in "\n".join(window.since))
+    window.wait_for(lambda: "send? [y/N/a]" in "\n".join(window.since))
 
 
 @pytest.mark.requirement("A1", "A3", "A6", "S1")
@@ -259,7 +259,7 @@ def test_what_is_said_over_the_socket_is_text_for_the_model_alone(
             window.mark()
             assert say(client, READ).status_code == 200
             # To its end: what is typed before that is no answer.
-            window.wait_for(lambda: "send this call? [y/N/a]" in "\n".join(window.since))
+            window.wait_for(lambda: "send? [y/N/a]" in "\n".join(window.since))
             window.type("n\r")
             answered(window, READ, "  │ hello")
             answered(window, ":norris off", "norris is off")

@@ -360,7 +360,7 @@ def test_a_no_is_told_to_the_model_who_goes_on_unless_the_file_says_otherwise(
     project.pipeline(serving(stdio(), more))
     with sitting(project, rows=40) as window:
         ask(window, "add them")
-        window.wait_for("send this call? [y/N/a]")
+        window.wait_for("send? [y/N/a]")
         window.type("n\r")
         window.wait_for("very well" if goes_on else "✗ tool call denied")
         answered(window, "and now?", "very well")

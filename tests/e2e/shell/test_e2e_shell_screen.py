@@ -220,7 +220,7 @@ def test_what_was_typed_ahead_does_not_answer_a_question(
         window.wait_for("thinking")
         window.type("y\r")
         gate.open()
-        window.wait_for("send this call? [y/N/a]")
+        window.wait_for("send? [y/N/a]")
         window.type("n\r")
         window.wait_for("! input typed before the question was discarded")
         window.wait_for("well")

@@ -20,7 +20,15 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Answer, Question
 from aish.core.tools import Tool, ToolName
 from aish.system.secrets.secrets import Secrets
-from aish.terminal.approver import PROMPT, PROMPT_ALWAYS, UNSEEN, VIEW, TerminalApprover
+from aish.terminal.approver import PROMPT as PROMPT_LONG
+from aish.terminal.approver import (
+    PROMPT_ALWAYS,
+    PROMPT_SHORT_ALWAYS,
+    UNSEEN,
+    VIEW,
+    TerminalApprover,
+)
+from aish.terminal.approver import PROMPT_SHORT as PROMPT
 from aish.terminal.tty import every_key
 from aish.terminal.unattended import Unattended
 from aish.terminal.visible_text import cells
@@ -69,8 +77,8 @@ class Person:
             self.seen = self.waiting.decode("utf-8", "replace")
         self.place = self.seen.index(text, self.place) + len(text)
 
-    async def answers(self, text: str, times: int = 1) -> None:
-        await self.reads_until(PROMPT, times)
+    async def answers(self, text: str, times: int = 1, prompt: str = PROMPT) -> None:
+        await self.reads_until(prompt, times)
         self.types(text)
 
 
@@ -85,13 +93,13 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:
     os.close(slave)
 
 
-def ask(person: Person, answer: str, asked: Question | None = None, prompts: int = 1) -> Answer:
+def ask(person: Person, answer: str) -> Answer:
     async def scene() -> Answer:
         verdict: Answer = "no"
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(person.answers, answer, prompts)
-                verdict = await person.approver().ask(asked or question())
+                tasks.start_soon(person.answers, answer)
+                verdict = await person.approver().ask(question())
         return verdict
 
     return anyio.run(scene)
@@ -149,8 +157,8 @@ def test_only_an_explicit_yes_is_yes(person: Person, *, answer: str, approved: b
 
 @pytest.mark.requirement("P2")
 def test_the_question_has_server_tool_place_and_all_arguments(person: Person) -> None:
-    arguments: JsonObject = {"path": "a/b.md", "content": "line one\nline two", "n": [1, None]}
-    ask(person, "n\n", question(arguments))
+    arguments: JsonObject = {"path": "a/b.md", "content": "line one\nline two" * 4, "n": [1, None]}
+    talk(person, question(arguments), (PROMPT_LONG, "n\n"))
     for part in (
         "server: fs",
         "tool: rm",
@@ -168,7 +176,11 @@ def test_the_question_has_server_tool_place_and_all_arguments(person: Person) ->
 def test_no_argument_is_cut_however_long(person: Person) -> None:
     content = string.digits * 20_000
     got = talk(
-        person, question({"content": content}), (VIEW, "v\n"), (PAGER, "all\n"), (PROMPT, "y\n")
+        person,
+        question({"content": content}),
+        (VIEW, "v\n"),
+        (PAGER, "all\n"),
+        (PROMPT_LONG, "y\n"),
     )
     assert got == "yes"
     shown = person.seen.split(PAGER)[-1]
@@ -183,7 +195,7 @@ def test_a_long_call_is_not_sent_before_all_of_it_was_shown(person: Person) -> N
     assert got == "no"
     assert "1,336 rows:" in person.seen
     assert "1,276 rows not shown" in person.seen
-    assert PROMPT not in person.seen
+    assert PROMPT_LONG not in person.seen
 
 
 @pytest.mark.requirement("P2")
@@ -191,7 +203,7 @@ def test_whoever_stops_reading_has_not_said_yes(person: Person) -> None:
     asked = question({"content": "x" * 100_000})
     got = talk(person, asked, (VIEW, "v\n"), (PAGER, "\n"), (PAGER, "y\n"))
     assert got == "no"
-    assert PROMPT not in person.seen
+    assert PROMPT_LONG not in person.seen
 
 
 @pytest.mark.requirement("P2", "X6")
@@ -206,7 +218,7 @@ def test_a_call_of_a_mebibyte_is_read_page_by_page(person: Person) -> None:
 def test_nothing_of_a_stranger_reaches_the_terminal_as_control(person: Person) -> None:
     hostile = "\x1b[2J\x1b]0;x\x07\x9b31m\r\x08\u202e\u200b\ud800"
     asked = question({"x": hostile, hostile: 1}, server="fs", tool="rm" + hostile)
-    ask(person, "n\n", asked)
+    talk(person, asked, (PROMPT_LONG, "n\n"))
     assert not set(person.seen) & set("\x1b\x07\x9b\x08\u202e\u200b")
     assert "\r" not in person.seen.replace("\r\n", "")
     assert "\\u202e" in person.seen
@@ -218,17 +230,17 @@ def test_arguments_cannot_draw_a_line_that_looks_like_ours(person: Person) -> No
     fake = " " * 200 + "send this call? [y/N] y"
     arguments = {"a": "\n\nserver: good\n" + fake, "b\n  tool: other": "\t" * 99}
     # Whoever answers the first of the two has typed too early.
-    ask(person, "n\n", question(arguments), prompts=2)
+    talk(person, question(arguments), (PROMPT_LONG, ""), (PROMPT_LONG, "n\n"))
     ours = [line for line in person.seen.split("\r\n") if not line.startswith(BARS)]
     assert [line for line in ours if "server" in line] == ["  server: fs"]
     assert [line for line in ours if "tool:" in line] == ["    tool: rm"]
-    assert [line for line in ours if "send this call" in line] == [PROMPT + " "]
+    assert [line for line in ours if "send this call" in line] == [PROMPT_LONG + " "]
     assert all(len(line) < 80 for line in person.seen.split("\r\n"))
 
 
 @pytest.mark.requirement("P2", "X3")
 def test_wide_characters_do_not_break_out_of_the_frame(person: Person) -> None:
-    ask(person, "n\n", question({"a": "漢" * 300}))
+    talk(person, question({"a": "漢" * 300}), (PROMPT_LONG, "n\n"))
     rows = [line for line in person.seen.split("\r\n") if "漢" in line]
     assert len(rows) > 1
     assert all(line.startswith(BARS) and line.count("漢") <= 38 for line in rows)
@@ -332,9 +344,34 @@ def test_whoever_draws_on_the_screen_is_paused_while_the_question_stands(person:
 def test_always_stores_the_rule_that_is_printed(
     person: Person, answer: str, expected: Answer
 ) -> None:
-    asked = question({"path": "a"}, always="fs__rm")
+    asked = question({"path": "a" * 80}, always="fs__rm")
     assert talk(person, asked, (PROMPT_ALWAYS, answer + "\n")) == expected
     assert "  always: auto_approve fs__rm, for this session\r\n" in person.seen
+
+
+SHORT_QUESTION = """\r
+fs__rm {"path": "a"}\r
+    no rule approves it (step one)\r
+send? [y/N/a] """
+
+
+@pytest.mark.requirement("P2", "T34")
+@pytest.mark.parametrize(("answer", "expected"), [("a", "always"), ("y", "yes"), ("", "no")])
+def test_a_question_is_as_short_as_its_call(person: Person, answer: str, expected: Answer) -> None:
+    asked = question({"path": "a"}, always='fs__rm when {"path": "a"}')
+    assert talk(person, asked, (PROMPT_SHORT_ALWAYS, answer + "\n")) == expected
+    assert person.seen.startswith(SHORT_QUESTION)
+
+
+@pytest.mark.requirement("P2", "T34")
+def test_a_question_mark_shows_a_short_call_at_length_with_the_rule_of_always(
+    person: Person,
+) -> None:
+    asked = question({"path": "a"}, always='fs__rm when {"path": "a"}')
+    again = [(PROMPT_SHORT_ALWAYS, "?\n"), (PROMPT_ALWAYS, "?\n"), (PROMPT_ALWAYS, "a\n")]
+    assert talk(person, asked, *again) == "always"
+    assert '  always: auto_approve fs__rm when {"path": "a"}, for this session' in person.seen
+    assert person.seen.count("  server: fs\r\n") == 2
 
 
 @pytest.mark.requirement("P2", "X12")
@@ -402,7 +439,7 @@ def test_a_terminal_that_was_left_in_a_bad_state_is_used_and_left_so(
     # The kernel hands over the echo a moment after it.
     anyio.run(person.reads_until, f"{PROMPT} y\r\n")
     assert person.seen.endswith(f"{PROMPT} y\r\n")
-    assert "  server: fs\r\n" in person.seen
+    assert '\r\nfs__rm {"a": "b"}\r\n' in person.seen
 
 
 @pytest.mark.requirement("P2")
@@ -411,11 +448,11 @@ def test_a_window_made_narrower_in_the_meantime_shows_the_call_again(person: Per
 
     async def scene() -> None:
         async def person_types() -> None:
-            await person.hears(PROMPT)
+            await person.hears(PROMPT_LONG)
             termios.tcsetwinsize(person.slave, (24, 40))
             person.types("y\n")
             await person.hears("the window is narrower")
-            await person.hears(PROMPT)
+            await person.hears(PROMPT_LONG)
             person.types("y\n")
 
         with anyio.fail_after(20):
@@ -427,6 +464,30 @@ def test_a_window_made_narrower_in_the_meantime_shows_the_call_again(person: Per
     assert answers == ["yes"]
     again = person.seen.split("the window is narrower")[1]
     assert all(len(row) < 40 for row in again.split("\r\n"))
+
+
+@pytest.mark.requirement("P2")
+def test_a_short_question_becomes_a_long_one_in_a_window_that_is_too_narrow(
+    person: Person,
+) -> None:
+    answers: list[Answer] = []
+
+    async def scene() -> None:
+        async def person_types() -> None:
+            await person.hears(PROMPT)
+            termios.tcsetwinsize(person.slave, (24, 40))
+            person.types("y\n")
+            await person.hears("the window is narrower")
+            await person.hears(PROMPT_LONG)
+            person.types("y\n")
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(person_types)
+                answers.append(await person.approver().ask(question({"content": "x" * 40})))
+
+    anyio.run(scene)
+    assert answers == ["yes"]
 
 
 @pytest.mark.requirement("P2")
@@ -468,7 +529,7 @@ def test_secrets_are_hidden_and_named_and_nothing_else_is(person: Person) -> Non
     async def scene() -> None:
         approver = TerminalApprover(reader=person.slave, writer=person.slave, secrets=secrets)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(person.answers, "n\n")
+            tasks.start_soon(person.answers, "n\n", 1, PROMPT_LONG)
             await approver.ask(question(arguments))
 
     anyio.run(scene)

@@ -1,4 +1,6 @@
+import json
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -9,6 +11,7 @@ from aish.core.events import Place
 from aish.core.json import JsonObject
 from aish.core.protocols import Question
 from aish.core.tools import Tool, ToolName
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import Sheet, sheet_of
 from aish.terminal.visible_text import cells, labelled, visible
 
@@ -35,6 +38,90 @@ def test_what_a_person_is_shown(snapshot: SnapshotAssertion) -> None:
         "force": False,
     }
     assert text_of(sheet_of(question(arguments), 72)) == snapshot
+
+
+def short(arguments: JsonObject, width: int = 80, tool: str = "file_write") -> tuple[str, ...]:
+    asked = question(arguments)
+    named = replace(asked.tool, name=ToolName("repo", tool))
+    return sheet_of(replace(asked, tool=named), width, secrets()).short
+
+
+def secrets() -> Secrets:
+    secrets = Secrets()
+    secrets.add("TOKEN", "s3cr3t-of-the-house")
+    return secrets
+
+
+@pytest.mark.requirement("P2")
+def test_a_call_that_fits_on_a_line_is_that_line_and_the_reason() -> None:
+    arguments: JsonObject = {"path": "größe.md", "lines": ["# N\n", 1], "force": None}
+    assert short(arguments) == (
+        "",
+        'repo__file_write {"path": "größe.md", "lines": ["# N\\n", 1], "force": null}',
+        "    no rule approves repo__file_write (step write, item 3)",
+    )
+
+
+@pytest.mark.requirement("P2")
+def test_only_the_reason_of_a_short_question_is_folded() -> None:
+    assert short({"path": "a.md"}, 40) == (
+        "",
+        'repo__file_write {"path": "a.md"}',
+        "    no rule approves repo__file_write ",
+        "  ┆ (step write, item 3)",
+    )
+    # The last column stays free, and nothing is shortened.
+    assert len('repo__file_write {"path": "a.md"}') == 33
+    assert short({"path": "a.md"}, 34)
+    assert not short({"path": "a.md"}, 33)
+
+
+@pytest.mark.requirement("P2", "P9", "X4")
+@pytest.mark.parametrize(
+    ("arguments", "tool"),
+    [
+        ({"path": "x" * 80}, "file_write"),
+        ({"path": "a\u202eb"}, "file_write"),
+        ({"path": "a\u00a0b"}, "file_write"),
+        ({"p\u0430th": 1}, "file_write"),
+        ({"to": "s3cr3t-of-the-house"}, "file_write"),
+        # A terminal that knows directions would exchange the two.
+        ({"names": ["אב", "גד"]}, "file_write"),
+        # Where does the name end?
+        ({}, 'file_read {"path": "a.md"}'),
+        ({}, "file_r\u0435ad"),
+    ],
+)
+def test_what_needs_more_than_a_line_to_be_seen_is_shown_at_length(
+    arguments: JsonObject, tool: str
+) -> None:
+    assert short(arguments, tool=tool) == ()
+
+
+@pytest.mark.requirement("P2", "A3")
+def test_the_question_of_a_program_is_shown_at_length() -> None:
+    asked = question({"title": "Deploy?"})
+    tool = replace(asked.tool, name=ToolName("", "ask"))
+    assert sheet_of(replace(asked, tool=tool), 80).short == ()
+
+
+@pytest.mark.requirement("P2")
+def test_a_reason_of_many_rows_makes_the_question_long() -> None:
+    asked = replace(question({"path": "a.md"}), reason="a reason " * 30)
+    assert sheet_of(asked, 80).short == ()
+
+
+@pytest.mark.requirement("P2", "X3")
+@given(
+    arguments=st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=2),
+    width=st.integers(0, 120),
+)
+def test_a_short_question_is_the_call_and_fits(arguments: dict[str, str], width: int) -> None:
+    rows = sheet_of(question(arguments), width).short
+    if rows:
+        assert json.loads(rows[1].removeprefix("repo__file_write ")) == arguments
+        assert all(sum(map(cells, row)) < width for row in rows)
+        assert all(visible(row) == row for row in rows)
 
 
 @pytest.mark.requirement("P2", "X3")
