@@ -46,6 +46,8 @@ class ItemRecord:
     record: StepRecord
 
 
+STOPPED = frozenset({"items_stopped", "max_failures"})
+"""The codes of a step that failed items have stopped before it was through."""
 # Codes of failures that depend only on the file and the item, neither of which may change.
 _FOR_GOOD = frozenset({"key", "template"})
 

@@ -9,7 +9,7 @@ from dataclasses import field
 from hashlib import sha256
 
 from aish.agent.converse import Earlier
-from aish.core.errors import UsageError
+from aish.core.errors import ExitCode, UsageError
 from aish.core.events import (
     CallCounts,
     Counts,
@@ -34,7 +34,7 @@ class DoneItem:
     """An item with a result; `record` only if a later step reads the results.
 
     `digest` is that of the item's value, as in `item.started`, and `code` that of its error, which
-    is not kept.
+    is not kept. `exit_code` is the one that it calls for.
     """
 
     key: str
@@ -43,13 +43,15 @@ class DoneItem:
     status: StepStatus
     record: StepRecord | None = None
     code: str | None = None
+    exit_code: ExitCode = ExitCode.OK
 
 
 class DoneItems:
     """The completed items of one step, which are not run again.
 
     `mask` masks a key as the journal did. `tolerant`: an item with a denied call counts as
-    successful.
+    successful. `stopped` says whether failed items have stopped the step before it was through,
+    `None` if its end is not known.
     """
 
     def __init__(self, mask: Callable[[str], str] = str, *, tolerant: bool = False) -> None:
@@ -60,6 +62,8 @@ class DoneItems:
         self._digests = bytearray()
         self._statuses = bytearray()
         self._mendable = bytearray()
+        self._exit_codes = bytearray()
+        self.stopped: bool | None = None
         self._begun = array("q")
         self._ended = array("q")
         self.last = 0
@@ -104,9 +108,9 @@ class DoneItems:
         return sum(self._statuses.count(_STATUSES.index(status)) for status in self._bad)
 
     @property
-    def denied(self) -> int:
-        """The number of items that had a call denied."""
-        return self._statuses.count(_STATUSES.index("denied")) if "denied" in self._bad else 0
+    def exit_codes(self) -> frozenset[ExitCode]:
+        """Those that the failed items call for."""
+        return frozenset(map(ExitCode, set(self._exit_codes))) - {ExitCode.OK}
 
     @property
     def mendable(self) -> int:
@@ -148,12 +152,14 @@ class DoneItems:
             self._digests += digest
             self._statuses.append(status)
             self._mendable.append(mendable)
+            self._exit_codes.append(item.exit_code)
         else:
             self._indices[row] = item.index
             self._begun[row], self._ended[row] = records
             self._digests[row * _DIGEST : (row + 1) * _DIGEST] = digest
             self._statuses[row] = status
             self._mendable[row] = mendable
+            self._exit_codes[row] = item.exit_code
         self.last = max(self.last, records[1])
         if item.record is not None:
             self._records[row] = ItemRecord(item.key, item.index, item.record)
@@ -165,6 +171,7 @@ class DoneItems:
         if row is not None:
             self._statuses[row] = _REMOVED
             self._mendable[row] = False
+            self._exit_codes[row] = ExitCode.OK
             self._records.pop(row, None)
 
     def _count(self, usage: Usage | None, cost_usd: float | None, seconds: float) -> None:

@@ -113,7 +113,7 @@ def exceeds(most: MaxFailures, bad: int, done: int, total: int | None) -> bool:
 
 
 if TYPE_CHECKING:
-    from aish.engine.resume_state import DoneItem
+    from aish.engine.resume_state import DoneItem, DoneItems
 
 # Failures that decide the exit code even if the run is completed (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
@@ -216,8 +216,15 @@ class _Batch:
                 for _ in range(self.width):
                     self._begin_worker()
         self.through = not self.dropped and (self.through or self._is_empty())
+        self.over = self.over or self._was_stopped()
         self._tell_of_repeated()
         return self._record()
+
+    @property
+    def _before(self) -> "DoneItems | None":
+        """The items that earlier parts of the run have completed."""
+        state = self.context.resume_state
+        return None if state is None else state.items.get(self.context.name(self.step))
 
     @property
     def width(self) -> int:
@@ -254,16 +261,22 @@ class _Batch:
 
     def _take_over(self) -> None:
         """Take over the completed items of a resumed run."""
-        resume_state = self.context.resume_state
-        before = resume_state.items.get(self.context.name(self.step)) if resume_state else None
+        before = self._before
         if before is None:
             return
         self.done, self.bad = before.ok + before.failed, before.failed
         if self.bad:
-            self.codes.add(ExitCode.DENIED if before.denied else ExitCode.FAILED)
+            self.codes |= before.exit_codes
             self.before, self.mends = self.bad, before.mendable > 0
         usage = before.usage if self.done and self._asks_models else None
         self.spent = Spent(usage=usage, cost_usd=before.cost_usd)
+
+    def _was_stopped(self) -> bool:
+        """Whether the items of earlier parts have stopped the step, and none was left to run."""
+        before = self._before
+        if before is None or not (self.bad and self.through) or self.done > len(before):
+            return False
+        return self._too_many() if before.stopped is None else before.stopped
 
     def _begin_worker(self) -> None:
         activity = self.context.activity.begin()
@@ -345,12 +358,7 @@ class _Batch:
         if shard is not None and not holds(shard, key):
             return None
         digest = digest_of(item.value)
-        before = (
-            context.resume_state.items.get(context.name(self.step))
-            if context.resume_state
-            else None
-        )
-        found = before.get(key) if before is not None else None
+        found = self._before.get(key) if self._before is not None else None
         if found is None:
             return Task(item, key, digest, problem)
         self._carry(key, digest, found)
@@ -374,9 +382,7 @@ class _Batch:
         return None if name is None else key_text(name)
 
     def _is_done(self, key: str, item: Item) -> bool:
-        resume_state = self.context.resume_state
-        before = resume_state.items.get(self.context.name(self.step)) if resume_state else None
-        found = before.get(key) if before is not None else None
+        found = self._before.get(key) if self._before is not None else None
         left_out = self.repeated if self.foreach.on_duplicate == "first" else 0
         return found is not None and found.index == item.index - left_out
 

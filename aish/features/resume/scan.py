@@ -19,13 +19,14 @@ from aish.agent.restore import (
 )
 from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import ReadFile, structured_from_event
+from aish.core.errors import ExitCode
 from aish.core.events import REFUSED, CallCounts
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Spent, Usage
 from aish.core.tools import NOT_MADE_KINDS
 from aish.engine.limits import scopes
-from aish.engine.records import StepRecord
+from aish.engine.records import STOPPED, StepRecord
 from aish.engine.resume_state import DoneItem, DoneItems
 from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED
 from aish.journal.questions import Question, Questions
@@ -580,6 +581,8 @@ class Scan:
         if unit is None:
             return
         unit.ended = record
+        if item is None and step in self.items:
+            self.items[step].stopped = _code_of(record) in STOPPED
         if not self._went_well(step, status):
             return
         del self._open[step, item]
@@ -600,6 +603,7 @@ class Scan:
         if done is not None:
             # Retried: the previous attempt no longer counts.
             done.remove(key)
+            done.stopped = None
         unit = self._attempt(step, key, whole=self._rules.needed(step))
         unit.index, unit.digest = record.get("index"), str(record.get("digest"))
         if unit.kind == "pipeline":
@@ -630,7 +634,15 @@ class Scan:
         record_of = self._record(unit, record) if self._rules.needed(step) else None
         asks = self._kinds.get(step) in {"prompt", "pipeline"}
         done.add(
-            DoneItem(key, unit.index, unit.digest, status, record_of, _code_of(record)),
+            DoneItem(
+                key,
+                unit.index,
+                unit.digest,
+                status,
+                record_of,
+                _code_of(record),
+                ExitCode.OK if well else _exit_code_of(record),
+            ),
             _usage(record) if asks and not _spent_nothing(record) else None,
             record.get("cost_usd") if asks else 0.0,
             float(record.get("seconds") or 0.0),
@@ -866,6 +878,12 @@ def _usage(record: JsonObject) -> Usage:
     told: Any = record.get("usage") or {}
     get = told.get
     return Usage(get("input"), get("output"), get("cached"), get("reasoning"))
+
+
+def _exit_code_of(record: Any) -> ExitCode:
+    """The exit code that a failed item calls for; older journals do not say it."""
+    plain = ExitCode.DENIED if record.get("status") == "denied" else ExitCode.FAILED
+    return ExitCode(record.get("exit_code") or plain)
 
 
 def _code_of(record: JsonObject) -> str | None:

@@ -4,11 +4,12 @@ What was begun comes to its end, what was not is not forgotten: a resumed run do
 """
 
 import json
+import signal
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from e2e_project import ModelEndpoints, Project, of_type
+from e2e_project import ModelEndpoints, Project, driven, of_type
 from model_endpoint import Gate, Reply, json_reply, text_reply
 
 ITEMS = [f"r{number}" for number in range(10)]
@@ -183,3 +184,86 @@ def test_a_pipeline_of_an_item_comes_to_its_end_and_another_one_does_not(
     assert ends["alone", None]["error"]["code"] == "interrupted"
     endpoint.mend()
     check_whole(project, [{"said": f"<two <one {item}>>"} for item in ITEMS])
+
+
+REFUSED = {"no key": 401, "no": 400}
+"""The statuses with which the endpoint answers these prompts: unavailable, failed."""
+
+
+def answering(project: Project, model_endpoint: ModelEndpoints, flow: str, items: Any) -> None:
+    """A batch over prompts that the endpoint may refuse."""
+
+    def answer(body: Any) -> Reply:
+        text = body["messages"][-1]["content"]
+        status = REFUSED.get(text)
+        return text_reply(text) if status is None else json_reply(status, {"error": {}})
+
+    project.uses(model_endpoint(answer))
+    project.pipeline(
+        f"""
+        steps:
+          - {{id: each, foreach: {json.dumps(repr(items))}, concurrency: 1, {flow},
+             prompt: "{{{{ item }}}}"}}
+        """
+    )
+
+
+@pytest.mark.requirement("B3", "B5")
+@pytest.mark.parametrize(
+    ("flow", "items", "code"),
+    [
+        ("on_error: fail", ["no key"], 5),
+        ("on_error: fail", ["yes", "no"], 1),
+        ("max_failures: 1", ["no", "no key"], 5),
+        ("max_failures: 1", ["no", "no"], 1),
+        ("max_failures: 5", ["no", "no key"], 1),
+        ("on_error: continue", ["no key", "yes"], 1),
+    ],
+)
+def test_a_batch_of_which_nothing_is_left_ends_as_it_has_ended(
+    project: Project, model_endpoint: ModelEndpoints, flow: str, items: list[str], code: int
+) -> None:
+    answering(project, model_endpoint, flow, items)
+    assert project.run().code == code
+    first = of_type(project.journal, "run.finished")[-1]["exit"]
+
+    for _ in range(2):
+        assert project.run("--resume").code == code
+    last = of_type(project.journal, "run.finished")[-1]["exit"]
+    assert [last[one] for one in ("code", "name", "retryable")] == [
+        first[one] for one in ("code", "name", "retryable")
+    ]
+    assert len(of_type(project.journal, "item.finished")) == len(items)
+
+
+@pytest.mark.requirement("B3", "B5")
+def test_a_batch_that_died_at_its_end_ends_as_it_would_have(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    answering(project, model_endpoint, "on_error: fail", ["yes", "no key"])
+    done = driven(project, "before:step.finished:1", "run", "p.yaml").finish()
+    assert done.code == -signal.SIGKILL, done.stderr
+
+    assert project.run("--resume").code == 5
+
+
+@pytest.mark.requirement("B3", "B5")
+def test_a_batch_that_a_later_part_has_completed_ends_as_completed(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    answering(project, model_endpoint, "on_error: fail", ["no key", "yes"])
+
+    assert project.run().code == 5
+    for _ in range(2):
+        assert project.run("--resume").code == 1
+
+
+@pytest.mark.requirement("B3", "B5")
+def test_a_batch_that_a_later_part_has_stopped_ends_by_all_of_its_items(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    answering(project, model_endpoint, "max_failures: 0", ["no key", "no", "yes"])
+
+    for flags in ([], ["--resume"]):
+        assert project.run(*flags).code == 5
+    assert project.run("--resume").code == 1
