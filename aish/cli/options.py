@@ -8,10 +8,14 @@ below means an option for each of its fields.
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 from aish.core.frozen import frozen
 from aish.system.files import PROJECT_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 
 class Details(TypedDict, total=False):
@@ -392,6 +396,16 @@ class ReportOptions:
         """Whether anything is generated from the journal at the end of the run."""
         files = (self.junit, self.html, self.sarif)
         return self.github or any(file is not None for file in files)
+
+    def files(self, name: str) -> "AbstractContextManager[Callable[[int], int]]":
+        """The files while a command runs that makes them; see `report_files`."""
+        from contextlib import nullcontext
+
+        if self.junit is None and self.html is None and self.sarif is None:
+            return nullcontext(int)
+        from aish.cli.report_files import report_files
+
+        return report_files(name, self.junit, self.html, self.sarif)
 
     @property
     def traced(self) -> bool:

@@ -323,7 +323,8 @@ class Shape:
 class RunOutput:
     """The sinks of one run; leaving the context writes and closes what is open.
 
-    Sinks that cover the whole run get the events `before` first.
+    Sinks that cover the whole run get the events `before` first. `lost` is 0, or the exit code of a
+    run that succeeded but has lost its result or a report.
     """
 
     def __init__(
@@ -339,7 +340,7 @@ class RunOutput:
         self._shape = shape
         self._plan = plan
         self._before = before
-        self._lost: ExitCode = ExitCode.OK
+        self.lost = ExitCode.OK
         self._stack = ExitStack()
         self._ended_well = False
         self._questions = OpenQuestions()
@@ -386,7 +387,7 @@ class RunOutput:
             lost = self._reports.write()
             if lost is not None:
                 say(f"error: {lost}")
-                self._lost = ExitCode.FAILED
+                self.lost = ExitCode.FAILED
         try:
             self._stack.close()
         except OSError as full:
@@ -451,12 +452,12 @@ class RunOutput:
         return TerminalApprover(secrets=self._plan.secrets)
 
     def exit_code(self, end: Exit) -> int:
-        """The run's exit code, or 1 if the run succeeded but its result was lost."""
+        """The run's exit code, or that of what it has lost."""
         if self._shape.quiet and end.code:
             word = "paused" if end.code == ExitCode.PAUSED else "error"
             told = "".join(f"\n{line}" for line in self._waiting)
             say(f"{word}: {end.reason}{told}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
-        return end.code or int(self._lost)
+        return end.code or int(self.lost)
 
     def _say_quietly(self, event: Event) -> None:
         """Print what `-q` does not hide.
@@ -512,7 +513,7 @@ class RunOutput:
 
     def _lose(self, what: str, error: OSError) -> None:
         say(f"error: {what}: {error.strerror or error}")
-        self._lost = ExitCode.FAILED
+        self.lost = ExitCode.FAILED
 
 
 def _large_buffer() -> BinaryIO:

@@ -171,8 +171,10 @@ class Resumption:
             say(f"note: run {self._past.id} is complete: nothing is left to do")
         assert self._resume_state is not None, "asked for first"
         before = _before(self._resume_state, None, 0, self._retold_whole)
-        with RunOutput(plan, folder, replace(shape, quiet=True), clock, before=before):
-            return 0
+        output = RunOutput(plan, folder, replace(shape, quiet=True), clock, before=before)
+        with output:
+            pass
+        return int(output.lost)
 
     def _retold(self, kinds: frozenset[str] | None, known: int) -> Iterator[Stamped]:
         assert self._resume_state is not None, "asked for first"

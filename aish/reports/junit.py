@@ -43,7 +43,7 @@ _LONGEST = 1e9
 _LONGEST_ANSWER = 20_000
 # The errors of a step over items that are caused by its items.
 _OF_ITEMS = frozenset({"items", "items_stopped", "max_failures"})
-_FAILURES = frozenset({ExitCode.FAILED, ExitCode.DENIED, ExitCode.LOCK})
+FAILURES = frozenset({ExitCode.FAILED, ExitCode.DENIED, ExitCode.LOCK})
 """Exit codes by which a run is judged; any other says that something around it broke."""
 # For journals of older versions, in which no step and no item has an exit code.
 _CODES: Mapping[State, ExitCode] = {
@@ -308,7 +308,7 @@ def _trouble(code: int, reason: Reason, call: str = "") -> Trouble:
     hint = "" if reason.hint is None else f"hint: {reason.hint}"
     text = f"{reason.message}\n{call}{hint}".rstrip("\n")
     first = for_line(reason.message.partition("\n")[0])
-    kind: TroubleState = "failure" if code in _FAILURES else "error" if code else "skipped"
+    kind: TroubleState = "failure" if code in FAILURES else "error" if code else "skipped"
     return Trouble(kind, reason.code, first, text)
 
 

@@ -43,8 +43,8 @@ def command(
 
     Example: aish record pipelines/review.yaml -o tests/cassettes/review.yaml
     """
-    pipeline = load(file, filling.overrides, quiet=telling.quiet, lock=ruling.lock)
-    session = recording_of(pipeline, cassette, keep_failed=keep_failed)
-    return run_pipeline(
-        pipeline, RunRequest(filling, ruling, telling, reporting=reporting), session
-    )
+    with reporting.files(file.stem) as ended:
+        pipeline = load(file, filling.overrides, quiet=telling.quiet, lock=ruling.lock)
+        session = recording_of(pipeline, cassette, keep_failed=keep_failed)
+        asked = RunRequest(filling, ruling, telling, reporting=reporting)
+        return ended(run_pipeline(pipeline, asked, session))

@@ -43,27 +43,28 @@ def command(
 
     Example: git diff | aish run pipelines/review.yaml --format json -o review.json
     """
-    if cassettes.live_model is not None and filling.model is not None:
-        raise UsageError(
-            "`--live-model` and `--model` exclude each other",
-            hint="`--live-model ALIAS` is the model of every step already",
+    with reporting.files(file.stem) as ended:
+        if cassettes.live_model is not None and filling.model is not None:
+            raise UsageError(
+                "`--live-model` and `--model` exclude each other",
+                hint="`--live-model ALIAS` is the model of every step already",
+            )
+        if file == OWN_FILE and cassettes != CassetteOptions():
+            _check_values(cassettes)
+        pipeline = load(file, filling.overrides, quiet=telling.quiet, lock=ruling.lock)
+        asked = RunRequest(
+            filling,
+            ruling,
+            telling,
+            writing,
+            cassettes.live_model,
+            resuming,
+            reporting,
+            batching,
+            spreading,
+            controlling,
         )
-    if file == OWN_FILE and cassettes != CassetteOptions():
-        _check_values(cassettes)
-    pipeline = load(file, filling.overrides, quiet=telling.quiet, lock=ruling.lock)
-    asked = RunRequest(
-        filling,
-        ruling,
-        telling,
-        writing,
-        cassettes.live_model,
-        resuming,
-        reporting,
-        batching,
-        spreading,
-        controlling,
-    )
-    return run_pipeline(pipeline, asked, _cassette_session(pipeline, cassettes))
+        return ended(run_pipeline(pipeline, asked, _cassette_session(pipeline, cassettes)))
 
 
 def _check_values(cassettes: CassetteOptions) -> None:

@@ -87,30 +87,31 @@ def command(
     """
     del verbose
     asked = ReportOptions(junit, html, sarif, github, otel, otel_endpoint, otel_content)
-    secrets = Secrets()
-    check_reports(asked, None, secrets)
-    _check_table(output, step, csv_raw=csv_raw)
-    with ExitStack() as stack:
-        store, found = find_run(open_stores(run_dir, stack), id)
-        journal = require_past(store, found, stack)
-        in_folder = not (asked.at_end or asked.traced or output is not None)
-        if in_folder:
-            html = store.path / found / _IN_FOLDER
-        others = _others(asked, found, secrets, stack)
-        items = stack.enter_context(closing(open_items_file(None)))
-        if output is not None:
-            others.append(partial(_take_item, items))
-        files = ReportFiles(junit, html, sarif, shared=not in_folder)
-        table: JsonObject = {}
-        try:
-            make_reports(events(journal.reading), found, files, others, annotated_file)
+    with asked.files(id):
+        secrets = Secrets()
+        check_reports(asked, None, secrets)
+        _check_table(output, step, csv_raw=csv_raw)
+        with ExitStack() as stack:
+            store, found = find_run(open_stores(run_dir, stack), id)
+            journal = require_past(store, found, stack)
+            in_folder = not (asked.at_end or asked.traced or output is not None)
+            if in_folder:
+                html = store.path / found / _IN_FOLDER
+            others = _others(asked, found, secrets, stack)
+            items = stack.enter_context(closing(open_items_file(None)))
             if output is not None:
-                table = _write_items(items, step, output, csv_raw=csv_raw)
-        except OSError as error:
-            said = f"cannot write the report: {error.strerror}"
-            raise UsageError(said, where=str(error.filename)) from error
-    _tell(found, files, format_, table)
-    return 0
+                others.append(partial(_take_item, items))
+            files = ReportFiles(junit, html, sarif, shared=not in_folder)
+            table: JsonObject = {}
+            try:
+                make_reports(events(journal.reading), found, files, others, annotated_file)
+                if output is not None:
+                    table = _write_items(items, step, output, csv_raw=csv_raw)
+            except OSError as error:
+                said = f"cannot write the report: {error.strerror}"
+                raise UsageError(said, where=str(error.filename)) from error
+        _tell(found, files, format_, table)
+        return 0
 
 
 def _others(

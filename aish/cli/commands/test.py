@@ -11,6 +11,7 @@ from aish.cli.case_report import CaseLines, manners_for, session_json, tell_gith
 from aish.cli.options import Argument, GitHubOption, LiveOptions, Option, Report, ReportOption
 from aish.cli.output_setup import check_writable
 from aish.cli.printer import print_json
+from aish.cli.report_files import report_files
 from aish.core.errors import ExitCode, UsageError
 from aish.features.testing.discovery import find_files
 from aish.features.testing.outcome import exit_code
@@ -87,66 +88,67 @@ def command(
 
     Example: aish test pipelines -n 2 --junit report.xml
     """
-    if live.live:
-        replayed = {
-            "--record": record is not None or record_missing,
-            "--update-snapshots": update_snapshots,
-            "--allow-orphans": allow_orphans,
-        }
-        for name, given in replayed.items():
-            if given:
-                raise UsageError(f"`{name}` is for cassettes, and `--live` uses none")
-        from aish.cli.live_test import LiveAsked, live_wish, test_live
+    with report_files("aish test", junit, live.html) as ended:
+        if live.live:
+            replayed = {
+                "--record": record is not None or record_missing,
+                "--update-snapshots": update_snapshots,
+                "--allow-orphans": allow_orphans,
+            }
+            for name, given in replayed.items():
+                if given:
+                    raise UsageError(f"`{name}` is for cassettes, and `--live` uses none")
+            from aish.cli.live_test import LiveAsked, live_wish, test_live
 
-        width = None if processes is None else _number(processes)
-        asked = LiveAsked(
-            paths=tuple(paths or ()),
+            width = None if processes is None else _number(processes)
+            asked = LiveAsked(
+                paths=tuple(paths or ()),
+                keyword=keyword,
+                wish=live_wish(live, width=width, stop_first=stop_first),
+                json=format_ is Report.JSON,
+                junit=junit,
+                html=live.html,
+                github=github,
+                baseline=live.baseline,
+                write_baseline=live.write_baseline,
+                quiet=quiet,
+                verbose=verbose,
+            )
+            gc.freeze()
+            gc.enable()
+            return ended(test_live(asked))
+        if (option := live.first_given()) is not None:
+            raise UsageError(f"`{option}` is for live runs", hint="add `--live`")
+        if junit is not None:
+            check_writable(junit, "--junit")
+        wish = Wish(
             keyword=keyword,
-            wish=live_wish(live, width=width, stop_first=stop_first),
-            json=format_ is Report.JSON,
-            junit=junit,
-            html=live.html,
-            github=github,
-            baseline=live.baseline,
-            write_baseline=live.write_baseline,
-            quiet=quiet,
-            verbose=verbose,
+            processes=1 if processes is None else _number(processes),
+            stop_first=stop_first,
+            record=Renewal.MISSING if record is None and record_missing else record,
+            update_snapshots=update_snapshots,
+            allow_orphans=allow_orphans,
         )
+        # In this case only the object goes to stdout, and text for people to stderr.
+        out = sys.stderr if format_ is Report.JSON else sys.stdout
+        manners = manners_for(out, os.environ, quiet=quiet, verbose=verbose)
+        lines = CaseLines(out, manners)
         gc.freeze()
         gc.enable()
-        return test_live(asked)
-    if (option := live.first_given()) is not None:
-        raise UsageError(f"`{option}` is for live runs", hint="add `--live`")
-    if junit is not None:
-        check_writable(junit, "--junit")
-    wish = Wish(
-        keyword=keyword,
-        processes=1 if processes is None else _number(processes),
-        stop_first=stop_first,
-        record=Renewal.MISSING if record is None and record_missing else record,
-        update_snapshots=update_snapshots,
-        allow_orphans=allow_orphans,
-    )
-    # In this case only the object goes to stdout, and text for people to stderr.
-    out = sys.stderr if format_ is Report.JSON else sys.stdout
-    manners = manners_for(out, os.environ, quiet=quiet, verbose=verbose)
-    lines = CaseLines(out, manners)
-    gc.freeze()
-    gc.enable()
-    session = run_session(find_files(paths or ()), wish, lines)
-    lines.close(session)
-    if format_ is Report.JSON:
-        print_json(session_json(session))
-    if github:
-        tell_github(session)
-    code = exit_code(session)
-    try:
-        if junit is not None:
-            write_junit(junit, session)
-    except OSError as error:
-        say(f"error: --junit {junit}: cannot be written: {error.strerror or error}")
-        code = code or ExitCode.FAILED
-    return int(code)
+        session = run_session(find_files(paths or ()), wish, lines)
+        lines.close(session)
+        if format_ is Report.JSON:
+            print_json(session_json(session))
+        if github:
+            tell_github(session)
+        code = exit_code(session)
+        try:
+            if junit is not None:
+                write_junit(junit, session)
+        except OSError as error:
+            say(f"error: --junit {junit}: cannot be written: {error.strerror or error}")
+            code = code or ExitCode.FAILED
+        return ended(int(code))
 
 
 def _number(text: str) -> int:

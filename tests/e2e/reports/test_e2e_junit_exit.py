@@ -143,3 +143,103 @@ def test_a_step_that_fails_again_in_a_resumed_run_is_a_failure(project: Project)
     assert project.run(*COMMAND, "--resume", "--junit", "j.xml").code == 1
 
     assert troubles(project.folder / "j.xml") == ["failure main handler_error"]
+
+
+GREEN = """<?xml version="1.0" encoding="utf-8"?>
+<testsuites name="p" tests="1" failures="0" errors="0" time="0.1">
+  <testsuite name="run"><testcase classname="run" name="p" time="0.1"/></testsuite>
+</testsuites>
+"""
+# What ends a command before a run begins, or after its reports.
+UNBEGUN = {
+    "no file": ("run nowhere.yaml", 2, "error run invalid_pipeline"),
+    "a broken file": ("run broken.yaml", 2, "error run invalid_pipeline"),
+    "an unknown input": ("run p.yaml -i x=1", 2, "error run usage"),
+    "two models": ("run p.yaml --live-model m --model m", 2, "error run usage"),
+    "a result that cannot be written": ("run p.yaml -o none/o.txt", 2, "error run usage"),
+    "another report that cannot be written": ("run p.yaml --html none/h", 2, "error run usage"),
+    "no cassette": ("run p.yaml --replay none.yaml", 2, "error run invalid_cassette"),
+    "no run to resume": ("run p.yaml --resume", 2, "error run usage"),
+    "no lock": ("run locked.yaml", 2, "error run invalid_pipeline"),
+    "an unset variable": ("run unset.yaml", 2, "error run invalid_pipeline"),
+    "a lost result": ("run p.yaml -o /dev/full", 1, "failure run exit_code"),
+    "a lost report": ("run p.yaml --html /dev/full", 1, "failure run exit_code"),
+    "a refused recording": ("record keys.yaml -o c.yaml", 1, "failure run failed"),
+    "no tests": ("test nowhere", 2, "error run usage"),
+    "no live tests": ("test p.yaml --live", 2, "error run usage"),
+    "options that do not fit": ("test p.yaml --model m", 2, "error run usage"),
+    "no past run": ("runs report latest", 2, "error run usage"),
+}
+
+
+@pytest.mark.requirement("V28", "B11")
+@pytest.mark.parametrize("row", UNBEGUN)
+def test_what_ends_without_a_run_leaves_a_red_report(
+    project: Project, model_endpoint: ModelEndpoints, row: str
+) -> None:
+    line, code, told = UNBEGUN[row]
+    project.uses(model_endpoint([text_reply("Hello.")]))
+    project.pipeline("prompt: Hi\n")
+    project.pipeline("promt: Hi\n", "broken.yaml")
+    project.pipeline("lock: none.json\nprompt: Hi\n", "locked.yaml")
+    project.write(
+        "unset.yaml", "aish: 1\nmodels: {m: {base_url: '${NONE}', model: x}}\nprompt: Hi\n"
+    )
+    random = "1BxiMVs0XRA5nFMdKvBdBZjgmUUqptlbs74OgvE2upms"
+    project.pipeline(f"prompt: Hi {random}\n", "keys.yaml")
+    for name in ("j.xml", "h.html", "s.sarif"):
+        project.write(name, GREEN if name == "j.xml" else "<!doctype html>sarif")
+    reports = ["--junit", "j.xml"]
+    if "html" not in line and not line.startswith("test"):
+        reports += ["--html", "h.html", "--sarif", "s.sarif"]
+
+    done = project.aish(*line.split(), *reports)
+
+    assert done.code == code, done.stderr
+    assert troubles(project.folder / "j.xml")[-1:] == [told]
+    if "--sarif" in reports and "/dev/full" not in line and not line.startswith("record"):
+        assert not (project.folder / "h.html").exists()
+        assert not (project.folder / "s.sarif").exists()
+
+
+@pytest.mark.requirement("V28")
+def test_a_killed_run_leaves_no_green_report(project: Project) -> None:
+    project.pipeline("run: [sleep, '60']\n")
+    project.write("j.xml", GREEN)
+    running = project.aish.start("run", "p.yaml", *COMMAND, "--junit", "j.xml")
+    running.wait_for_line("tool shell__run")
+
+    running.kill()
+    running.finish()
+
+    assert not (project.folder / "j.xml").exists()
+
+
+@pytest.mark.requirement("B11")
+def test_a_file_that_is_no_report_is_not_removed(project: Project) -> None:
+    project.pipeline("promt: Hi\n")
+    text = (project.folder / "p.yaml").read_text()
+
+    assert project.run("--junit", "p.yaml").code == 2
+
+    assert (project.folder / "p.yaml").read_text() == text
+
+
+@pytest.mark.requirement("V28")
+def test_cases_stay_in_a_report_that_becomes_red(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("Hello.")]))
+    project.pipeline("prompt: Hi\n")
+
+    assert project.run("--junit", "j.xml", "-o", "/dev/full").code == 1
+
+    root = ET.parse(project.folder / "j.xml").getroot()  # ruff: ignore[suspicious-xml-element-tree-usage] - the same
+    assert [suite.get("name") for suite in root] == ["run", "main", "run"]
+    assert dict(root.attrib) | {"time": ""} == {
+        "name": "p",
+        "tests": "3",
+        "failures": "1",
+        "errors": "0",
+        "time": "",
+    }
