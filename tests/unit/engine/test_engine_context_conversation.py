@@ -2,8 +2,11 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 
 from aish.agent.file_updates import parted, with_block
 from aish.config.model import Context, ContextFile, Refresh
-from aish.core.events import Place
+from aish.core.events import ContextFiles, FileShown, Notice, Place
 from aish.engine.resources.resources import RunFiles
 from aish.engine.steps.context_files.conversation_files import ConversationFiles
 
@@ -166,3 +169,47 @@ def test_a_reader_of_all_that_is_shown_knows_the_files(
 
     with TemporaryDirectory() as name:
         anyio.run(conversation, Path(name))
+
+
+@pytest.mark.requirement("K82", "K83")
+def test_a_file_that_becomes_a_link_while_it_is_read_is_left_out_with_a_notice(
+    tmp_path: Path,
+) -> None:
+    change(tmp_path, {"a.md": "one", "sub/d.md": "two"})
+    kit = Kit(Box(()))
+    entries = (ContextFile("**/*.md", tmp_path, is_glob=True),)
+    place = Place("work", None, 1)
+    listed: list[str] = []
+
+    def swap(frame: FrameType, event: str, called: Any) -> None:
+        """At the second folder the file of the first one is listed, and nothing is read yet."""
+        del frame
+        if event == "c_call" and called.__name__ == "scandir":
+            listed.append(event)
+            if len(listed) == 2:
+                (tmp_path / "a.md").unlink()
+                (tmp_path / "a.md").symlink_to("/etc/hostname")
+
+    async def opening() -> str:
+        files = ConversationFiles(
+            Context(files=entries), tmp_path, RunFiles(TAG), kit.runtime(), place
+        )
+        try:
+            return await files.opening()
+        finally:
+            files.close()
+
+    threading.setprofile(swap)
+    try:
+        text = anyio.run(opening)
+    finally:
+        threading.setprofile(cast("Any", None))
+
+    assert "[attached: a.md]\n[aish] not shown, left out: `a.md`" in text
+    (notice,) = kit.events_of(Notice)
+    assert isinstance(notice, Notice)
+    assert (notice.place, notice.level, notice.code) == (place, "warning", "file_left_out")
+    assert notice.text.startswith("`a.md` of `context.files` is left out: `a.md`")
+    (shown,) = kit.events_of(ContextFiles)
+    assert isinstance(shown, ContextFiles)
+    assert shown.files == (FileShown("sub/d.md", "shown"),)

@@ -17,7 +17,7 @@ from aish.agent.file_updates import announcement
 from aish.agent.runtime import AgentRuntime
 from aish.config.model import Context
 from aish.core.errors import StepFailedError
-from aish.core.events import ContextFiles, FileShown, Place
+from aish.core.events import ContextFiles, FileShown, Notice, Place
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import counted
@@ -72,10 +72,14 @@ class _Parsed:
 
 @frozen
 class _Found:
-    """What was found, here or in a cassette: a text for the model, and what it shows."""
+    """What was found, here or in a cassette: a text for the model, and what it shows.
+
+    `notices` tell people of files that are left out.
+    """
 
     text: str
     files: tuple[FileShown, ...]
+    notices: tuple[str, ...] = ()
 
 
 class ConversationFiles:
@@ -120,6 +124,8 @@ class ConversationFiles:
             CassetteMissError: in a replay.
         """
         found = await self._found(self._place, "prompt", self._begin)
+        for text in found.notices:
+            self._runtime.emit(Notice(self._place, "warning", "file_left_out", text))
         self._tell(self._place, found.files)
         return found.text
 
@@ -180,7 +186,8 @@ class ConversationFiles:
             if found is None:
                 return None
             files: list[JsonValue] = [{"path": f.path, "change": f.change} for f in found.files]
-            return {"tag": self._run.tag, "text": found.text, "files": files}
+            notices = {"notices": found.notices} if found.notices else {}
+            return {"tag": self._run.tag, "text": found.text, "files": files, **notices}
 
         if recorder is None:
             return await read() or _Found("", ())
@@ -203,8 +210,11 @@ class ConversationFiles:
         files: list[FileShown] = []
         sizes: list[tuple[str, int]] = []
         changes: list[Change] = []
+        notices: list[str] = []
         for one in found:
             part, content = one.part, one.content
+            if content.left_out:
+                notices.append(f"`{part.label}` of `context.files` is {content.why}")
             if part.label in self._known:
                 change = self._change(one)
                 changes += [] if change is None else [change]
@@ -217,7 +227,8 @@ class ConversationFiles:
                 self._add(part, text, span)
                 pieces.append(shown(part.label, part.source.path, text))
                 sizes.append((part.label, len(text.encode("utf-8", "replace"))))
-            files.append(FileShown(part.label, "shown"))
+            if not content.left_out:
+                files.append(FileShown(part.label, "shown"))
         check_size(sizes)
         changes += self._gone({one.part.label for one in found})
         if pieces and self._settings.refresh != "off":
@@ -226,7 +237,7 @@ class ConversationFiles:
             update = self._update(changes)
             pieces.insert(0, update.block)
             files += [FileShown(one.label, one.kind) for one in changes]
-        return _Found("\n\n".join(pieces), tuple(files))
+        return _Found("\n\n".join(pieces), tuple(files), tuple(notices))
 
     def _gone(self, there: Collection[str]) -> Iterator[Change]:
         """Files of the conversation that this step would show, and that are deleted since."""
@@ -435,7 +446,9 @@ def _found_in(held: JsonObject) -> _Found:
     text, files = held.get("text"), held.get("files")
     if not isinstance(text, str) or not isinstance(files, list):
         raise StepFailedError("the cassette has no files of `context.files` here")
-    return _Found(text, tuple(_file_shown(one) for one in files))
+    notices = held.get("notices")
+    told = notices if isinstance(notices, list) else ()
+    return _Found(text, tuple(map(_file_shown, files)), tuple(map(str, told)))
 
 
 def _file_shown(one: JsonValue) -> FileShown:

@@ -175,13 +175,15 @@ _SHOWN = 5
 class Content:
     """What a file has: `text` is `None` if it has none that can be shown, and `why` says why.
 
-    `data` is what it was decoded from, for what reads code.
+    `data` is what it was decoded from, for what reads code. `left_out`: it was listed, and cannot
+    be opened.
     """
 
     text: str | None
     size: int
     why: str = ""
     data: bytes = b""
+    left_out: bool = False
 
 
 GONE = Content(None, 0, "deleted")
@@ -319,7 +321,7 @@ class Watch:
             if error.code == "not_found":
                 return None
             # Such as a link that has taken its place since.
-            return Content(None, 0, f"left out: {error.message}")
+            return Content(None, 0, f"left out: {error.message}", left_out=True)
 
     def check(self) -> list[tuple[Part, Content]]:
         """The parts of files that were added, changed or deleted since the last look."""
