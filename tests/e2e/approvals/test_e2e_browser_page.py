@@ -50,6 +50,21 @@ BUSY = f"""
     """
 
 
+NOTIFYING = f"""
+    name: release
+    mcp: {{servers: {{box: {{command: {SERVER}}}}}}}
+    on_ask: wait
+    steps:
+      - {{id: first, call: box__write, with: {{text: one}}}}
+      - {{id: hold1, needs: [first], prompt: Write.}}
+      - {{id: second, needs: [hold1], call: box__write, with: {{text: two}}}}
+      - {{id: hold2, needs: [second], prompt: Write.}}
+      - {{id: third, needs: [hold2], call: box__write, with: {{text: three}}}}
+      - {{id: hold3, needs: [third], prompt: Write.}}
+      - {{id: fourth, needs: [hold3], call: box__write, with: {{text: four}}}}
+    """
+
+
 def at_port() -> tuple[str, str]:
     """Where a run listens; its page goes on asking there after its end, and reaches nobody else."""
     return "--control", f"127.0.0.1:{free_port()}"
@@ -436,6 +451,101 @@ def test_text_is_shown_as_it_comes_and_a_new_card_moves_none_that_is_shown(
     assert [one["answer"] for one in ends] == ["deny", "always"]
 
 
+@pytest.mark.requirement("A14")
+def test_the_page_has_an_icon_which_its_policy_allows(waiting: Project, browser: Any) -> None:
+    with live_run(waiting, *at_port()) as (running, client), open_tab(browser) as tab:
+        tab.open(link_of(waiting))
+        size = tab.page.locator("link[rel=icon]").evaluate(
+            """async (link) => {
+              const image = new Image();
+              image.src = link.href;
+              await image.decode();
+              return [image.naturalWidth, image.naturalHeight];
+            }"""
+        )
+        answer(client, pending(client)[0])
+        assert running.finish().code == 0
+
+    assert size == [32, 32]
+
+
+STUBBED = """
+    window.permission = "%s";
+    window.asked = 0;
+    window.notices = [];
+    window.Notification = class extends EventTarget {
+      static get permission() { return window.asked ? window.permission : "default"; }
+      static async requestPermission() { window.asked += 1; return window.permission; }
+      constructor(title, { body, tag }) {
+        super();
+        Object.assign(this, { title, body, tag, closed: false });
+        window.notices.push(this);
+      }
+      close() { this.closed = true; }
+    };
+    let hidden = false;
+    Object.defineProperty(document, "hidden", { get: () => hidden });
+    window.hide = (value) => {
+      hidden = value;
+      document.dispatchEvent(new Event("visibilitychange"));
+    };
+"""
+"""Notifications of a browser that are kept, and a page that can be hidden; Chromium without windows
+shows none, and hides none."""
+NOTICES = "window.notices.map((one) => [one.title, one.body, one.closed])"
+NOTIFY = "Notify me of new questions"
+
+
+@pytest.mark.requirement("A14", "A15")
+@pytest.mark.parametrize("permission", ["granted", "denied"])
+def test_a_person_who_asked_for_it_is_notified_while_the_page_is_hidden(
+    waiting: Project, browser: Any, model_endpoint: ModelEndpoints, permission: str
+) -> None:
+    gates = [Gate() for _ in range(3)]
+    waiting.uses(model_endpoint([held_reply("Well, ", gate, "go on.") for gate in gates]))
+    waiting.pipeline(NOTIFYING)
+    with live_run(waiting, *at_port()) as (running, client), open_tab(browser) as tab:
+
+        def answer_elsewhere() -> None:
+            answer(client, pending(client)[0])
+            tab.has("0", "#question-count")
+
+        def next_question() -> None:
+            gates.pop(0).open()
+            tab.has("1", "#question-count")
+
+        tab.page.add_init_script(STUBBED % permission)
+        tab.open(link_of(waiting))
+        tab.has("1", "#question-count")
+        # Unasked there is neither a notification nor a question for the permission.
+        tab.page.evaluate("window.hide(true)")
+        answer_elsewhere()
+        next_question()
+        assert tab.page.evaluate("[window.asked, window.notices.length]") == [0, 0]
+        tab.page.evaluate("window.hide(false)")
+        answer_elsewhere()
+        tab.page.get_by_role("button", name=NOTIFY).click()
+        if permission == "denied":
+            tab.has("The browser allows no notifications of this page")
+            tab.page.locator("#notify").wait_for(state="hidden")
+        else:
+            tab.page.locator("#notify[aria-pressed=true]").wait_for()
+        tab.keep(f"notifications-{permission}", whole=False)
+        # Whoever looks at the page sees the question; whoever does not is notified of it.
+        next_question()
+        assert tab.page.evaluate(NOTICES) == []
+        answer_elsewhere()
+        tab.page.evaluate("window.hide(true)")
+        next_question()
+        notice = ["release: 1 question waits for an answer", "box__write", False]
+        assert tab.page.evaluate(NOTICES) == ([notice] if permission == "granted" else [])
+        answer_elsewhere()
+        notice[-1] = True
+        assert tab.page.evaluate(NOTICES) == ([notice] if permission == "granted" else [])
+        assert tab.page.evaluate("window.asked") == 1
+        assert running.finish().code == 0
+
+
 @pytest.mark.requirement("A15", "A17")
 def test_the_page_stays_open_over_a_killed_and_resumed_run(waiting: Project, browser: Any) -> None:
     # While no run listens there, the kernel gives the port to nobody else.
@@ -782,6 +892,7 @@ def test_a_call_of_a_servers_client_is_approved_on_its_page(project: Project, br
         (folder,) = project.served_state().glob("hub-*")
         tab.open(project.aish("control", "open", folder.name).stdout.strip())
         tab.has(f"Server {folder.name}")
+        tab.has("1", "#question-count")
         assert tab.page.get_by_role("heading", level=2).all_inner_texts() == ["QUESTIONS 1"]
         for text in ("box__write", "client stdio", "no rule approves"):
             tab.has(text, "article.question")

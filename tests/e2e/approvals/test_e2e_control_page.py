@@ -31,7 +31,7 @@ from aish.terminal.approver import sheet_of
 
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
@@ -117,7 +117,7 @@ def test_a_link_is_good_once_and_gives_a_token_that_is_written_nowhere(waiting: 
 def test_on_a_socket_file_the_page_is_served_and_no_link_is_given(waiting: Project) -> None:
     with live_run(waiting) as (_, client):
         page = client.get("http://aish/")
-        others = [client.get(f"http://aish/page.{kind}") for kind in ("css", "js")]
+        others = [client.get(f"http://aish/page.{kind}") for kind in ("css", "js", "svg")]
         refused = client.post("code", json={})
         told = waiting.aish("control", "open", "latest")
         posted = client.post("http://aish/", json={})
@@ -132,7 +132,8 @@ def test_on_a_socket_file_the_page_is_served_and_no_link_is_given(waiting: Proje
         assert "set-cookie" not in one.headers
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     types = [one.headers["content-type"] for one in others]
-    assert types == ["text/css; charset=utf-8", "text/javascript; charset=utf-8"]
+    script = "text/javascript; charset=utf-8"
+    assert types == ["text/css; charset=utf-8", script, "image/svg+xml"]
     assert sum(len(one.content) for one in (page, *others)) <= 100_000
     assert code_of(refused) == (409, "no_port")
     assert code_of(posted) == (405, "method_not_allowed")

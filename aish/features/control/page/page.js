@@ -283,6 +283,8 @@
     showWalk();
     $("no-questions").hidden = cards.length > 0;
     $("keys").hidden = !open || !mayAnswer;
+    $("notify").hidden = !canNotify || !mayAnswer || isOver();
+    if (!open) notice?.close();
     $("clear").hidden = !cards.some((card) => card.state === "decided");
     put($("call-count"), counted(callsMade));
     $("no-calls").hidden = calls.size > 0;
@@ -833,6 +835,7 @@
     if (selected === null) select(card);
     announce(`A call waits for an answer: ${card.title}`);
     showCounts();
+    notify(card);
     goToWanted();
   };
   const goToWanted = () => {
@@ -992,6 +995,45 @@
     }
     if (event.type.startsWith("item.")) showItems(event.step);
     if (isLive && REFRESHES.has(event.type)) refreshStatus();
+  };
+
+  // ---- Notifications --------------------------------------------------------------------------
+
+  // Only where somebody pressed the button and does not see the page; arguments are not among them.
+  let canNotify = "Notification" in window && isSecureContext;
+  let notifies = false;
+  let notice = null;
+  const setNotifies = (value) => {
+    notifies = value;
+    $("notify").setAttribute("aria-pressed", value);
+  };
+  const allowsNone = () => {
+    canNotify = false;
+    setNotifies(false);
+    $("notify").hidden = true;
+    $("notify-problem").hidden = false;
+    put($("notify-problem"), "The browser allows no notifications of this page.");
+  };
+  $("notify").addEventListener("click", async () => {
+    if (notifies) setNotifies(false);
+    else if ((await Notification.requestPermission()) === "granted") setNotifies(true);
+    else allowsNone();
+  });
+  const notify = (card) => {
+    if (!notifies || !document.hidden) return;
+    const open = openCards().length;
+    const title = `${onLine(status.pipeline)}: ${many(open, "question")} ${open === 1 ? "waits" : "wait"} for an answer`;
+    try {
+      notice = new Notification(title, { body: card.title, tag: status.run }); // in place of the one before
+    } catch {
+      allowsNone(); // some browsers show them for installed pages only
+      return;
+    }
+    notice.addEventListener("click", () => {
+      window.focus();
+      wanted = card.id;
+      goToWanted();
+    });
   };
 
   // ---- The connection -------------------------------------------------------------------------
@@ -1212,7 +1254,9 @@
   };
   document.addEventListener("visibilitychange", () => {
     for (const card of cards) if (card.isOpen) card.watch();
-    if (!document.hidden) comeBack();
+    if (document.hidden) return;
+    notice?.close();
+    comeBack();
   });
   addEventListener("online", comeBack);
   addEventListener("offline", reconnect);
