@@ -17,9 +17,14 @@ def main() -> None:
     _leave_out_command_lines()
     _fill_streams()
     if sys.argv[1:] in (["--version"], ["-V"]):
-        # Asked by scripts all the time, so it does not pay for the parser's import.
-        sys.stdout.write(f"aish {__version__}\n")
-        return
+        # Asked by scripts all the time, so it does not pay for the parser's import, except where
+        # the output is closed or full.
+        try:
+            os.write(sys.stdout.fileno(), f"aish {__version__}\n".encode())
+        except OSError:
+            pass
+        else:
+            return
     try:
         from aish.cli.main import run_command_line
 

@@ -14,14 +14,18 @@ from aish.core.errors import AishError, ExitCode, PipelineError
 from aish.core.text import for_ci_log
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
+_lost: list[OSError] = []
+"""Why stdout takes nothing more."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 
 def guarded(call: Callable[[], int], *, verbose: bool) -> int:
     """Run `call`; every exception becomes an exit code of design 1.3, never a traceback.
 
-    A reader that closes our output (`| head`) changes nothing: the rest is discarded.
+    A reader that closes our output (`| head`) changes nothing: the rest is discarded. So it is if
+    the output cannot be written (a full disk), and 0 becomes 1.
     """
+    _lost.clear()
     sys.stdout, sys.stderr = _without_broken_pipe(sys.stdout), _without_broken_pipe(sys.stderr)
     try:
         code = call()
@@ -62,6 +66,19 @@ def say(text: str) -> None:
     except OSError:
         # Stderr is closed; the exit code still reports the error.
         return
+
+
+def lose_output(error: OSError) -> None:
+    """Discard what is printed from now on; said once."""
+    if not _lost:
+        say(f"error: cannot write to stdout: {error.strerror}")
+    _lost.append(error)
+    _discard(sys.stdout.fileno())
+
+
+def code_with_output(code: int) -> int:
+    """An exit code, or 1 if the command succeeded and its output was lost."""
+    return code or (int(ExitCode.FAILED) if _lost else 0)
 
 
 def _surroundings(error: OSError, *, verbose: bool) -> int:
@@ -106,14 +123,14 @@ def _flushed(code: int) -> int:
         sys.stdout.flush()
     except OSError as error:
         if code == ExitCode.OK:
-            say(f"error: cannot write to stdout: {error.strerror}")
-        code = code or int(ExitCode.FAILED)
-        _discard(sys.stdout.fileno())
+            lose_output(error)
+        else:
+            _discard(sys.stdout.fileno())
     try:
         sys.stderr.flush()
     except OSError:
         _discard(sys.stderr.fileno())
-    return code
+    return code_with_output(code)
 
 
 class _Pipe(FileIO):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
+from aish.cli.printer import write_line
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
@@ -84,18 +85,14 @@ class CaseLines:
             self._print(line)
 
     def _dot(self, dot: str) -> None:
-        self._write(dot)
+        write_line(self._out, dot)
         self._column += 1
         if self._column == self._manners.look.width:
             self._print("")
 
     def _print(self, line: str) -> None:
-        self._write(f"{line}\n")
+        write_line(self._out, f"{line}\n")
         self._column = 0
-
-    def _write(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()
 
 
 def closing_lines(session: Session, manners: Manners) -> Iterator[str]:

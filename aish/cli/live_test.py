@@ -17,7 +17,7 @@ from aish.cli.case_report import Manners, explanation, manners_for, rule
 from aish.cli.options import LiveOptions
 from aish.cli.output_setup import check_writable
 from aish.cli.pipeline_options import look_options, seconds_of
-from aish.cli.printer import print_json
+from aish.cli.printer import print_json, write_line
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
@@ -212,8 +212,7 @@ class _Lines:
             self._print(line)
 
     def _print(self, line: str) -> None:
-        self._out.write(f"{line}\n")
-        self._out.flush()
+        write_line(self._out, f"{line}\n")
 
 
 def closing_lines(report: LiveReport, manners: Manners) -> Iterator[str]:

@@ -8,8 +8,9 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import TextIO
 
-from aish.cli.boundary import say
+from aish.cli.boundary import lose_output, say
 from aish.core.json import JsonValue, json_text
 from aish.core.text import for_ci_log, safe_utf8
 from aish.system.secrets.secrets import Secrets
@@ -27,9 +28,22 @@ def print_text(text: str) -> None:
 
 def write_text(text: str) -> None:
     """Write to stdout at once, as UTF-8 regardless of the locale."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(safe_utf8(text).encode())
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(safe_utf8(text).encode())
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        lose_output(error)
+
+
+def write_line(out: TextIO, text: str) -> None:
+    """Write to stdout or stderr at once; the command goes on where that is impossible."""
+    try:
+        out.write(text)
+        out.flush()
+    except OSError as error:
+        if out is sys.stdout:
+            lose_output(error)
 
 
 def table_lines(

@@ -1,11 +1,11 @@
 """Report files of a command: none of an earlier one survives it, and JUnit tells its exit code."""
 
 import re
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from aish.cli.boundary import code_with_output
 from aish.core.errors import AishError, ExitCode
 from aish.core.text import for_line
 from aish.output.formats.junit import CaseResult, Suite, Trouble, TroubleState, junit_xml
@@ -42,11 +42,11 @@ def report_files(
 
     try:
         yield ended
-        sys.stdout.flush()
     except Exception as error:
         if junit is not None:
             _redden(junit, name, _trouble(error))
         raise
+    code = code_with_output(code)
     if code and junit is not None:
         said = f"the command ended with exit code {code}"
         _redden(junit, name, Trouble(_state(code), "exit_code", said))

@@ -173,3 +173,76 @@ def test_other_commands_bear_lost_streams_too(talking: Project, closed: str) -> 
     assert listed.code == (1 if closed == ">/dev/full" else 0)
     assert wrong.code == 2
     assert "Traceback" not in listed.stderr + wrong.stderr
+
+
+SERVER = "mcp: {servers: {s: {command: [./none]}}}\n"
+# What a command ends with whose output can be read.
+PRINTING = {
+    "--version": 0,
+    "--help": 0,
+    "run --help": 0,
+    "--show-completion bash": 0,
+    "validate ok.yaml": 0,
+    "validate --format json ok.yaml": 0,
+    "validate --format json broken.yaml": 2,
+    "plan ok.yaml": 0,
+    "plan lost.yaml": 5,
+    "plan lost.yaml --format json": 5,
+    "tools packs.yaml": 0,
+    "tools lost.yaml": 5,
+    "tools lost.yaml --format json": 5,
+    "lock lost.yaml": 5,
+    "lock packs.yaml --diff": 7,
+    "doctor lost.yaml": 5,
+    "policy explain packs.yaml --tool box__file_list": 0,
+    "call packs.yaml box__file_read path=ok.yaml": 0,
+    "call packs.yaml box__file_read path=none --format json": 1,
+    "schema pipeline": 0,
+    "init tools -o new.yaml": 0,
+    "runs list": 0,
+    "runs show latest": 0,
+    "runs show latest --format json": 0,
+    "runs report latest": 0,
+    "runs pending": 0,
+    "cassette show c.yaml": 0,
+    "cassette check c.yaml": 0,
+    "cassette diff c.yaml c.yaml": 0,
+    "test tested.yaml": 1,
+    "test tested.yaml --format json": 1,
+}
+
+
+@pytest.mark.requirement("B14")
+@pytest.mark.parametrize("line", PRINTING)
+def test_a_command_keeps_its_code_where_stdout_is_full(project: Project, line: str) -> None:
+    """A7: the code that it would have had, and 1 for a success that nobody can read."""
+    project.pipeline("mcp: {auto_approve: [shell__run]}\nrun: [echo, hi]\n", "ok.yaml")
+    project.pipeline("promt: hi\n", "broken.yaml")
+    project.pipeline(f"{SERVER}run: [echo, hi]\n", "lost.yaml")
+    project.pipeline(
+        "mcp: {servers: {box: {pack: fs, root: .}}, auto_approve: ['box__*']}\nrun: [echo, hi]\n",
+        "packs.yaml",
+    )
+    project.pipeline(
+        "run: [echo, hi]\ntests: [{name: a, cassette: c.yaml, expect: [contains: no]}]\n",
+        "tested.yaml",
+    )
+    if line.startswith(("runs", "cassette", "test")):
+        project.aish("run", "ok.yaml", "--record", "c.yaml")
+    if "--diff" in line:
+        text = (project.folder / "packs.yaml").read_text()
+        assert project.aish("lock", "packs.yaml").code == 0
+        project.write("packs.yaml", text.replace("pack: fs", "pack: git"))
+    words, code = line.split(), PRINTING[line]
+
+    plain = project.aish(*words)
+    if line.startswith("init"):
+        (project.folder / "new.yaml").unlink()
+    project.through_shell('exec "$@" >/dev/full')
+    full = project.aish(*words)
+
+    assert plain.code == code, plain.stderr
+    said = bool(plain.stdout)
+    assert full.code == (code or int(said)), full.stderr
+    assert full.stderr.count("No space left on device\n") == int(said)
+    assert "Traceback" not in full.stderr
