@@ -181,6 +181,8 @@ _HEXADECIMAL = lazy_pattern(r"0x[0-9a-fA-F]+\Z")
 _FLOAT = lazy_pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _NOT_FINITE = lazy_pattern(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
 _LONGEST_NUMBER = 300
+_LONGEST_BITS = 1000
+"""Of a whole number in base 8 or 16: a float can be as large."""
 
 
 def plain_value(text: str) -> bool | int | float | str | None:
@@ -210,11 +212,14 @@ def _number(text: str) -> int | float | str:
     if _INTEGER.match(text):
         return int(text)
     if text.startswith(("0o", "0x")):
-        return int(text, 0)
-    value = float(text)
-    if not math.isfinite(value):
+        value = int(text, 0)
+        if value.bit_length() > _LONGEST_BITS:
+            raise ValueError(f"a number of {len(text)} characters")
+        return value
+    number = float(text)
+    if not math.isfinite(number):
         raise ValueError(f"`{text}` is too large a number")
-    return value
+    return number
 
 
 _TEMPLATE = lazy_pattern(r"(?<![\"'{])\{[{%#]")

@@ -25,6 +25,7 @@ _STYLES = lazy_pattern(r"\x1b\[[0-9;]*m")
 _LEAVING = frozenset({"linux", "screen", "st", "vt100", "vt220"})
 _OF_LEAVING = ("XTERM_VERSION", "STY")
 _NARROWEST = 20
+_LONGEST_WIDTH = 5
 _USUAL = 80
 
 
@@ -154,7 +155,7 @@ def _forced(environ: Mapping[str, str]) -> bool:
 
 def _width(out: TextIO, environ: Mapping[str, str], *, is_terminal: bool) -> int:
     named = environ.get("COLUMNS", "")
-    if named.isascii() and named.isdigit() and int(named) > 0:
+    if named.isascii() and named.isdigit() and len(named) <= _LONGEST_WIDTH and int(named) > 0:
         return max(_NARROWEST, int(named))
     try:
         columns = os.get_terminal_size(out.fileno()).columns if is_terminal else 0

@@ -89,7 +89,7 @@ def _tables(path: Path) -> dict[str, object]:
         raise UsageError(f"it has more than {LARGEST:,} bytes", where=where)
     try:
         return tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"it is not valid TOML: {error}", where=where) from None
 
 

@@ -130,7 +130,8 @@ def sha256(value: Any) -> str:
 
 def _attribute(item: Any, name: str | int) -> Any:
     for part in str(name).split("."):
-        item = item[int(part)] if part.isdigit() and isinstance(item, list) else item[part]
+        is_place = part.isascii() and part.isdigit() and len(part) <= _LONGEST_PLACE
+        item = item[int(part)] if is_place and isinstance(item, list) else item[part]
     return item
 
 
@@ -170,6 +171,7 @@ def readfile_in(root: Path) -> Callable[[object], str]:
 
 
 # Different in each run, or Python's own notation.
+_LONGEST_PLACE = 9
 _NO_FILTERS = ("random", "pprint")
 _NO_GLOBALS = ("lipsum",)
 # Filters whose arguments determine the size of their result.
@@ -197,6 +199,9 @@ class Strict(StrictUndefined):
         name: Any = None,
         exc: Any = UndefinedError,
     ) -> None:
+        if isinstance(name, Strict):
+            # It is what stands between brackets that is not defined.
+            obj, name = name._undefined_obj, name._undefined_name  # ruff: ignore[private-member-access] - of its own class
         # The sandbox has an exception of its own for refused operations.
         said: Any = partial(NotDefinedError, obj, name) if exc is UndefinedError else exc
         super().__init__(hint, obj, name, said)

@@ -4,6 +4,7 @@ Parsed values are `Any`: this is one of the modules that check the shape of data
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -77,9 +78,9 @@ def is_cut(text: str) -> bool:
 
 
 def parsed_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that the whole text is, strictly (no `NaN`), else `None`."""
+    """The JSON object that the whole text is, strictly (finite numbers), else `None`."""
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -106,6 +107,13 @@ def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"`{constant}` is no JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        _refuse(digits)
+    return number
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 
 _STEP = (
-    r"""\.(?P<name>[\w-]+)|\[(?P<quote>['"])(?P<quoted>.+?)(?P=quote)\]|\[(?P<place>\d+)\]"""
+    r"""\.(?P<name>[\w-]+)|\[(?P<quote>['"])(?P<quoted>.+?)(?P=quote)\]|\[(?P<place>\d{1,9})\]"""
     r"""|(?P<any>\.\*|\[\*\])"""
 )
 _ANY = None

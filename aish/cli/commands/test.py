@@ -151,9 +151,12 @@ def command(
         return ended(int(code))
 
 
+_LONGEST_NUMBER = 4
+
+
 def _number(text: str) -> int:
     if text == "auto":
         return len(os.sched_getaffinity(0))
-    if not (text.isascii() and text.isdigit() and int(text)):
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER and int(text)):
         raise UsageError(f"`{text}` is not a number of processes", where="-n", hint="2, or `auto`")
     return int(text)

@@ -5,7 +5,9 @@ import re
 import tomllib
 from bisect import bisect_right
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 from aish.config.documents import UnreadableError, read_text
@@ -19,6 +21,7 @@ _SPACE = re.compile(r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?P<part>\.[0-9]+)?(?P<power>[eE][+-]?[0-9]+)?")
 _WORDS = {"true": True, "false": False, "null": None}
 _DECODER = json.JSONDecoder()
+_LONGEST_NUMBER = 1000
 _WORD = re.compile(r"[A-Za-z]+")
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _TOML_HEADER = re.compile(r"[ \t]*\[\[?(?P<name>[^\]]+)\]")
@@ -85,6 +88,8 @@ def _toml(text: str, file: str) -> Node:
         raise _wrong(Position(file, line, column), message, None) from error
     except RecursionError as error:
         raise _wrong(Position(file, 1, 1), "nested too deeply", None) from error
+    except ValueError as error:
+        raise _wrong(Position(file, 1, 1), "a number is too large", None) from error
     places = dict(_toml_places(text, file))
     return _of_toml(data, (), Position(file, 1, 1), places)
 
@@ -119,6 +124,8 @@ def _of_toml(
         return made
     if isinstance(value, list):
         return ListNode(position, [_of_toml(one, path, position, places) for one in value])
+    if isinstance(value, int | float) and not abs(value) <= float_info.max:
+        raise _wrong(position, "a number is too large, or none", None)
     # Dates and times are texts wherever we have a use for them.
     plain = value if isinstance(value, bool | int | float | str) else str(value)
     return ScalarNode(position, plain)
@@ -164,14 +171,15 @@ class _Json:
         if number := _NUMBER.match(self._text, self._at):
             self._at = number.end()
             real = number["part"] or number["power"]
-            return ScalarNode(position, float(number[0]) if real else self._whole(number[0]))
+            return ScalarNode(position, self._number(number[0], float if real else int))
         raise self._fail("not JSON: a value is expected here")
 
-    def _whole(self, digits: str) -> int:
-        try:
-            return int(digits)
-        except ValueError as error:
-            raise self._fail(f"a number of {len(digits)} digits is too large") from error
+    def _number(self, digits: str, kind: type[int] | type[float]) -> int | float:
+        # More digits than the interpreter takes are more than a float has, too.
+        found = inf if kind is int and len(digits) > _LONGEST_NUMBER else kind(digits)
+        if not abs(found) <= float_info.max:
+            raise self._fail(f"`{digits[:20]}` is too large a number")
+        return found
 
     def _mapping(self, made: MappingNode, depth: int) -> MappingNode:
         for place in self._parts("}"):

@@ -1,5 +1,6 @@
 """A recipe of goose: instructions, prompt, parameters, extensions, settings, response."""
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -133,6 +134,9 @@ def _default(one: Section, kind: str, default: JsonValue) -> JsonValue:
         try:
             number = float(default)
         except ValueError:
+            one.wrong("default", f"`{default}` is not a number")
+            return None
+        if not math.isfinite(number):
             one.wrong("default", f"`{default}` is not a number")
             return None
         return int(number) if number.is_integer() else number

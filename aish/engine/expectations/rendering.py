@@ -9,8 +9,8 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
+from sys import float_info
 
 from aish.config.model import Expectation, ToolMatch
 from aish.config.yaml_tree import at, join
@@ -129,7 +129,12 @@ def _number(value: JsonValue, source: str) -> float:
             value = float(value)
         except ValueError:
             value = None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    # A whole number may be larger than a float can be; nothing measured comes near to it.
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not abs(value) <= float_info.max
+    ):
         raise UnusableError(f"`{source}`, which does not give a number")
     return value
 

@@ -7,6 +7,7 @@ into the reason why a server failed to start.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -318,10 +319,25 @@ def _id_text(number: Any) -> str | None:
 
 
 def _no_number(_: str) -> None:
-    """NaN and the infinities, which JSON does not have, become null."""
+    """NaN and the infinities, which JSON does not have, become null.
+
+    So do numbers that are too large to be read: the message is the answer to a call all the same.
+    """
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
+
+
+def _whole(digits: str) -> int | None:
+    try:
+        return int(digits)
+    except ValueError:  # more digits than the interpreter takes
+        return None
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite, parse_int=_whole)
 
 
 def find_answer(messages: Sequence[Incoming], number: int) -> Answer | None:

@@ -185,7 +185,8 @@ class _Guarded:
             HttpError: it is too long.
         """
         length = self.headers(b"content-length")
-        if length and int(length[0]) > most:
+        # The parser bounds the value, and not the zeros before it.
+        if length and int(length[0].lstrip(b"0") or b"0") > most:
             raise _too_large(most)
         body = bytearray()
         more = True

@@ -203,7 +203,7 @@ def _numbers(answer: Any, provider: str) -> list[list[float]]:
 
 
 def _normalized(row: list[float]) -> bytes:
-    length = math.sqrt(math.fsum(one * one for one in row)) or 1.0
+    length = math.hypot(*row) or 1.0
     return array("f", (one / length for one in row)).tobytes()
 
 

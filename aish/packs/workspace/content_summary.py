@@ -110,7 +110,7 @@ def toml_summary(source: bytes) -> str:
 
     try:
         data = tomllib.loads(source.decode("utf-8", "replace"))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return f"not valid TOML: {_shown(str(error))}"
     return _rows(_keys(data))
 

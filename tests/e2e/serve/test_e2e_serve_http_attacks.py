@@ -474,3 +474,26 @@ def test_a_request_whose_token_a_reload_takes_away_before_its_body_came_is_refus
         calls = calls_of(hub)
 
     assert (status_of(answer), calls) == (401, 0)
+
+
+@pytest.mark.requirement("H19", "X6")
+@pytest.mark.parametrize("number", ["9" * 5_000, "0" * 5_000, "1e999", "-1", "²"])
+def test_numbers_in_requests_are_refused_or_read_whatever_their_size(
+    project: Project, number: str
+) -> None:
+    serving(project)
+    body = body_of()
+    odd = body.replace(b'"id": 1', f'"id": {number}'.encode(), 1)
+    assert odd != body
+    with HttpHub(project, "p.yaml") as hub:
+        closed = "Connection: close"
+        answers = [
+            hub.raw(head_of(hub, closed, f"Content-Length: {number}") + body),
+            hub.raw(head_of(hub, closed, f"Last-Event-ID: {number}", body=body) + body),
+            hub.raw(head_of(hub, closed, body=odd) + odd),
+        ]
+        right = hub.raw(head_of(hub, closed, body=body) + body)
+    statuses = [status_of(one) for one in answers]
+    assert all(one < 500 for one in statuses), answers
+    assert status_of(right) == 200
+    assert "internal" not in hub.stderr

@@ -543,3 +543,13 @@ def test_text_is_followed_in_time_in_proportion_to_the_steps(tmp_path: Path, pro
     # Templates that were read once are not read again.
     few = steps(100)
     assert steps(400) < 5 * few
+
+
+@pytest.mark.requirement("X6")
+@pytest.mark.parametrize("line", ["9" * 5_000, "1e999", "²"])
+def test_a_line_of_an_annotation_is_no_number_of_any_size(line: str, tmp_path: Path) -> None:
+    found = problems(
+        f"aish: 1\nname: p\nrun: [x]\nannotations: [{{path: a, line: '{line}', message: m}}]\n",
+        tmp_path,
+    )
+    assert found == [f"annotations[0].line: `{line}` is not a line number"]

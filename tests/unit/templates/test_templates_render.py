@@ -121,6 +121,8 @@ THERE = "`inputs` has `a`, `n`, `huge`, `none`, `yes`, `items`, `hostile`, `d`"
         ("{{ inputs.d.keyz }}", "`inputs.d.keyz` is not defined", "did you mean `inputs.d.keys`"),
         ("{{ stps }}", "`stps` is not defined", "did you mean `steps`"),
         ("{{ [inputs.b] }}", "`inputs.b` is not defined", THERE),
+        ("{{ inputs.items[inputs.b] }}", "`inputs.b` is not defined", THERE),
+        ("{{ inputs[inputs[inputs.b]] }}", "`inputs.b` is not defined", THERE),
         ("{% if inputs.b %}{% endif %}", "`inputs.b` is not defined", THERE),
         ("{% for x in inputs.b %}{% endfor %}", "`inputs.b` is not defined", THERE),
         ("a\n\n{{ inputs.b }}", "`a`, line 3: `inputs.b` is not defined", THERE),

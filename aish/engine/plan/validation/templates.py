@@ -418,6 +418,7 @@ def _names_file(expression: str) -> bool:
     return root not in ROOTS and _FILE_NAME.fullmatch(expression) is not None
 
 
+_LONGEST_LINE = 9
 _LEVELS = get_args(AnnotationLevel)
 
 
@@ -446,7 +447,7 @@ def annotation_issues(pipeline: Pipeline) -> Iterator[Issue]:
 
 def _is_line(value: object) -> bool:
     text = str(value)
-    return text.isascii() and text.isdigit() and int(text) > 0
+    return text.isascii() and text.isdigit() and len(text) <= _LONGEST_LINE and int(text) > 0
 
 
 def _ends(fixed: Mapping[str, object], where: str) -> Iterator[Issue]:
