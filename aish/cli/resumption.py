@@ -39,7 +39,7 @@ from aish.features.resume.unknown_calls import SHOWN
 from aish.journal.reader import torn_tail
 from aish.output.event_log import Sink
 from aish.output.result import refused
-from aish.system.files import write_private
+from aish.system.files import atomic_write
 
 _CALLS = "calls-to-check.txt"
 """The file with the calls that a resumed run might make again."""
@@ -149,7 +149,7 @@ class Resumption:
         if len(named.calls) <= SHOWN:
             return ""
         path = self._past.path / _CALLS
-        write_private(path, "".join(f"{line}\n" for line in named.lines).encode())
+        atomic_write(path, "".join(f"{line}\n" for line in named.lines).encode())
         return f"all of them are in {path}"
 
     def folder(self, plan: Plan) -> RunFolder:
