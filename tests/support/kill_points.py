@@ -16,6 +16,8 @@ from typing import Any
 
 KILL_AT = "AISH_TEST_KILL_AT"
 """The number of the step at which a child of the fork server kills itself."""
+KILL_WITH = "AISH_TEST_KILL_WITH"
+"""The name of the signal, if it is another one than `SIGKILL`; then it comes once."""
 COUNT_INTO = "AISH_TEST_COUNT_INTO"
 """The file into which it writes how many there were."""
 
@@ -32,6 +34,7 @@ _STEPS = frozenset(
 def arm(environ: MutableMapping[str, str]) -> None:
     """Kill this process as its environment says; the program does not get to see that."""
     at, into = environ.pop(KILL_AT, None), environ.pop(COUNT_INTO, None)
+    end = signal.Signals[environ.pop(KILL_WITH, "SIGKILL")]
     if at is None and into is None:
         return
     last = sys.maxsize if at is None else int(at)
@@ -42,8 +45,8 @@ def arm(environ: MutableMapping[str, str]) -> None:
         del frame
         if event in _CALLS and called.__name__ in _STEPS:
             count += 1
-            if count >= last:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if count == last:
+                os.kill(os.getpid(), end)
 
     if into is not None:
         atexit.register(lambda: Path(into).write_text(str(count), encoding="ascii"))

@@ -578,7 +578,8 @@ class Scan:
     def _step_finished(self, record: Any) -> None:
         step, item, status = record.get("step"), record.get("item"), record.get("status")
         unit = self._open.get((step, item))
-        if unit is None:
+        if unit is None or status == "skipped":
+            # Not begun in this part of the run: what it did before stays known.
             return
         unit.ended = record
         if item is None and step in self.items:
@@ -586,7 +587,7 @@ class Scan:
         if not self._went_well(step, status):
             return
         del self._open[step, item]
-        if status != "skipped" and item is None:
+        if item is None:
             self.denials.update(unit.denials)
             self.steps[step] = self._record(unit, record)
             self.begun[step] = unit.begun

@@ -20,7 +20,7 @@ from aish.engine.execution.step import KINDS
 from aish.engine.plan.order import steps_read
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
-from aish.engine.resume_state import ResumeRefusedError, ResumeState, Unfinished
+from aish.engine.resume_state import NamedCalls, ResumeRefusedError, ResumeState, Unfinished
 from aish.engine.steps.context import CALLS_REPEATED
 from aish.engine.steps.prompt import continued
 from aish.features.resume.scan import Open, Rules, Scan, Talk, tags, within
@@ -222,7 +222,9 @@ def read_resume_state(
         scan.take(record)
     if scan.started is None:
         raise ResumeRefusedError("the run was killed before it started", where=run, hint=_ANEW)
-    named = check_calls(scan, retry_failed=retry_failed, retry_unknown=retry_unknown)
+    named = NamedCalls()
+    if not _is_complete(scan):
+        named = check_calls(scan, retry_failed=retry_failed, retry_unknown=retry_unknown)
     told: list[Notice] = []
     if named.calls:
         told.append(Notice(Place(), "warning", CALLS_REPEATED, named.message))

@@ -24,6 +24,7 @@ from aish.core.errors import UsageError
 from aish.core.events import (
     Asked,
     Event,
+    Exit,
     Failure,
     ItemFinished,
     ItemStarted,
@@ -314,8 +315,6 @@ def test_a_run_without_a_beginning_is_refused(tmp_path: Path) -> None:
 @pytest.mark.requirement("B3")
 @pytest.mark.parametrize(("code", "ended"), [(0, True), (1, False)])
 def test_a_run_that_ended_well_is_known_as_ended(tmp_path: Path, code: int, ended: bool) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - a row of a table
-    from aish.core.events import Exit
-
     end = run_finished(exit=Exit(code, "x", retryable=False, reason=""))
 
     assert taken(plan_of(tmp_path), end).ended is ended
@@ -493,6 +492,18 @@ def test_a_call_of_a_part_before_is_known_however_often_its_step_was_begun_anew(
     with pytest.raises(ResumeRefusedError, match="1 call"):
         taken(plan, *events)
     assert taken(plan, *events, step_finished("one")).steps.keys() == {"one"}
+
+
+@pytest.mark.requirement("B3")
+def test_a_call_stays_known_though_a_later_part_did_not_begin_its_step(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, CALLS)
+    skipped = step_finished("one", status="skipped", error=Failure("run_ended", "not started"))
+    events = (BEGUN, *call(MADE, "s__send"), FAILED, run_started(), skipped)
+
+    with pytest.raises(ResumeRefusedError, match="1 call would be made again"):
+        taken(plan, *events)
+    well = Exit(0, "ok", retryable=False, reason="")
+    assert taken(plan, *events, run_finished(exit=well)).ended
 
 
 @pytest.mark.requirement("B3", "B5")
