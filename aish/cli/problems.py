@@ -44,7 +44,10 @@ class ProblemPrinter:
         for line in self._source(problem):
             self.line(line)
         if problem.hint:
-            self.line(f"  hint: {self._once(problem.hint)}")
+            first, *others = self._once(problem.hint).split("\n")
+            self.line(f"  hint: {first}")
+            for line in others:
+                self.line(f"    {line}")
 
     def _once(self, hint: str) -> str:
         if hint in self.hints and len(hint) > _LONG_HINT:

@@ -19,6 +19,7 @@ from aish.config.yaml_tree import (
 from aish.core.errors import Position, Problem, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked
 from aish.system.files import schema_text
 from aish.system.schema.check import SchemaProblem, check, show
@@ -97,10 +98,22 @@ _KINDS: Mapping[str, str] = {
 _MEANT: Mapping[str, str] = {
     "foreach": "a list is an expression, as text: `foreach: \"['a', 'b']\"`",
     "retry": "`retry: {attempts: 3}`",
-    "models": "an entry is `{base_url: https://host/v1, model: NAME, key_env: VARIABLE}`",
     "deny_names": "only `*` and `?` have a meaning, and `?` stands for any one character: write "
     "an entry for each choice, and a name instead of a path",
 }
+_MODEL_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_./-]*(?::[A-Za-z0-9_.-]+)?")
+
+
+def model_entry(alias: str, name: str) -> str:
+    """The lines of an entry of `models`, to be copied; the name is what somebody wrote for it."""
+    from aish.system.secrets.secrets import resembles_key
+
+    alias = alias if _MODEL_NAME.fullmatch(alias) else "main"
+    model = name if _MODEL_NAME.fullmatch(name) and not resembles_key(name) else "NAME"
+    lines = ("base_url: https://host/v1", f"model: {model}", "key_env: VARIABLE")
+    return "\n  ".join((f"{alias}:", *lines))
+
+
 # How the keys of a model are called elsewhere.
 _OTHER_NAMES: Mapping[str, str] = {
     **dict.fromkeys(
@@ -222,8 +235,10 @@ def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | No
         expected = schema.get("title") or " or ".join(
             _KINDS.get(str(name), str(name)) for name in found.allowed
         )
-        *above, last = found.path or ("",)
-        meant = _MEANT.get("models" if above == ["models"] else str(last))
+        meant = _MEANT.get(str(found.path[-1])) if found.path else None
+        if found.path[:-1] == ("models",):
+            name = str(node.value) if isinstance(node, ScalarNode) else ""
+            meant = f"an entry of `models` is\n{model_entry(str(found.path[-1]), name)}"
         is_number = isinstance(node, ScalarNode) and type(node.value) in {int, float}
         kind = "a number" if is_number and expected == _variable_title() else _kind(node)
         return f"{expected} is expected here, and this is {kind}", meant

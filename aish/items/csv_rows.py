@@ -5,6 +5,7 @@ the rest is the same.
 """
 
 import csv
+import json
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
@@ -59,8 +60,17 @@ def csv_lists(
             number, row = numbered
             values = f"the row has {counted(len(row), 'value')}"
             said = f"{values}, and the header has {counted(len(header), 'name')}"
-            raise lines.error(said, line=number)
+            raise lines.error(said, line=number, hint=other_delimiter(header))
         yield numbered
+
+
+def other_delimiter(header: Sequence[str]) -> str | None:
+    """The hint for a table that was read as one column, because it has another delimiter."""
+    found = [one for one in (";", "\t", "|") if len(header) == 1 and one in header[0]]
+    if not found:
+        return None
+    shown = json.dumps(found[0])
+    return f"one column that contains {shown}: set `delimiter: {shown}`"
 
 
 def _rows(lines: Lines, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:

@@ -1,6 +1,5 @@
 """The items of a step and their sources (F5)."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from aish.core.errors import did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.phrases import backticked
-from aish.items.csv_rows import csv_lists, csv_rows
+from aish.items.csv_rows import csv_lists, csv_rows, other_delimiter
 from aish.items.globbing import files_of
 from aish.items.json import json_array, json_lines
 from aish.items.source import ItemsError, opened, shown
@@ -74,6 +73,18 @@ class Items:
         """The place of an item for display: its line, or its index if there are no lines."""
         return f"item {number}" if self.file is None else f"{shown(self.file)}:{number}"
 
+    def other_delimiter(self) -> str | None:
+        """The hint for a table of one column that seems to have another delimiter."""
+        if self.file is None or self._delimiter is None:
+            return None
+        try:
+            with opened(self.file) as file:
+                _, header = next(csv_lists(file, shown(self.file), self._delimiter))
+        except ItemsError:
+            # It is reported when the items are read.
+            return None
+        return other_delimiter(header)
+
     def column(self, name: str) -> Iterator[tuple[int, str]] | None:
         """A column's values, each with its line, where the items are the rows of a table.
 
@@ -93,20 +104,11 @@ def _column(path: Path, delimiter: str, name: str) -> Iterator[tuple[int, str]]:
         number, header = next(rows)
         if name not in header:
             known = backticked(header)
-            hint = did_you_mean(name, header) or _other_delimiter(header) or f"columns: {known}"
+            hint = did_you_mean(name, header) or other_delimiter(header) or f"columns: {known}"
             raise ItemsError(f"unknown column `{name}`", where=f"{shown(path)}:{number}", hint=hint)
         place = list(header).index(name)
         for number, row in rows:
             yield number, row[place]
-
-
-def _other_delimiter(header: Sequence[str]) -> str | None:
-    """The hint for a table that was read as one column, because it has another delimiter."""
-    found = [one for one in (";", "\t", "|") if len(header) == 1 and one in header[0]]
-    if not found:
-        return None
-    shown = json.dumps(found[0])
-    return f"one column that contains {shown}: set `delimiter: {shown}`"
 
 
 def from_list(value: JsonValue) -> Items:

@@ -22,7 +22,9 @@ _SEQUENCES = (str, bytes, list, tuple)
 
 
 class TemplateLimitError(Exception):
-    """A bound was reached; the message says which."""
+    """A bound was reached; the message says which, and `hint` what may be done instead."""
+
+    hint: str | None = None
 
 
 def collected(chunks: Iterable[str]) -> str:
@@ -162,7 +164,7 @@ def syntax_reason(error: Exception, known_filters: Iterable[str]) -> tuple[str, 
 
 def _reason(error: Exception, source: str, names: Mapping[str, Any]) -> tuple[str, str | None]:
     if isinstance(error, TemplateLimitError):
-        return str(error), None
+        return str(error), error.hint
     if hasattr(error, "inside"):
         return _not_defined(error, source, names)
     return syntax_reason(error, ())

@@ -16,6 +16,8 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 class ProjectFileError(Exception):
     """A file that cannot be read; the message is the end of a sentence about it."""
 
+    is_too_large = False
+
 
 def project_file(root: Path, name: str, most: int) -> bytes:
     """The contents of a file inside `root`, up to a maximum size.
@@ -32,7 +34,9 @@ def project_file(root: Path, name: str, most: int) -> bytes:
         why = "is a link or behind one" if error.errno == errno.ELOOP else _reason(error)
         raise ProjectFileError(why) from error
     if len(data) > most:
-        raise ProjectFileError(f"is larger than {most // 1024**2} MiB")
+        refused = ProjectFileError(f"is larger than {most // 1024**2} MiB")
+        refused.is_too_large = True
+        raise refused
     return data
 
 

@@ -154,6 +154,12 @@ FILTERS: Mapping[str, Filter] = {
 }
 
 
+_IN_PARTS = (
+    "`foreach: {file: rows.csv}` takes rows one by one, and with a server `{pack: fs}` a model "
+    "reads parts of a file"
+)
+
+
 def readfile_in(root: Path) -> Callable[[object], str]:
     """A filter that reads UTF-8 files inside `root` and nowhere else."""
 
@@ -165,7 +171,9 @@ def readfile_in(root: Path) -> Callable[[object], str]:
         except UnicodeDecodeError as error:
             raise TemplateLimitError(f"readfile: `{name}` is not UTF-8") from error
         except ProjectFileError as error:
-            raise TemplateLimitError(f"readfile: `{name}` {error}") from error
+            refused = TemplateLimitError(f"readfile: `{name}` {error}")
+            refused.hint = _IN_PARTS if error.is_too_large else None
+            raise refused from error
 
     return readfile
 

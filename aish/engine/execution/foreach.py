@@ -133,13 +133,17 @@ async def run_items(step: Step, foreach: Foreach, context: StepContext) -> StepR
         items = items_of(foreach, values)
         keys = await _surveyed(step, foreach, items, context)
         known = await count(items, keys, foreach, context)
+        odd = items.other_delimiter() if foreach.delimiter is None else None
     except (ComputationStoppedError, CutOffError, anyio.get_cancelled_exc_class()):
         context.resources.runtime.emit(StepStarted(context.place(step), kind))
         raise
     before = context.resume_state.items.get(context.name(step)) if context.resume_state else None
     done = before.ok + before.failed if before is not None else 0
     given = () if context.prefix else given_parts(step, context.plan)
-    context.resources.runtime.emit(StepStarted(context.place(step), kind, known, done, given))
+    emit = context.resources.runtime.emit
+    emit(StepStarted(context.place(step), kind, known, done, given))
+    if odd is not None:
+        emit(Notice(context.place(step), "warning", "delimiter", f"{items.place(1)}: {odd}"))
     total = items.total if context.options.shard is None else None
     own_key = key_of(foreach, values)
     batch = _Batch(step, foreach, context, items, iter(items), own_key, total, known)

@@ -67,7 +67,8 @@ def cases_of(case: Case, pipeline: Pipeline) -> Iterator[Case]:
             found = _case(case, pipeline, row, number - 1)
         except AishError as error:
             said = f"row {number}: {error.message}"
-            raise UsageError(said, where=rows.file, hint=error.hint) from error
+            hint = _other_delimiter(rows) or error.hint
+            raise UsageError(said, where=rows.file, hint=hint) from error
         key = str(found.names["key"])
         if key in keys:
             said = f"rows {keys[key]} and {number} have the same key `{key}`"
@@ -85,6 +86,12 @@ def _rows(rows: CaseRows) -> Iterator[JsonValue]:
             yield item.value
     except ItemsError as error:
         raise UsageError(error.message, where=error.where, hint=error.hint) from error
+
+
+def _other_delimiter(rows: CaseRows) -> str | None:
+    if rows.delimiter is not None:
+        return None
+    return from_file(rows.folder / rows.file).other_delimiter()
 
 
 def _check_count(index: int, rows: CaseRows) -> None:

@@ -5,16 +5,62 @@ import sys
 
 import pytest
 from e2e_project import ModelEndpoints, Project
-from model_endpoint import Reply, json_reply
+from model_endpoint import Reply, json_reply, text_reply
 
-ENTRY = "`models: {main: {base_url: https://host/v1, model: gpt-4o, key_env: VARIABLE}}`"
+ENTRY = """
+    {alias}:
+      base_url: https://host/v1
+      model: {model}
+      key_env: VARIABLE
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "entry"),
+    [
+        (
+            "models: {m: gpt-4o}",
+            "an entry of `models` is",
+            ENTRY.format(alias="m", model="gpt-4o"),
+        ),
+        (
+            "models:\n  m: qwen/qwen3:8b",
+            "an entry of `models` is",
+            ENTRY.format(alias="m", model="qwen/qwen3:8b"),
+        ),
+        (
+            "models: {m: sk-3f9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c}",
+            "an entry of `models` is",
+            ENTRY.format(alias="m", model="NAME"),
+        ),
+        ("models: {m: [1]}", "an entry of `models` is", ENTRY.format(alias="m", model="NAME")),
+        (
+            "model: gpt-4o",
+            "write `model: main`, and under `models`",
+            ENTRY.format(alias="main", model="gpt-4o"),
+        ),
+    ],
+)
+def test_a_model_that_is_only_named_is_told_the_three_lines_of_an_entry(
+    project: Project, text: str, hint: str, entry: str
+) -> None:
+    """C3."""
+    project.pipeline(
+        f"models: {{}}\n{text}\nprompt: Say hello\n".replace("models: {}\nmodels", "models")
+    )
+
+    done = project.aish("validate", "p.yaml")
+
+    assert done.code == 2
+    assert f"  hint: {hint}{entry}" in done.stderr
+    # What is printed can be pasted.
+    project.pipeline(f"models:{entry}prompt: Say hello\n")
+    assert project.aish("validate", "p.yaml").code == 0
 
 
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("models: {m: gpt-4o}", "`{base_url: https://host/v1, model: NAME, key_env: VARIABLE}`"),
-        ("models: {}\nmodel: gpt-4o", ENTRY),
         ("models: {m: {api_key: abc, model: x}}", "`key_env: VARIABLE`"),
         ("models: {m: {provider: openai, model: x}}", "`base_url: https://host/v1`"),
     ],
@@ -136,3 +182,50 @@ def test_a_table_with_another_delimiter_is_told_how_to_name_it(project: Project)
 
     assert done.code == 2
     assert 'hint: one column that contains ";": set `delimiter: ";"`' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "code"),
+    [
+        ("id;text\n1;a\n", '{prompt: "{{ item.id }}"}', 1),
+        ("id;text\n1;a\n", '{prompt: "{{ item }}"}', 0),
+        ("id;text\n1;a, b\n", '{prompt: "{{ item }}"}', 1),
+        ("id\ttext\n1\ta\n", '{prompt: "{{ item }}"}', 0),
+    ],
+    ids=["its column", "the row", "a row with a comma", "tabs"],
+)
+def test_a_table_that_is_one_column_is_told_of_the_delimiter_without_a_key(
+    project: Project, model_endpoint: ModelEndpoints, text: str, step: str, code: int
+) -> None:
+    """C3: not only where a key's column is missing."""
+    endpoint = model_endpoint([text_reply("well")] * 2)
+    project.uses(endpoint)
+    project.write("rows.csv", text)
+    project.pipeline(f"steps: [{{id: a, foreach: {{file: rows.csv}}, {step[1:-1]}}}]")
+
+    done = project.run()
+
+    assert done.code == code
+    sign = json.dumps(";" if ";" in text else "\t")
+    assert f"one column that contains {sign}: set `delimiter: {sign}`" in done.stderr
+
+    given = json.dumps({"file": "rows.csv", "delimiter": ","})
+    project.pipeline(f"steps: [{{id: a, foreach: {given}, {step[1:-1]}}}]")
+    if code == 0:
+        assert "delimiter" not in project.run().stderr
+
+
+def test_rows_of_a_test_that_are_one_column_are_told_of_the_delimiter(project: Project) -> None:
+    project.write("cases.csv", "name;text\n1;a\n")
+    project.pipeline(
+        """
+        inputs: {text: {type: string}}
+        prompt: "{{ inputs.text }}"
+        tests: [{name: t, foreach: {file: cases.csv}, key: item.name, inputs: {text: x}}]
+        """
+    )
+
+    done = project.aish("test", "p.yaml")
+
+    assert done.code == 2
+    assert 'hint: one column that contains ";": set `delimiter: ";"`' in done.stdout

@@ -14,7 +14,7 @@ from work import work_of
 
 from aish.core.errors import ExitCode
 from aish.core.json import JsonValue
-from aish.templates.limits import TemplateError
+from aish.templates.limits import MAX_OUTPUT, TemplateError
 from aish.templates.render import evaluate, render, render_tree, render_value
 from aish.templates.sandbox import compiled
 from aish.templates.values import ProjectNames, rendered
@@ -283,6 +283,19 @@ def test_a_value_larger_than_an_output_is_refused_however_it_gets_in() -> None:
 )
 def test_filters_give_text(source: str, text: str) -> None:
     assert render(source, NAMES) == text
+
+
+@pytest.mark.requirement("F6")
+def test_readfile_of_a_file_over_the_bound_says_what_to_do_instead(tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_bytes(b"x" * (MAX_OUTPUT + 1))
+    names = ProjectNames({}, tmp_path)
+    with pytest.raises(TemplateError, match="is larger than 4 MiB") as refused:
+        render("{{ 'big.txt' | readfile }}", names)
+    assert "`foreach: {file: rows.csv}`" in (refused.value.hint or "")
+    assert "`{pack: fs}`" in (refused.value.hint or "")
+    with pytest.raises(TemplateError, match="is not there") as refused:
+        render("{{ 'none.txt' | readfile }}", names)
+    assert refused.value.hint is None
 
 
 @pytest.mark.requirement("F6")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aish.config.fields import VARIABLE_NAMED, malformed, variables
+from aish.config.file_schema import model_entry
 from aish.config.model import ModelEntry, Pipeline, PromptStep
 from aish.config.yaml_tree import at, join
 from aish.core.errors import UsageError, did_you_mean
@@ -82,8 +83,7 @@ def _endpoint(entry: ModelEntry) -> Iterator[Issue]:
 
 def _known_model(alias: str, pipeline: Pipeline, path: str) -> Iterator[Issue]:
     if alias not in pipeline.models:
-        entry = f"{{base_url: https://host/v1, model: {alias}, key_env: VARIABLE}}"
-        new = f"declare it: `models: {{main: {entry}}}`, and write `model: main`"
+        new = f"write `model: main`, and under `models`\n{model_entry('main', alias)}"
         hint = did_you_mean(alias, pipeline.models) or _listed("models", pipeline.models) or new
         yield Issue(path, f"unknown model `{alias}`", hint, by=("models",))
 
