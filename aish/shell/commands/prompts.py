@@ -10,9 +10,11 @@ from aish.core.json import JsonValue
 from aish.core.phrases import backticked
 from aish.core.text import for_line
 from aish.engine.plan.template_context import template_context
+from aish.engine.steps.attachments import Attached
 from aish.shell.command import Command
 from aish.shell.commands.attach import pairs_of, prompt_of_server, words_of
 from aish.shell.exchange import ask
+from aish.shell.pending_input import Enclosure
 from aish.shell.session import Session
 from aish.templates.render import references, render
 
@@ -35,18 +37,21 @@ async def _prompt(session: Session, rest: str) -> None:
         known = f"prompts: {listed}" if listed else "the file has no `prompts`"
         hint = did_you_mean(name, pipeline.prompts) or known
         raise UsageError(f"unknown prompt `{name}`", hint=hint)
-    await ask(session, await _text(session, prompt, _filled(session, name, pairs_of(given))))
+    found = await _content(session, prompt, _filled(session, name, pairs_of(given)))
+    if found.media:
+        session.attached.add(Enclosure(name, "", found.media))
+    await ask(session, found.text)
 
 
-async def _text(
+async def _content(
     session: Session, prompt: Prompt | ServerPrompt, values: Mapping[str, JsonValue]
-) -> str:
-    """The text of a prompt; what it says as a system prompt comes first."""
+) -> Attached:
+    """The text and pictures of a prompt; what it says as a system prompt comes first."""
     if isinstance(prompt, Prompt):
         parts = (prompt.system, prompt.user)
-        return "\n\n".join(render(part, values) for part in parts if part is not None)
+        return Attached("\n\n".join(render(part, values) for part in parts if part is not None))
     arguments = {key: render(text, values) for key, text in prompt.arguments.items()}
-    return (await prompt_of_server(session, prompt.server, prompt.name, arguments)).text
+    return await prompt_of_server(session, prompt.server, prompt.name, arguments)
 
 
 def _filled(session: Session, name: str, given: Mapping[str, str]) -> Mapping[str, JsonValue]:

@@ -473,6 +473,54 @@ def test_a_prompt_of_the_file_is_filled_in_and_sent(project: Project) -> None:
     assert done.stdout.endswith("<Say hello to all.>\n")
 
 
+@pytest.mark.usefixtures("talking")
+def test_a_prompt_of_the_file_may_be_that_of_a_server(project: Project) -> None:
+    """C8: `prompts:` of the file, and so those that a server has."""
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{docs: {{command: {stdio("--offers")}}}}}}}
+        inputs: {{file: {{type: string}}}}
+        prompts:
+          hello: {{server: docs, name: plain}}
+          look: {{server: docs, name: review, with: {{code: "{{{{ inputs.file }}}}"}}}}
+          lost: {{server: docs, name: none}}
+        """
+    )
+    lines = (":prompt", ":prompt look", ":prompt lost", ":prompt hello", ":prompt look file=a.py")
+
+    done = project.aish("shell", "p.yaml", stdin="\n".join(lines))
+
+    listed = ":prompt hello\n:prompt look file=…\n:prompt lost\n"
+    assert listed in done.stderr + done.stdout
+    assert "the prompt `look` needs `file`" in done.stderr
+    assert "the server `docs` offers no prompt `none`" in done.stderr
+    assert "<Say hello>\n" in done.stdout
+    assert "Review a.py, kindly" in done.stdout
+
+
+@pytest.mark.parametrize("vision", [True, False])
+def test_pictures_of_a_servers_prompt_go_out_with_it(
+    project: Project, talking: Any, *, vision: bool
+) -> None:
+    """C8: a model that sees pictures gets them, another is told of them."""
+    project.pipeline(
+        f"""
+        models: {{m: {{base_url: "${{MODEL_URL}}", model: a, vision: {str(vision).lower()}}}}}
+        mcp: {{servers: {{docs: {{command: {stdio("--offers")}}}}}}}
+        prompts:
+          look: {{server: docs, name: review, with: {{code: a.py}}}}
+          hello: {{server: docs, name: plain}}
+        """
+    )
+
+    done = project.aish("shell", "p.yaml", stdin=":prompt look\n:prompt hello")
+
+    assert done.code == 0, done.stderr
+    looked, greeted = (json.dumps(one["messages"][-1]) for one in talking.asked)
+    assert ("image_url" in looked, "not shown to this model" in looked) == (vision, not vision)
+    assert "image_url" not in greeted
+
+
 def test_the_names_of_prompts_and_their_inputs_are_completed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
