@@ -211,6 +211,7 @@ async def propose(
             definition=decision.definition,
             level=decision_level(runtime.gate.policy, tool, decision.verdict),
             approval=decision.approval,
+            hint=decision.hint,
         )
     )
     if decision.allowed:

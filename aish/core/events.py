@@ -497,7 +497,7 @@ class ToolDecided:
 
     `definition` is the hash of the server's definition of a tool whose call is staged (B16).
     `level` is `security` for every call but an approved one that only reads (K18). `approval` is
-    the question that was asked about it.
+    the question that was asked about it. `hint` says how a denied call would be approved (T35).
     """
 
     place: Place
@@ -511,6 +511,7 @@ class ToolDecided:
     definition: str | None = None
     level: DecisionLevel = "security"
     approval: str | None = None
+    hint: str | None = None
 
 
 ApprovalAnswer = Literal["approve", "deny", "always", "expired", "withdrawn"]

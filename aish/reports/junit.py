@@ -26,7 +26,7 @@ from aish.core.frozen import slotted
 from aish.core.json import json_text
 from aish.core.phrases import first_lines, shorten
 from aish.core.text import for_line
-from aish.journal.history import Ended, History, Unit
+from aish.journal.history import Call, Ended, History, Unit
 from aish.output.formats.junit import (
     CaseResult,
     Trouble,
@@ -263,13 +263,16 @@ def _bounded(seconds: float) -> float:
 
 
 def _bad_calls(unit: Unit) -> list[str]:
-    """The calls that failed, and the commands that ended with another exit code than 0."""
+    """The calls that failed or were denied, and commands with another exit code than 0."""
     rows = []
     for call in unit.calls:
         end = call.finished
         if end is not None and call_status(end) not in {"ok", "denied"}:
             said = "" if end.exit_code else f": {shorten(for_line(end.content), _SHOWN_ERROR)}"
             rows.append(f"{call.tool}: {call_status(end)}{said}")
+        elif end is not None and call.decided is not None and call.is_refused:
+            hint = f"\nhint: {call.decided.hint}" if call.decided.hint else ""
+            rows.append(f"{call.tool}: {for_line(end.content)}\n{_told_of_denied(call)}{hint}")
     return first_lines(rows, _MOST_CALLS)
 
 
@@ -280,9 +283,13 @@ def _denied_call(unit: Unit) -> str:
     denied = [call for call in unit.calls if call.is_refused]
     if not denied or denied[-1].decided is None:
         return ""
-    call, rule = denied[-1], denied[-1].decided.rule
+    return f"tool: {denied[-1].tool}\n{_told_of_denied(denied[-1])}\n"
+
+
+def _told_of_denied(call: Call) -> str:
+    """Its arguments, and the rule or who denied it."""
     arguments = shorten(json_text(call.arguments, spaced=True), _LONGEST_ARGUMENTS)
-    return f"tool: {call.tool}\narguments: {arguments}\nrule: {rule}\n"
+    return f"arguments: {arguments}\nrule: {call.decided.rule if call.decided else ''}"
 
 
 def _answer_text(unit: Unit) -> str:

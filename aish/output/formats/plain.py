@@ -65,6 +65,7 @@ from aish.output.status import (
 )
 
 _LONGEST = 200
+_MOST_HINTS = 10
 _MOST_LINES = 60
 _PURPOSES: Mapping[TurnPurpose, str] = {
     "answer": "",
@@ -87,6 +88,8 @@ class Plain:
         self._began = began
         self._is_titled = False
         self._hint: str | None = None
+        # How calls would be approved that were denied, without those that a step has told.
+        self._approving: dict[str, str] = {}
         self._batches = Batches()
         self._items = ItemLog()
         self._annotations: list[AnnotationAdded] = []
@@ -95,6 +98,11 @@ class Plain:
     def __call__(self, stamped: Stamped) -> None:
         """Write the lines for this event."""
         self._tally.take(stamped)
+        event = stamped.event
+        if isinstance(event, ToolDecided) and event.hint and len(self._approving) < _MOST_HINTS:
+            self._approving[event.hint] = event.tool
+        elif isinstance(event, StepFinished) and event.error and event.error.hint:
+            self._forget(event.error.hint)
         told = self._in_item if stamped.event.place.item is not None else self._lines
         self._write(told(stamped), stamped.time)
 
@@ -183,6 +191,11 @@ class Plain:
             case _:
                 assert_never(event)
 
+    def _forget(self, told: str) -> None:
+        """Print no hint again that is the beginning of one."""
+        for hint in [one for one in self._approving if told.startswith(one)]:
+            del self._approving[hint]
+
     def _title(self, aish: str, pipeline: str) -> Iterator[str]:
         if not self._is_titled:
             self._is_titled = True
@@ -203,8 +216,10 @@ class Plain:
                 yield f"{batch.step}: {count:,} more of `{code}`"
 
     def _run_finished(self, event: RunFinished) -> Iterator[str]:
+        self._forget(event.exit.hint or "")
         for denial, count in event.denials.items():
             yield f"denied: {denial}" + (f" ({count:,} times)" if count > 1 else "")
+            yield from (f"hint: {hint}" for hint, tool in self._approving.items() if tool == denial)
         if self._annotations:
             from aish.output.result import annotation_rows
 

@@ -25,6 +25,7 @@ from aish.core.events import (
     RunFinished,
     RunStarted,
     Stamped,
+    ToolDecided,
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue, json_text
@@ -98,11 +99,28 @@ class Failed:
 
 
 @slotted
+class Denial:
+    """A denied call; `count` says how often, `is_told` whether a step reports it as its failure."""
+
+    decided: ToolDecided
+    count: int = 0
+    is_told: bool = False
+
+    @property
+    def arguments(self) -> str:
+        """What would have been sent, shortened."""
+        return shorten(json_text(self.decided.arguments, spaced=True), _CELL)
+
+
+@slotted
 class Gathered:
-    """The data of the report; `finished` is `None` if the run has no end."""
+    """The data of the report; `finished` is `None` if the run has no end.
+
+    `denials` are by tool and digest of the call.
+    """
 
     rows: dict[str, Row] = field(default_factory=dict)
-    denials: dict[str, int] = field(default_factory=dict)
+    denials: dict[tuple[str, str], Denial] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
     _history: History = field(default_factory=History)
@@ -153,11 +171,17 @@ class Gathered:
         for one in ended:
             if isinstance(one, Unit):
                 self._add_unit(one)
-            elif isinstance(one, Call) and one.is_refused:
-                known = one.tool in self.denials or len(self.denials) < _MANY
-                self.denials |= {one.tool: self.denials.get(one.tool, 0) + 1} if known else {}
+            elif isinstance(one, Call) and one.is_refused and one.decided is not None:
+                call = (one.tool, one.decided.digest)
+                if call in self.denials or len(self.denials) < _MANY:
+                    self.denials.setdefault(call, Denial(one.decided)).count += 1
 
     def _add_unit(self, unit: Unit) -> None:
+        refused = [call.decided for call in unit.calls if call.is_refused and call.decided]
+        if state_of(unit) == "denied" and refused:
+            known = self.denials.get((refused[-1].tool, refused[-1].digest))
+            if known is not None:
+                known.is_told = True
         row = self.rows.setdefault(unit.step, Row(unit.step))
         for end in (call.finished for call in unit.calls):
             if end is not None:
@@ -284,10 +308,15 @@ def _with_rule(reason: Reason) -> str:
 
 
 def _warnings(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
-    for tool, count in run.denials.items():
-        times = f" ({count} times)" if count > 1 else ""
-        said = f"a call of {tool} was denied{times}: the model was informed"
-        yield annotation("warning", "denied tool call", said, None)
+    for one in run.denials.values():
+        if one.is_told:
+            continue
+        times = f" ({one.count} times)" if one.count > 1 else ""
+        said = f"a call of {one.decided.tool} was denied{times}: the model was informed"
+        said += f"; its arguments: {one.arguments}"
+        said += f"\nhint: {one.decided.hint}" if one.decided.hint else ""
+        spot = spots.get(_outermost(one.decided.place.step or ""))
+        yield annotation("warning", "denied tool call", said, spot)
     for notice in run.notices:
         spot = spots.get(_outermost(notice.place.step or ""))
         yield annotation("warning", notice.code, notice.text, spot)
@@ -600,10 +629,21 @@ def _call(question: Question) -> Iterator[Markup]:
 
 def _denials(run: Gathered, page: Page) -> None:
     if run.denials:
-        total = sum(run.denials.values())
-        most = sorted(run.denials.items(), key=lambda one: -one[1])[: FIRST * 10]
+        total = sum(one.count for one in run.denials.values())
+        most = sorted(run.denials.values(), key=lambda one: -one.count)[: FIRST * 10]
         page.add(tag("p", tag("b", f"🚫 {counted(total, 'denied tool call')}")))
-        page.table(("Tool", "Times"), ((code(tool), f"{count}") for tool, count in most))
+        page.table(
+            ("Tool", "Arguments", "Times", "Hint"),
+            (
+                (
+                    code(one.decided.tool),
+                    code(one.arguments),
+                    f"{one.count}",
+                    code(one.decided.hint, _PROSE) if one.decided.hint else None,
+                )
+                for one in most
+            ),
+        )
 
 
 def _notices(run: Gathered, page: Page) -> None:

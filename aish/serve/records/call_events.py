@@ -83,6 +83,7 @@ class CallEvents:
             definition=decision.definition,
             level=level,
             approval=decision.approval,
+            hint=decision.hint,
         )
         if is_staged:
             # Arguments with a secret are never staged, so there is nothing to mask.

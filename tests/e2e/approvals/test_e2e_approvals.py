@@ -370,3 +370,45 @@ def test_items_that_are_denied_say_which_rule_would_approve_them(
     assert found["exit"]["code"] == 3
     assert found["exit"]["hint"].startswith(rule)
     assert found["steps"]["each"]["error"]["hint"].startswith(rule)
+
+
+@pytest.mark.requirement("P3", "B11", "B13")
+def test_a_denial_that_the_model_takes_is_told_with_its_arguments_and_its_own_rule(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    """A9: with `on_denied: continue` no step fails, and nobody else would tell it."""
+    calls = [("c1", "box__shell_run", '{"command": "rm prices.py"}')]
+    endpoint = model_endpoint([tool_reply(calls), tool_reply(calls), text_reply("done")])
+    project.uses(endpoint)
+    project.pipeline(
+        "mcp: {servers: {box: {pack: [shell], root: .}}}\non_denied: continue\nprompt: Clean up\n"
+    )
+    project.aish.env |= {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": "summary.md"}
+
+    done = project.run("--github", "--junit", "junit.xml")
+
+    assert done.code == 0, done.stderr
+    rule = '{tool: box__shell_run, when: {command: "rm prices.py"}, schema: {maxProperties: 1}}'
+    for text in (
+        done.stderr,
+        unescape((project.folder / "summary.md").read_text("utf-8")),
+        unescape((project.folder / "junit.xml").read_text("utf-8")),
+    ):
+        assert '{"command": "rm prices.py"}' in text
+        assert f"`{rule}` under `mcp.auto_approve` approves this" in text
+    (annotation,) = [line for line in done.stderr.splitlines() if line.startswith("::warning ")]
+    assert "a call of box__shell_run was denied (2 times): the model was informed" in annotation
+    assert '; its arguments: {"command": "rm prices.py"}%0Ahint: `{tool' in annotation
+    assert done.stderr.count(f"] hint: `{rule}`") == 1
+
+
+@pytest.mark.requirement("B13")
+def test_a_denial_that_fails_its_step_is_one_annotation(project: Project) -> None:
+    project.pipeline("on_denied: continue\nrun: [git, log]\n")
+    project.aish.env |= {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": "summary.md"}
+
+    done = project.run("--github")
+
+    told = [line for line in done.stderr.splitlines() if line.startswith("::")]
+    assert [line.partition(" ")[0] for line in told] == ["::error"]
+    assert done.stderr.count("] hint: ") + done.stderr.count(": hint: ") == 1

@@ -145,7 +145,7 @@ def test_a_strangers_text_is_text_in_a_summary_and_nothing_else(text: str) -> No
     }
     assert seen.attributes <= {"open"}
     shown = {for_line(text), f"\n{for_terminal(text)}", for_terminal(text)}
-    ours = {"last", run_finished().folder, for_line(text.partition("\n")[0])}
+    ours = {"last", "{}", run_finished().folder, for_line(text.partition("\n")[0])}
     assert set(seen.foreign) <= shown | ours
 
 
