@@ -270,3 +270,51 @@ def test_a_second_ctrl_c_says_how_to_resume_the_run(
     assert done.stderr.endswith(
         f"run {folder.name} was ended; `aish run p.yaml --resume` resumes it\n"
     )
+
+
+def taken(pid: int) -> bool:
+    """Whether no signal waits to be taken by a process."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return all(
+        int(line.split()[1], 16) == 0
+        for line in status.splitlines()
+        if line.startswith(("SigPnd:", "ShdPnd:"))
+    )
+
+
+@pytest.mark.requirement("B14", "K21")
+@pytest.mark.parametrize(("kind", "code"), ENDS)
+def test_a_signal_while_packs_open_ends_the_run(
+    project: Project, tmp_path_factory: pytest.TempPathFactory, kind: signal.Signals, code: int
+) -> None:
+    # A pack tries this program while it opens, and not one below its root.
+    folder = tmp_path_factory.mktemp("programs")
+    note, held, program = folder / "pid", folder / "held", folder / "bwrap"
+    os.mkfifo(held)
+    program.write_text(f"#!/bin/sh\necho $$ > {note}.new\nmv {note}.new {note}\nexec cat {held}\n")
+    program.chmod(0o755)
+    project.aish.env["PATH"] = f"{folder}:{project.aish.env['PATH']}"
+    project.pipeline(
+        """
+        mcp:
+          servers:
+            box: {pack: [fs, shell, py], root: ., options: {shell: {sandbox: bubblewrap}}}
+          auto_approve: [box__dir_list]
+        call: box__dir_list
+        """
+    )
+    running = project.aish.start("run", "p.yaml")
+    wait_file(note)
+    running.interrupt(kind)
+    while not taken(running.pid):
+        pass
+    held.write_text("")
+    done = running.finish(20)
+
+    assert done.code == code
+    assert "Traceback" not in done.stderr
+    assert of_type(project.journal, "step.started") == []
+    (finished,) = of_type(project.journal, "run.finished")
+    assert finished == project.journal[-1]
+    assert (finished["status"], finished["exit"]["code"]) == ("interrupted", code)
+    wait_gone(int(note.read_text("ascii")))
