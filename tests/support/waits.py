@@ -98,6 +98,11 @@ def longest_wait(main: Callable[[], Awaitable[Any]]) -> tuple[Any, float]:
     return value, max(waited, default=0.0)
 
 
+def waiting_loop() -> asyncio.AbstractEventLoop:
+    """A loop on such a clock, for a program that runs another loop than its tests do."""
+    return _Loop([])
+
+
 class MovedClock:
     """The clock of a loop whose time-outs a test lets run out: nobody has to be quick, or to wait.
 

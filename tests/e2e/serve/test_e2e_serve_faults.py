@@ -3,11 +3,13 @@
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
@@ -475,3 +477,69 @@ def test_a_call_for_a_lost_server_connects_it_again_and_is_answered(
         # No list was asked for, and no change was told of, since it is lost.
         said = [hub.call("s__echo", {"text": str(number)}) for number in range(3)]
     assert [text_of(one) for one in said] == ["0", "1", "2"]
+
+
+# The server's loop has a clock that only its waits move, and tells when it starts the server `s`.
+STARTS = """
+import asyncio, sys
+from waits import waiting_loop
+
+class Policy(asyncio.DefaultEventLoopPolicy):
+    def new_event_loop(self):
+        self.loop = waiting_loop()
+        return self.loop
+
+def hear(event, arguments):
+    if event == "subprocess.Popen" and "flaky.sh" in str(arguments[1]):
+        with open("starts", "a") as file:
+            print(policy.loop.time(), file=file)
+
+policy = Policy()
+asyncio.set_event_loop_policy(policy)
+sys.addaudithook(hear)
+"""
+
+
+@pytest.mark.real_process
+@pytest.mark.requirement("H4")
+def test_calls_for_a_lost_server_make_one_attempt_a_second_and_wait_for_no_other(
+    project: Project, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    server = shlex.join(json.loads(stdio("--note-pid", str(note))))
+    flaky = project.write("flaky.sh", f"test -e down && exit 3\nexec {server}\n")
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: [sh, {flaky}]}}}}, auto_approve: ["s__*"]}}
+        """
+    )
+    project.write("site/sitecustomize.py", STARTS)
+    support = Path(__file__).parents[2] / "support"
+    project.aish.env["PYTHONPATH"] = f"{project.folder / 'site'}:{support}"
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        call = sleep(hub, 60_000)
+        hub.ask("ping")
+        project.write("down", "")
+        os.kill(pids(note)[0], signal.SIGKILL)
+        hub.answer(call)
+        said = []
+        for _ in range(4):
+            echo = {"name": "s__echo", "arguments": {"text": "x"}}
+            said += hub.answers(*[hub.request("tools/call", echo) for _ in range(10)])
+        (project.folder / "down").unlink()
+        back = hub.call("s__echo", {"text": "back"})
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert all("the server is not connected" in text_of(one["result"]) for one in said)
+    assert text_of(back) == "back"
+    # An attempt that fails may start the server twice, for each of its protocols.
+    starts = [float(one) for one in (project.folder / "starts").read_text("ascii").split()]
+    waits = [later - former for former, later in pairwise(starts) if later > former]
+    # The first attempt is made at once; the others wait, and one is for the last call.
+    assert 4 <= len(waits) <= 7
+    assert all(one > 0.999_999 for one in waits)
+    # By itself it would wait for 2, 4 and 8 seconds before these, less a quarter.
+    assert sum(waits[:4]) < 0.75 * (2 + 4 + 8)

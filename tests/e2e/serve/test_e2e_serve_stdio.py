@@ -158,6 +158,53 @@ def test_a_call_by_older_names_is_the_call_of_the_tool_in_a_hub_too(
     ]
 
 
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_absolute_paths_below_the_root_are_relative_for_the_rules_of_a_hub_too(
+    project: Project, era: str
+) -> None:
+    project.write("work/docs/notes.txt", "text\n")
+    project.write("work/secret.txt", "no\n")
+    project.write("other.txt", "no\n")
+    (project.folder / "link").symlink_to(project.folder / "work")
+    root, is_modern = project.folder / "work", era == "stateless"
+    project.pipeline(
+        """
+        mcp:
+          servers: {box: {pack: [fs, edit], root: link}}
+          auto_approve:
+            - {tool: box__file_read, when: {path: '**/*.txt'}}
+            - {tool: box__file_write, when: {path: 'docs/*'}}
+            - box__file_find
+          deny: [{tool: box__file_read, when: {path: secret.txt}}]
+        """
+    )
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+
+        def call(name: str, **arguments: str) -> str:
+            return text_of(hub.call(f"box__{name}", arguments, modern=is_modern))
+
+        read = call("file_read", path=f"{root}/docs/notes.txt")
+        by_link = call("file_read", path=f"{project.folder}/link/docs/notes.txt")
+        older = call("read_file", path=f"{root}/docs/notes.txt")
+        written = call("file_write", path=f"{root}/docs/new.txt", content="new")
+        found = call("file_find", glob=f"{root}/**/*.txt", path="")
+        outside = call("file_read", path=f"{project.folder}/other.txt")
+        beside = call("file_write", path=f"{root}/new.txt", content="new")
+        denied = call("file_read", path=f"{root}/secret.txt")
+        hub.end_input()
+        assert hub.finish() == 0
+
+    assert {read, older, by_link} == {"text\n"}
+    assert "docs/new.txt" in written
+    assert (root / "docs" / "new.txt").read_text() == "new"
+    assert found.splitlines()[-1] == "3 files"
+    assert str(root) not in found
+    for refused in (outside, beside, denied):
+        assert refused.startswith("[aish] tool call denied"), refused
+    assert not (root / "new.txt").exists()
+
+
 @pytest.mark.requirement("H1", "H21", "K5")
 def test_the_state_of_packs_without_a_file_is_that_of_their_root_and_not_in_it(
     project: Project,
