@@ -80,6 +80,14 @@ InputOption = Annotated[
     list[str] | None,
     Option("-i", "--input", metavar="NAME=VALUE", help="Set an input; NAME=@FILE reads a file."),
 ]
+InputTextOption = Annotated[
+    list[str] | None,
+    Option(
+        "--input-text",
+        metavar="NAME=VALUE",
+        help="Set an input to a text that others wrote; it is never the name of a file.",
+    ),
+]
 InputsOption = Annotated[
     str | None,
     Option(
@@ -222,6 +230,7 @@ class InputOptions:
     """Values for the inputs and variables of the file."""
 
     inputs: InputOption = None
+    input_texts: InputTextOption = None
     inputs_file: InputsOption = None
     overrides: SetOption = None
     model: ModelOption = None

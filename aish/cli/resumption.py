@@ -12,6 +12,7 @@ from aish.cli.options import Format, InputOptions, ResumeOptions
 from aish.cli.output_setup import Before, Retold, RunOutput, Shape
 from aish.cli.pipeline_options import Given
 from aish.cli.printer import print_json
+from aish.config.inputs import given_inputs
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Notice, Place, Shard, Stamped
@@ -209,7 +210,7 @@ def resumption(
         JournalError: its journal is damaged.
     """
     past = hold_past(pipeline, place, flags.resume or LATEST, stack, shard)
-    given = {text.partition("=")[0] for text in filling.inputs or ()}
+    given = {text.partition("=")[0] for text in given_inputs(filling.inputs, filling.input_texts)}
     lost = [name for name in _masked(past) if name not in given]
     if lost and filling.inputs_file is None:
         names = backticked(lost)

@@ -31,6 +31,7 @@ from aish.cli.output_setup import (
 )
 from aish.cli.pipeline_options import Given, run_options
 from aish.cli.printer import register_masks
+from aish.config.inputs import given_inputs
 from aish.config.model import Pipeline
 from aish.core.errors import AishError, UsageError
 from aish.core.events import Exit, Shard
@@ -306,7 +307,10 @@ def _resumption(
 def _options(pipeline: Pipeline, asked: RunRequest, resumed: "Resumption | None") -> RunOptions:
     filling, ruling = asked.filling, asked.ruling
     given = Given(
-        filling.inputs, filling.inputs_file, asked.model or filling.model, ruling.broad_root
+        given_inputs(filling.inputs, filling.input_texts),
+        filling.inputs_file,
+        asked.model or filling.model,
+        ruling.broad_root,
     )
     options = run_options(
         pipeline,

@@ -34,7 +34,7 @@ Example: aish run pipelines/quickstart.yaml
 # The options of the commands that have very many; those in no group come last.
 OPTION_GROUPS = {
     "Most used": "input model output format quiet allow ask max-cost-usd replay resume",
-    "Input and model": "inputs set",
+    "Input and model": "input-text inputs set",
     "Approvals": "deny allow-broad-root lock staged",
     "Limits": "timeout max-turns",
     "Output and reports": "stream run-dir ephemeral step csv-raw junit html sarif github otel "

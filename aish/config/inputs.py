@@ -1,6 +1,7 @@
-"""The inputs of a run: `-i NAME=VALUE`, `--inputs FILE|-`, defaults; each fits its schema (F9)."""
+"""The inputs of a run: `-i`, `--input-text`, `--inputs`, defaults; each fits its schema (F9)."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from aish.system.schema.check import SchemaProblem, check, is_simple, spell_path
 
 INPUT_LIMIT = 64 * 1024 * 1024
 _OPTION = "-i"
+_AT = re.compile(r"^([^=]*=)@")
 _TYPES = ("null", "boolean", "integer", "number", "array", "object")
 
 
@@ -144,8 +146,13 @@ def _is_one_of(value: JsonValue, types: Sequence[str]) -> bool:
     return any(not check({"type": name}, value) for name in types if name in _TYPES)
 
 
+def given_inputs(inputs: Sequence[str] | None, texts: Sequence[str] | None) -> tuple[str, ...]:
+    """Those of `-i`, and then those of `--input-text` as `-i` spells a text that is no file."""
+    return (*(inputs or ()), *(_AT.sub(r"\1@@", text) for text in texts or ()))
+
+
 def _parsed(text: str) -> tuple[str, str]:
-    """The name and the text of `NAME=VALUE` or `NAME=@FILE`."""
+    """The name and the text of `NAME=VALUE` or `NAME=@FILE`; `NAME=@@TEXT` is the text `@TEXT`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(
@@ -153,6 +160,8 @@ def _parsed(text: str) -> tuple[str, str]:
         )
     if not value.startswith("@"):
         return name, value
+    if value.startswith("@@"):
+        return name, value[1:]
     return name, _text(Path(value[1:]), f"{_OPTION} {name}")
 
 

@@ -17,6 +17,7 @@ from aish.cli.options import (
     DenyOption,
     InputOption,
     InputsOption,
+    InputTextOption,
     LockOption,
     LockUse,
     MaxCostOption,
@@ -34,6 +35,7 @@ from aish.cli.pipeline_options import Given, load, run_options
 from aish.cli.printer import print_json, print_text
 from aish.cli.problems import ProblemPrinter
 from aish.cli.tool_preview import looked_at, notices
+from aish.config.inputs import given_inputs
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import counted, dollars, shorten, shorten_counted
@@ -463,6 +465,7 @@ def command(
     file: ProjectFileArgument = OWN_FILE,
     *,
     inputs: InputOption = None,
+    input_texts: InputTextOption = None,
     inputs_file: InputsOption = None,
     overrides: SetOption = None,
     model: ModelOption = None,
@@ -491,7 +494,7 @@ def command(
     del verbose
     pipeline = load(file, overrides, strict=strict, lock=lock)
     require_steps(pipeline)
-    given = Given(inputs, inputs_file, model, broad_root)
+    given = Given(given_inputs(inputs, input_texts), inputs_file, model, broad_root)
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout, lock=lock)
     if lacks_stdin(pipeline, options.stdin):
         say("note: the file reads `{{ stdin }}`, which is empty here: `aish run` would refuse that")

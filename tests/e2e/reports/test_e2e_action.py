@@ -190,8 +190,8 @@ def test_inputs_reach_aish_as_they_are(action: Any, step: Step) -> None:
         "--github",
         "--junit=reports/it's.xml",
         "--sarif=it's.sarif",
-        f"--input=one={hostile}",
-        "--input=two=a b",
+        f"--input-text=one={hostile}",
+        "--input-text=two=a b",
         "--set",
         "models.m.params.temperature=0",
         "--",
@@ -315,17 +315,18 @@ def test_without_installing_there_has_to_be_an_aish(action: Any, step: Step) -> 
     assert "not on the path" in done.stderr
 
 
+GREET = """
+name: greet
+inputs: {who: {type: string}}
+mcp: {auto_approve: [shell__run]}
+steps:
+  - {id: say, run: [echo, "hello {{ inputs.who }}"]}
+"""
+
+
 def test_the_action_runs_a_pipeline(action: Any, step: Step, project: Project) -> None:
     """With the real program: a summary, a JUnit file, a result, a run folder."""
-    project.pipeline(
-        """
-        name: greet
-        inputs: {who: {type: string}}
-        mcp: {auto_approve: [shell__run]}
-        steps:
-          - {id: say, run: [echo, "hello {{ inputs.who }}"]}
-        """
-    )
+    project.pipeline(GREET)
     step.env["GITHUB_STEP_SUMMARY"] = str(step.folder / "summary.md")
     step.inputs |= {
         "file": "p.yaml",
@@ -342,6 +343,45 @@ def test_the_action_runs_a_pipeline(action: Any, step: Step, project: Project) -
     assert Path(step.outputs["run-folder"], "events.jsonl").exists()
     assert Path(step.outputs["junit"]).read_text("utf-8").startswith("<?xml")
     assert "<code>greet</code>" in (step.folder / "summary.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ("who=@settings.txt", "@settings.txt"),
+        ("who=@@settings.txt", "@@settings.txt"),
+        ("who=@nobody please review", "@nobody please review"),
+        ("who=-", "-"),
+        ("who={{ env.HOME }} ${HOME}", "{{ env.HOME }} ${HOME}"),
+        (' {"who": "@settings.txt\\nwho=x"}\n', "@settings.txt\nwho=x"),
+    ],
+)
+def test_a_title_is_text_whatever_it_begins_with(
+    action: Any, step: Step, project: Project, inputs: str, said: str
+) -> None:
+    project.pipeline(GREET)
+    project.write("settings.txt", "DB_PASSWORD=kettle-blue-77")
+    step.env["GITHUB_STEP_SUMMARY"] = str(step.folder / "summary.md")
+    step.inputs |= {"file": "p.yaml", "inputs": inputs, "format": "text"}
+    step.inputs["working-directory"] = str(project.folder)
+
+    done = step.run(steps_of(action)["run"])
+
+    assert done.returncode == 0, done.stderr
+    assert Path(step.outputs["result"]).read_text("utf-8") == f"hello {said}\n"
+
+
+def test_lines_of_a_value_do_not_set_another_input_again(action: Any, step: Step) -> None:
+    step.fake("aish")
+    step.inputs |= {"file": "p.yaml", "inputs": "title=a\nkind=b\ntitle=@x"}
+
+    done = step.run(steps_of(action)["run"])
+
+    assert (done.returncode, done.stderr) == (
+        2,
+        "inputs sets title twice; write a JSON object for values of several lines\n",
+    )
+    assert not (step.folder / "calls.jsonl").exists()
 
 
 @pytest.fixture

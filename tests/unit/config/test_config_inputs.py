@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.config.inputs import as_typed, collect_inputs
+from aish.config.inputs import as_typed, collect_inputs, given_inputs
 from aish.config.model import Pipeline
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject, JsonValue
@@ -83,6 +83,14 @@ def test_files_give_values_and_the_command_line_wins(tmp_path: Path) -> None:
     whole.write_text("count: 5\ntone: warm\n")
     found = collected(f"since=@{note}", "tone=dry", file=str(whole))
     assert (found["since"], found["count"], found["tone"]) == ("a\nb\n", 5, "dry")
+
+
+@pytest.mark.requirement("F9")
+@pytest.mark.parametrize("text", ["@note.txt", "@@x", "=@x", "-", "a=@x", "", "{{ env.HOME }}"])
+def test_a_text_that_others_wrote_is_never_a_file(text: str) -> None:
+    assert collected(*given_inputs(["count=2"], [f"since={text}"]))["since"] == text
+    if text.startswith("@"):
+        assert collected(f"since=@{text}")["since"] == text
 
 
 @pytest.mark.requirement("F9")
