@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from aish.output.formats.plain import Plain
     from aish.output.presenter import Presenter
 
-_OF_ITEMS = frozenset({"item.started", "item.finished"})
+_OF_ITEMS = frozenset({"item.started", "item.finished", "item.moved"})
 _OF_STEPS = frozenset({"step.finished"})
 
 Retold = Callable[[frozenset[str] | None, int], Iterator[Stamped]]

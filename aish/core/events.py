@@ -432,6 +432,15 @@ class ItemFinished:
 
 
 @frozen
+class ItemMoved:
+    """An item with a result stands elsewhere among the items of a resumed run: at `index`."""
+
+    place: Place
+    key: str
+    index: int
+
+
+@frozen
 class TurnStarted:
     """A request is about to be sent; `messages` counts the turns in it."""
 
@@ -806,6 +815,7 @@ Event = (
     | StepFinished
     | ItemStarted
     | ItemFinished
+    | ItemMoved
     | TurnStarted
     | TurnProgress
     | TurnFinished
@@ -845,6 +855,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     StepFinished: "step.finished",
     ItemStarted: "item.started",
     ItemFinished: "item.finished",
+    ItemMoved: "item.moved",
     TurnStarted: "turn.started",
     TurnProgress: "turn.progress",
     TurnFinished: "turn.finished",

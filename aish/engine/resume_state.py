@@ -5,7 +5,7 @@ Completed items are stored compactly, so that a million of them costs little.
 
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from hashlib import sha256
 
 from aish.agent.converse import Earlier
@@ -164,6 +164,14 @@ class DoneItems:
         if item.record is not None:
             self._records[row] = ItemRecord(item.key, item.index, item.record)
         self._count(usage, cost_usd, seconds)
+
+    def move(self, key: str, index: int, number: int) -> None:
+        """Another index for the item of this key, as in the journal's record of this number."""
+        row = self._rows.get(_known_by(key))
+        if row is not None:
+            self._indices[row], self._ended[row], self.last = index, number, number
+            if kept := self._records.get(row):
+                self._records[row] = replace(kept, index=index)
 
     def remove(self, key: str) -> None:
         """Remove the item of this key, as in the journal; its figures are kept in the totals."""

@@ -27,6 +27,7 @@ from aish.core.events import (
     Fallback,
     HistoryReplaced,
     ItemFinished,
+    ItemMoved,
     ItemStarted,
     MessagePurpose,
     ModelChosen,
@@ -455,7 +456,7 @@ class History:
                 pass
             case ControlCalled() | ValueSet() | ControlEvent() | AskReceived() | AskEnded():
                 pass
-            case SessionOpened() | SessionClosed():
+            case ItemMoved() | SessionOpened() | SessionClosed():
                 pass
             case _:
                 assert_never(event)

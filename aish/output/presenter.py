@@ -28,6 +28,7 @@ from aish.core.events import (
     ExpectChecked,
     Fallback,
     ItemFinished,
+    ItemMoved,
     ItemStarted,
     JournalOnly,
     Level,
@@ -304,7 +305,9 @@ class Presenter:
             case RunFinished():
                 self._end = event
                 self._quiet()
-            case ItemStarted() | ItemFinished() | TextDelta() | ReasoningDelta():
+            case ItemStarted() | ItemFinished() | ItemMoved():
+                pass
+            case TextDelta() | ReasoningDelta():
                 pass
             case TurnProgress():  # what waits is drawn, and moves
                 pass

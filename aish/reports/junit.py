@@ -21,7 +21,7 @@ from dataclasses import field
 from typing import IO, Self
 
 from aish.core.errors import ExitCode
-from aish.core.events import ExpectChecked, Stamped
+from aish.core.events import ExpectChecked, ItemMoved, Stamped
 from aish.core.frozen import slotted
 from aish.core.json import json_text
 from aish.core.phrases import first_lines, shorten
@@ -75,6 +75,7 @@ class _Place:
     seconds: float
     trouble: int | None
     code: int
+    index: int | None = None
 
 
 @slotted
@@ -104,9 +105,13 @@ class JUnitReport:
 
     def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
         """One more event, and the units that ended with it."""
-        step = stamped.event.place.step
+        event, step = stamped.event, stamped.event.place.step
         if step is not None and step not in self._suites:
             self._suites[step] = _Suite(stamped.time)
+        if isinstance(event, ItemMoved) and step is not None:
+            moved = self._suites[step].places.get(event.place.item)
+            if moved is not None:
+                moved.index = event.index
         self.add(ended)
 
     def xml(self) -> Iterator[bytes]:
@@ -131,8 +136,8 @@ class JUnitReport:
 
     def _suite(self, step: str, suite: _Suite) -> Iterator[bytes]:
         yield _text(_opening(step, suite.began, suite.places.values()))
-        # In the order in which they were written, so that the file is read sequentially.
-        for place in sorted(suite.places.values(), key=lambda one: one.offset):
+        # Items in input order; others as they were written.
+        for place in sorted(suite.places.values(), key=_order):
             self._file.seek(place.offset)
             yield self._file.read(place.size)
         yield b"  </testsuite>\n"
@@ -163,6 +168,8 @@ class JUnitReport:
             offset = self._file.seek(0, 2)
             self._file.write(data)
             place = _place(offset, data, cases, _code_of(unit), _trouble_of(unit))
+            # The indexes of items within items are not unique.
+            place.index = None if "/" in unit.step else unit.index
             self._suites.setdefault(unit.step, _Suite(unit.began)).places[unit.item] = place
 
     def _told_within(self, unit: Unit) -> bool:
@@ -198,6 +205,10 @@ def _place(
         trouble=trouble,
         code=code,
     )
+
+
+def _order(place: _Place) -> tuple[bool, int, int]:
+    return place.index is None, place.index or 0, place.offset
 
 
 def _code_of(unit: Unit) -> int:

@@ -25,7 +25,7 @@ from aish.cli.options import (
 from aish.cli.output_setup import check_kind, check_reports, check_writable
 from aish.cli.printer import print_json, print_text
 from aish.core.errors import UsageError
-from aish.core.events import ItemFinished, ItemStarted, Stamped, StepStarted
+from aish.core.events import ItemFinished, ItemMoved, ItemStarted, Stamped, StepStarted
 from aish.core.json import JsonObject
 from aish.core.phrases import backticked
 from aish.core.text import for_line
@@ -148,7 +148,7 @@ def _check_table(output: Path | None, step: str | None, *, csv_raw: bool) -> Non
 def _take_item(items: ItemsFile, stamped: Stamped) -> None:
     """The items of a sub-pipeline that runs for an item are part of that item."""
     event = stamped.event
-    if isinstance(event, StepStarted | ItemStarted | ItemFinished) and "/" not in (
+    if isinstance(event, StepStarted | ItemStarted | ItemFinished | ItemMoved) and "/" not in (
         event.place.step or ""
     ):
         items(stamped)

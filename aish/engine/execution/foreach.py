@@ -18,6 +18,7 @@ from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (
     Failure,
     ItemFinished,
+    ItemMoved,
     ItemStarted,
     KeySurvey,
     Notice,
@@ -365,7 +366,7 @@ class _Batch:
         found = self._before.get(key) if self._before is not None else None
         if found is None:
             return Task(item, key, digest, problem)
-        self._carry(key, digest, found)
+        self._carry(key, item.index, digest, found)
         return None
 
     def _key(self, item: Item) -> str | None:
@@ -390,15 +391,18 @@ class _Batch:
         left_out = self.repeated if self.foreach.on_duplicate == "first" else 0
         return found is not None and found.index == item.index - left_out
 
-    def _carry(self, key: str, digest: str, found: "DoneItem") -> None:
+    def _carry(self, key: str, index: int, digest: str, found: "DoneItem") -> None:
         if found.digest != digest and not self.context.options.force:
             raise UsageError(
                 f"the item `{key}` changed since the run started",
                 where=f"step `{self.context.name(self.step)}`",
                 hint="`--force` continues with the existing results",
             )
+        if found.index != index:
+            place = replace(self.context, item=ItemScope(key, {})).place(self.step)
+            self.context.resources.runtime.emit(ItemMoved(place, key, index))
         if found.record is not None:
-            self.kept.append(ItemRecord(key, found.index, found.record))
+            self.kept.append(ItemRecord(key, index, found.record))
 
     async def _run(self, task: Task, activity: Activity) -> None:
         here = replace(self._stage_of(task), activity=activity)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from aish.core.errors import UsageError
 from aish.core.events import (
     ItemFinished,
+    ItemMoved,
     ItemStarted,
     RunFinished,
     RunStarted,
@@ -89,8 +90,10 @@ def _take(store: RunStore, id: str, into: ItemsFile) -> Part:
                 ends[event.place.step] = event
             case StepStarted():
                 into(Stamped(into.last + 1, 0.0, event))
-            case ItemStarted() | ItemFinished() if "/" not in (event.place.step or "/"):
-                if isinstance(event, ItemFinished) and started is not None:
+            case ItemStarted() | ItemFinished() | ItemMoved() if "/" not in (
+                event.place.step or "/"
+            ):
+                if not isinstance(event, ItemStarted) and started is not None:
                     _check_item(event, started.shard, into, name)
                 # Renumbered: each journal counts from 1.
                 into(Stamped(into.last + 1, 0.0, event))
@@ -105,13 +108,17 @@ def _take(store: RunStore, id: str, into: ItemsFile) -> Part:
     return Part(store, id, started.shard, started.pipeline, started.fingerprint)
 
 
-def _check_item(event: ItemFinished, shard: Shard | None, into: ItemsFile, name: str) -> None:
+def _check_item(
+    event: ItemFinished | ItemMoved, shard: Shard | None, into: ItemsFile, name: str
+) -> None:
     if shard is not None and not holds(shard, event.key):
         said = f"the item `{event.key}` is not of the shard {shard.index}/{shard.of}"
         raise MergeError(said, where=name)
-    # A key belongs to one shard only, so the same key is a retry of the same item.
+    # A key belongs to one shard only, so the same key is a retry of the same item; and what one of
+    # the same shard has displaced may have moved.
     other = into.row(event.place.step or "", event.index)
-    if other is not None and other["key"] != event.key:
+    moves = other is not None and shard is not None and holds(shard, other["key"])
+    if other is not None and other["key"] != event.key and not moves:
         said = f"the item {event.index} appears twice: as `{other['key']}` and as `{event.key}`"
         raise MergeError(said, where=name, hint="was a shard run on other items?")
 
@@ -183,10 +190,13 @@ def _check_shards(parts: Sequence[Part]) -> None:
 
 def _check_rows(into: ItemsFile, step: str) -> None:
     """Check that each item up to the last one exists."""
+    hint = "was a shard run on other items?"
     for expected, row in enumerate(into.rows(step)):
-        if row["index"] != expected:
-            hint = "was a shard run on other items?"
+        if row["index"] > expected:
             raise MergeError(_gap(expected, row["index"]), hint=hint)
+        if row["index"] < expected:
+            said = f"the item {row['index']} appears twice: once as `{row['key']}`"
+            raise MergeError(said, hint=hint)
 
 
 def _gap(first: int, then: int) -> str:

@@ -507,6 +507,7 @@ class Scan:
             "step.finished": self._step_finished,
             "item.started": self._item_started,
             "item.finished": self._item_finished,
+            "item.moved": self._item_moved,
             "notice": self._noticed,
             "retry": self._retried,
             "turn.started": self._talked,
@@ -649,6 +650,10 @@ class Scan:
             float(record.get("seconds") or 0.0),
             (unit.begun, self.last_seq),
         )
+
+    def _item_moved(self, record: Any) -> None:
+        if (done := self.items.get(record.get("step"))) is not None:
+            done.move(record.get("item"), record.get("index"), self.last_seq)
 
     def _noticed(self, record: JsonObject) -> None:
         step, code = record.get("step"), record.get("code")

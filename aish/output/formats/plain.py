@@ -20,6 +20,7 @@ from aish.core.events import (
     ExpectChecked,
     Fallback,
     ItemFinished,
+    ItemMoved,
     ItemStarted,
     JournalOnly,
     Notice,
@@ -184,7 +185,7 @@ class Plain:
                 yield from self._run_finished(event)
             case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress() | ToolOutput():
                 pass
-            case ItemStarted() | ItemFinished():
+            case ItemStarted() | ItemFinished() | ItemMoved():
                 pass
             case SessionOpened() | SessionClosed():  # of a server, which has no such output
                 pass

@@ -3,7 +3,7 @@
 It is written after the journal: each line is made from events that were journaled before, in their
 order, so lines missing at its end are added when a resumed run replays these events. A retried item
 has another line, and the last one counts; a run that ends well leaves one line per item. Only the
-positions of the lines are kept in memory.
+positions of the lines are kept in memory, and where items have moved in a resumed run, their keys.
 
 Positions of the lines of a results file: by step and item index, 8 bytes each.
 """
@@ -11,6 +11,7 @@ Positions of the lines of a results file: by step and item index, 8 bytes each.
 import errno
 import json
 import os
+import re
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Literal
 from aish.core.events import (
     VERSION,
     ItemFinished,
+    ItemMoved,
     ItemStarted,
     Place,
     RunFinished,
@@ -43,22 +45,24 @@ class ItemsIndex:
     def __init__(self) -> None:
         self._loose: array[int] = array("q")
         self._offsets: dict[str, array[int]] = {}
-        self._displaced: dict[str, array[int]] = {}
+        self._displaced: dict[str, dict[bytes, int]] = {}
 
-    def put(self, step: str, index: int, offset: int) -> int | None:
-        """Store the offset of a line; returns that of the older line of this index, if any."""
+    def put(self, step: str, index: int, offset: int) -> None:
+        """Store the offset of a line."""
         offsets = self._offsets.get(step)
         if offsets is None:
             offsets = self._offsets[step] = array("q")
         if index >= len(offsets):
             offsets.extend([_NOWHERE] * (index + 1 - len(offsets)))
-        older = offsets[index]
         offsets[index] = offset
-        return None if older == _NOWHERE else older
 
-    def displace(self, step: str, offset: int) -> None:
-        """Store a line whose index belongs to another item now: it follows all others."""
-        self._displaced.setdefault(step, array("q")).append(offset)
+    def clear(self, step: str, index: int) -> None:
+        """Remove the line of an index."""
+        self._offsets[step][index] = _NOWHERE
+
+    def displaced(self, step: str) -> dict[bytes, int]:
+        """Lines by key whose index belongs to another item now: they follow all others."""
+        return self._displaced.setdefault(step, {})
 
     def count(self, step: str) -> int:
         """The number of items of a step that have a line."""
@@ -77,7 +81,7 @@ class ItemsIndex:
     def offsets(self, step: str) -> Iterator[int]:
         """Offsets of the lines of a step, in the order of its items."""
         yield from (offset for offset in self._offsets.get(step, ()) if offset != _NOWHERE)
-        yield from self._displaced.get(step, ())
+        yield from self._displaced.get(step, {}).values()
 
     def steps(self) -> tuple[str, ...]:
         """The steps that have lines, in the order of their first ones."""
@@ -96,11 +100,11 @@ Row = Mapping[str, Any]
 
 _HEAD = lazy_pattern(
     rb'\{"v":1,"seq":([0-9]{1,18}),"step":"([^"\\]*)"'
-    rb'(,"within":"(?:[^"\\]|\\.)*")?,"index":([0-9]{1,9}),"key":("(?:[^"\\]|\\.)*"),'
+    rb'(,"within":"(?:[^"\\]|\\.)*")?,"index":([0-9]{1,9})(,"was":[0-9]{1,9})?'
+    rb',"key":("(?:[^"\\]|\\.)*"),'
 )
-_LONGEST_HEAD = 1 << 13
 _BLOCK = 1 << 16
-_OWN = frozenset({"v", "seq", "step"})
+_OWN = frozenset({"v", "seq", "step", "was"})
 
 
 class ItemsFile:
@@ -118,6 +122,7 @@ class ItemsFile:
         self._descriptor = descriptor
         self._path = path
         self._index = ItemsIndex()
+        self._places: dict[str, dict[bytes, int]] = {}
         self._values: dict[Place, JsonValue] = {}
         self._given: dict[str, frozenset[Literal["item", "key"]]] = {}
         self._superseded = False
@@ -138,6 +143,10 @@ class ItemsFile:
                     self.broken = True
                     self._append(stamped, finished, value)
                     self.broken = False
+            case ItemMoved() as moved if stamped.seq > self.last:
+                self.broken = True
+                self._move(stamped, moved)
+                self.broken = False
             case RunFinished(exit=end):
                 self._ended = end.code in {0, 1}
             case _:
@@ -163,6 +172,7 @@ class ItemsFile:
         """
         os.ftruncate(self._descriptor, 0)
         self._index = ItemsIndex()
+        self._places.clear()
         self._superseded, self._size, self.last = False, 0, 0
 
     def steps(self) -> tuple[str, ...]:
@@ -198,22 +208,43 @@ class ItemsFile:
         if event.index >= MOST_ITEMS:
             raise OSError(errno.EFBIG, f"the item {event.index} is more than {MOST_ITEMS} on")
         step, within = event.place.step or "", _within(event)
-        row: JsonObject = {
-            "v": VERSION,
-            "seq": stamped.seq,
-            "step": step,
-            **({} if within is None else {"within": within}),
-            "index": event.index,
-            "key": event.key,
-            "item": value,
-            "status": event.status,
-            "text": event.text,
-            "output": event.output,
-            "error": plain(event.error),
-            "usage": plain(event.usage),
-            "cost_usd": event.cost_usd,
-            "seconds": event.seconds,
-        }
+        self._write(
+            {
+                "v": VERSION,
+                "seq": stamped.seq,
+                "step": step,
+                **({} if within is None else {"within": within}),
+                "index": event.index,
+                "key": event.key,
+                "item": value,
+                "status": event.status,
+                "text": event.text,
+                "output": event.output,
+                "error": plain(event.error),
+                "usage": plain(event.usage),
+                "cost_usd": event.cost_usd,
+                "seconds": event.seconds,
+            }
+        )
+
+    def _move(self, stamped: Stamped, event: ItemMoved) -> None:
+        """Copy the line of an item to its new index."""
+        step, key = event.place.step or "", json_text(event.key).encode()
+        if _within(event) is not None or not self._index.count(step):
+            return
+        was = self._places_of(step).get(key)
+        if was == event.index:
+            return
+        displaced = self._index.displaced(step).get(key)
+        offset = displaced if was is None else self._index.get(step, was)
+        if offset is None:
+            return
+        row = _parsed(self._line(offset))
+        head = {name: row[name] for name in ("v", "seq", "step")}
+        moved = {"seq": stamped.seq, "index": event.index, "was": row["index"]}
+        self._write({**head, **moved, **{name: row[name] for name in row if name not in moved}})
+
+    def _write(self, row: JsonObject) -> None:
         line = f"{json_text(row)}\n".encode()
         write_whole(self._descriptor, line)
         self._note(line)
@@ -228,18 +259,43 @@ class ItemsFile:
         if head[3]:
             self._index.put_loose(self._size)
             return True
-        step = head[2].decode()
-        older = self._index.put(step, int(head[4]), self._size)
-        if older is not None and self._key_at(older) == head[5]:
-            self._superseded = True
-        elif older is not None:
-            # `--force` resumes with items that have moved: results of the others are kept.
-            self._index.displace(step, older)
+        step, index, key = head[2].decode(), int(head[4]), head[6]
+        older = self._index.get(step, index)
+        other = None if older is None else self._head_at(older)[6]
+        # `--force` resumes with items that have moved: each key keeps one line.
+        if head[5] or other not in {None, key} or step in self._places:
+            places = self._places_of(step)
+            if older is not None and other is not None and other != key:
+                # The results of items that are there no more are kept.
+                self._index.displaced(step)[other] = older
+                places.pop(other, None)
+            self._superseded |= self._index.displaced(step).pop(key, None) is not None
+            if places.get(key, index) != index:
+                self._index.clear(step, places[key])
+                self._superseded = True
+            places[key] = index
+        self._superseded |= other == key
+        self._index.put(step, index, self._size)
         return True
 
-    def _key_at(self, offset: int) -> bytes | None:
-        head = _HEAD.match(os.pread(self._descriptor, _LONGEST_HEAD, offset))
-        return None if head is None else head[5]
+    def _places_of(self, step: str) -> dict[bytes, int]:
+        """The index of each key, read from the lines when the first item of the step has moved."""
+        if step not in self._places:
+            places = self._places[step] = {}
+            for offset in sorted(self._index.offsets(step)):
+                head = self._head_at(offset)
+                index = int(head[4])
+                if head[6] in places:
+                    self._index.clear(step, places[head[6]])
+                    self._superseded = True
+                places[head[6]] = index
+        return self._places[step]
+
+    def _head_at(self, offset: int) -> re.Match[bytes]:
+        head = _HEAD.match(self._line(offset))
+        if head is None:
+            raise OSError(errno.EILSEQ, f"`{NAME}` has changed")
+        return head
 
     def _find_lines(self) -> None:
         """Index the existing lines; truncate at the first damaged one."""
@@ -292,7 +348,7 @@ def open_items_file(folder: Path | None) -> ItemsFile:
         raise
 
 
-def _within(event: ItemFinished) -> str | None:
+def _within(event: ItemFinished | ItemMoved) -> str | None:
     """The item that contains this one, if a pipeline runs once per item."""
     whole = event.place.item or ""
     return whole.removesuffix(f"/{event.key}") if whole != event.key else None

@@ -7,7 +7,7 @@ items, and counted.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
-from aish.core.events import Notice, Stamped
+from aish.core.events import ItemMoved, Notice, Stamped
 from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
@@ -99,10 +99,12 @@ class Gathering:
 
     def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
         """One more event, and the units that ended with it."""
-        step = stamped.event.place.step
+        event, step = stamped.event, stamped.event.place.step
         if step is not None:
             # In the order of their starts, not of their ends.
-            self._part(step)
+            part = self._part(step)
+            if isinstance(event, ItemMoved) and event.place.item in part.rows:
+                part.rows[event.place.item].index = event.index
         self.add(ended)
 
     def add(self, ended: Iterable[Ended]) -> None:

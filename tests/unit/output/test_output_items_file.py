@@ -16,8 +16,8 @@ from item_events import STEP, item_failed, item_finished, item_started, numbered
 from scripted_events import HOSTILE
 
 from aish.core.errors import UsageError
-from aish.core.events import Event, ItemStarted, Place, Stamped
-from aish.output.items.results import ItemsFile, open_items_file
+from aish.core.events import Event, ItemMoved, ItemStarted, Place, Stamped
+from aish.output.items.results import ItemsFile, open_items_file, public
 
 pytestmark = pytest.mark.requirement("B4")
 
@@ -167,6 +167,54 @@ def test_what_the_file_lacks_is_added_when_it_is_told_again(
         assert len(list(file.rows(STEP))) == 6
 
     assert path.read_bytes() == whole
+
+
+KEYS = [*"abcdef", 'é"\\']
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+@pytest.mark.requirement("B3")
+def test_items_that_have_moved_have_one_row_each_in_the_new_order(
+    tmp_path: Path, data: st.DataObject
+) -> None:
+    """`--resume --retry-failed --force` on a file whose rows have moved (issue 27, A6)."""
+    before = data.draw(st.permutations(KEYS))[: data.draw(st.integers(1, 6))]
+    after = data.draw(st.permutations([*KEYS, "new"]))[: data.draw(st.integers(1, 8))]
+    failed = data.draw(st.sets(st.sampled_from(before)))
+    events: list[Event] = []
+    for index in data.draw(st.permutations(range(len(before)))):
+        events += ended(before[index], index, before[index] in failed)
+    for index in data.draw(st.permutations(range(len(after)))):
+        key = after[index]
+        if key not in before or key in failed:
+            events += ended(key, index)
+        elif before.index(key) != index:
+            events.append(ItemMoved(Place(STEP, key), key, index))
+    folder = tmp_path / os.urandom(8).hex()
+    folder.mkdir(mode=0o700)
+    run = run_of(events)
+    stop = data.draw(st.integers(0, len(run)))
+    with items_file(folder, run[:stop]):
+        pass
+
+    for told in (run, ()):  # gone on with, and read again
+        with items_file(folder, told) as file:
+            rows = list(file.rows(STEP))
+        gone = {key for key in before if key not in after}
+        assert [row["key"] for row in rows[: len(after)]] == after
+        assert sorted(row["key"] for row in rows[len(after) :]) == sorted(gone)
+        assert [row["index"] for row in rows[: len(after)]] == list(range(len(after)))
+        assert {row["key"]: row["item"] for row in rows} == {row["key"]: row["key"] for row in rows}
+        assert {row["key"] for row in rows if row["status"] == "failed"} == failed & gone
+        assert all(public(row).keys().isdisjoint({"was", "seq"}) for row in rows)
+
+
+def ended(key: str, index: int, bad: bool = False) -> list[Event]:  # ruff: ignore[boolean-type-hint-positional-argument, boolean-default-value-positional-argument] - a row of a table
+    return [
+        item_started(index, key, key=key),
+        (item_failed if bad else item_finished)(index, key=key),
+    ]
 
 
 def test_without_a_folder_the_results_are_in_a_file_of_nobody(
