@@ -145,6 +145,41 @@ def test_a_call_that_no_server_received_is_made_again(project: Project) -> None:
     assert paid(project) == 0
 
 
+@pytest.mark.requirement("L8", "F2")
+@pytest.mark.parametrize(
+    ("inner", "said"),
+    [
+        ("call: s__pay", "s__pay"),
+        ("run: [ls]", "shell__run"),
+        ("prompt: Pay", "s__pay"),
+        ("prompt: Pay, tools: []", None),
+        ("pipeline: innermost.yaml", "shell__run"),
+        ("pipeline: inner.yaml", None),
+        ("pipeline: none.yaml", None),
+    ],
+)
+def test_validation_says_where_a_sub_pipeline_is_not_tried_again(
+    project: Project, inner: str, said: str | None
+) -> None:
+    """A3: an attempt of a whole sub-pipeline makes its calls."""
+    lines(project, inner)
+    (project.folder / "p.yaml").rename(project.folder / "inner.yaml")
+    project.pipeline("run: [ls]\n", "innermost.yaml")
+    project.pipeline("steps: [{id: all, pipeline: inner.yaml, retry: {attempts: 2}}]\n")
+
+    done = project.aish("validate", "p.yaml")
+    once = project.pipeline("steps: [{id: all, pipeline: inner.yaml}]\n", "once.yaml")
+
+    told = [line for line in done.stderr.splitlines() if "is not repeated" in line]
+    assert len(told) == (said is not None), done.stderr
+    for line in told:
+        file = "innermost.yaml" if "innermost" in inner else "inner.yaml"
+        assert line.startswith("warning: p.yaml:")
+        assert f"steps[0].retry: an attempt that has called `{said}` of `{file}`" in line
+        assert f"`mcp.idempotent` of `{file}`" in done.stderr
+    assert "is not repeated" not in project.aish("validate", once.name).stderr
+
+
 @pytest.mark.requirement("L8", "F4")
 @pytest.mark.parametrize(
     ("step", "said"),
@@ -169,3 +204,13 @@ def test_validation_says_where_a_step_is_not_tried_again(
     assert (wanted in done.stderr) == (said is not None), done.stderr
     lines(project, step, "idempotent: [s__pay, shell__run]")
     assert "is not repeated" not in project.aish("validate", "p.yaml").stderr
+
+
+@pytest.mark.requirement("L8", "F10")
+def test_a_wrong_rule_beside_a_retry_is_reported_where_it_stands(project: Project) -> None:
+    project.pipeline("mcp: {auto_approve: [nope]}\nrun: [ls]\nretry: {attempts: 2}\n")
+
+    done = project.aish("validate", "p.yaml")
+
+    assert done.code == 2
+    assert "error: p.yaml:3:22: mcp.auto_approve[0]: `nope` has no `__`" in done.stderr

@@ -5,8 +5,9 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path as FilePath
 
 from aish.config.fields import variables
 from aish.config.model import (
@@ -14,6 +15,7 @@ from aish.config.model import (
     Limits,
     ModelEntry,
     Pipeline,
+    PipelineStep,
     PromptStep,
     RunStep,
     ServerEntry,
@@ -147,26 +149,51 @@ def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
             yield Issue(f"{rule.path}.command", message)
 
 
-def retry_issues(pipeline: Pipeline, policy: Policy) -> Iterator[Issue]:
+InnerPipelines = Callable[[PipelineStep], tuple[Pipeline, Policy] | None]
+"""The file that a step runs, and its rules, if they can be read."""
+
+
+def retry_issues(pipeline: Pipeline, policy: Policy, inner: InnerPipelines) -> Iterator[Issue]:
     """Steps whose `retry` ends with a call that must not be repeated (L8)."""
     for index, step in enumerate(pipeline.steps):
         retry = step.flow.retry
-        name = next(_unrepeatable(step, pipeline, policy), None)
-        if retry.attempts == 1 or "call_unknown" in retry.on or name is None:
+        if retry.attempts == 1 or "call_unknown" in retry.on:
             continue
+        found = next(_unrepeatable(step, pipeline, policy, inner), None)
+        if found is None:
+            continue
+        name, file = found
+        where = "" if file == pipeline.file else f" of `{file.name}`"
         path = within(step_path(index, listed="steps" in pipeline.data), "retry")
         yield Issue(
             path,
-            f"an attempt that has called `{name}` is not repeated: the call may have taken effect",
-            "name the tool under `mcp.idempotent` if it may be called again, or allow it for this "
-            "step: `on: [call_unknown]`",
+            f"an attempt that has called `{name}`{where} is not repeated: the call may have taken "
+            "effect",
+            f"name the tool under `mcp.idempotent`{where} if it may be called again, or allow it "
+            "for this step: `on: [call_unknown]`",
             warning=True,
             by=("mcp**", "steps[].tools**", "tools**"),
         )
 
 
-def _unrepeatable(step: Step, pipeline: Pipeline, policy: Policy) -> Iterator[ToolName]:
-    """The tools that a step may call unasked and not repeat; globs where only a server knows."""
+def _unrepeatable(
+    step: Step,
+    pipeline: Pipeline,
+    policy: Policy,
+    inner: InnerPipelines,
+    above: tuple[FilePath, ...] = (),
+) -> Iterator[tuple[ToolName, FilePath]]:
+    """The tools that a step may call unasked and not repeat, each with the file that has the call.
+
+    Globs where only a server knows its tools. `above` are the files that lead to this one.
+    """
+    if isinstance(step, PipelineStep):
+        if step.file in above or (found := inner(step)) is None:
+            return
+        below, rules = found
+        rules = replace(rules, deny=(*rules.deny, *policy.deny))
+        for one in below.steps:
+            yield from _unrepeatable(one, below, rules, inner, (*above, step.file))
     for name in _callable(step, pipeline, policy):
         tool = presumed_tool(name, pipeline)
         tool = tool or Tool(name, str(name), "", input_schema={}, annotations=Annotations())
@@ -174,7 +201,7 @@ def _unrepeatable(step: Step, pipeline: Pipeline, policy: Policy) -> Iterator[To
         denied = any(rule.unconditional and rule.covers(name) for rule in policy.deny)
         approved = any(may_approve(rule, tool) for rule in policy.auto_approve)
         if not policy.is_repeatable(tool) and (not asked or (approved and not denied)):
-            yield name
+            yield name, pipeline.file
 
 
 def _callable(step: Step, pipeline: Pipeline, policy: Policy) -> Iterator[ToolName]:

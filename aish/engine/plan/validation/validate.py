@@ -9,7 +9,7 @@ from pathlib import Path
 from aish.config.loader import lookup_position, read_pipeline
 from aish.config.model import Limits, Pipeline, PipelineStep, PromptStep, ServerPrompt, Step
 from aish.config.yaml_tree import in_file_order
-from aish.core.errors import PipelineError, Problem
+from aish.core.errors import PipelineError, Problem, UsageError
 from aish.engine.plan.lock import LockFileError, lock_of
 from aish.engine.plan.validation.issue import Issue, is_spoilt, is_within, step_path, within
 from aish.engine.plan.validation.names import name_issues
@@ -206,7 +206,27 @@ def _retries(pipeline: Pipeline) -> Iterable[Issue]:
     """Few steps are tried again."""
     if all(step.flow.retry.attempts == 1 for step in pipeline.steps):
         return ()
-    return retry_issues(pipeline, compile_policy(pipeline.rules))
+    if (policy := _policy(pipeline)) is None:
+        return ()
+    return retry_issues(pipeline, policy, _inner_pipeline)
+
+
+def _inner_pipeline(step: PipelineStep) -> tuple[Pipeline, Policy] | None:
+    """The file that a step runs, and its rules; its problems are reported elsewhere."""
+    found = read_pipeline(step.file).pipeline
+    if found is None:
+        return None
+    own, _ = own_pipeline(found)
+    policy = _policy(own)
+    return None if policy is None else (own, policy)
+
+
+def _policy(pipeline: Pipeline) -> Policy | None:
+    """The rules of a file, unless one of them is wrong, which is reported with its position."""
+    try:
+        return compile_policy(pipeline.rules)
+    except UsageError:
+        return None
 
 
 def run_check(pipeline: Pipeline) -> tuple[Problem, ...]:
