@@ -6,7 +6,7 @@ completed.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from aish.cli.options import OWN_FILE
 from aish.config.loader import read_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError
+from aish.core.json import JsonObject
 from aish.engine.plan.lock import is_wanted, lock_of, locked_tools
 from aish.features.approvals.pending import find_asking, questions_of
 from aish.features.history.run_store import newest_first, open_project, open_stores
@@ -70,6 +71,14 @@ def tool_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return [name for name in _tools(ctx) if name.startswith(incomplete)]
 
 
+def argument_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The arguments of the tool on the command line as `name=`, as far as the lock has them."""
+    pipeline, name = _pipeline(ctx), ctx.params.get("tool")
+    properties = _locked(pipeline).get(str(name), {}).get("properties")
+    names = properties if isinstance(properties, Mapping) else ()
+    return [f"{key}=" for key in names if f"{key}=".startswith(incomplete)]
+
+
 def tool_globs(ctx: typer.Context, incomplete: str) -> list[str]:
     """The same and, for rules, patterns for all tools of a server."""
     pipeline = _pipeline(ctx)
@@ -82,11 +91,7 @@ def _tools(ctx: typer.Context) -> Iterator[str]:
     pipeline = _pipeline(ctx)
     if pipeline is None:
         return
-    locked: set[str] = set()
-    with suppress(AishError):
-        lock = lock_of(pipeline)
-        known = () if lock is None else locked_tools(pipeline, lock).values()
-        locked = {str(tool.name) for tool in known}
+    locked = _locked(pipeline)
     yield from sorted(locked)
     for alias, entry in pipeline.servers.items():
         names = [name for name, _ in tools_of(entry.pack) if is_wanted(entry, name)]
@@ -94,6 +99,15 @@ def _tools(ctx: typer.Context) -> Iterator[str]:
         if not names and not any(name.startswith(f"{alias}__") for name in locked):
             # Only its server knows them, and is not contacted.
             yield f"{alias}__"
+
+
+def _locked(pipeline: Pipeline | None) -> Mapping[str, JsonObject]:
+    """The tools of the lock file with the schemas of their arguments."""
+    with suppress(AishError):
+        if pipeline is not None and (lock := lock_of(pipeline)) is not None:
+            tools = locked_tools(pipeline, lock).values()
+            return {str(tool.name): tool.input_schema for tool in tools}
+    return {}
 
 
 def _pipeline(ctx: typer.Context) -> Pipeline | None:

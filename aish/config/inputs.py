@@ -1,13 +1,12 @@
 """The inputs of a run: `-i`, `--input-text`, `--inputs`, defaults; each fits its schema (F9)."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from aish.config.documents import UnreadableError, parse_document, parse_json, read_text
+from aish.config.documents import UnreadableError, parse_document, read_text
 from aish.config.model import Pipeline
-from aish.config.yaml_tree import parse_yaml, to_data
+from aish.config.typed_text import as_typed
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import backticked
@@ -16,7 +15,6 @@ from aish.system.schema.check import SchemaProblem, check, is_simple, spell_path
 INPUT_LIMIT = 64 * 1024 * 1024
 _OPTION = "-i"
 _AT = re.compile(r"^([^=]*=)@")
-_TYPES = ("null", "boolean", "integer", "number", "array", "object")
 
 
 def collect_inputs(
@@ -93,57 +91,6 @@ def fits(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
     from aish.system.schema.worker_process import evaluate
 
     return tuple(evaluate(schema, value))
-
-
-def as_typed(text: str, schema: JsonObject) -> JsonValue:
-    """A command-line text converted to the schema's type: a number, a list, or the text."""
-    choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if isinstance(choices, Sequence) and text in choices:
-        return text
-    wanted = _wanted(schema)
-    if wanted == ("string",):
-        return text
-    try:
-        value = _parsed_value(text)
-    except ValueError:
-        return text
-    if wanted and not _is_one_of(value, wanted) and "string" in wanted:
-        return text
-    if not wanted and not (isinstance(choices, Sequence) and value in choices):
-        return text
-    return value
-
-
-def takes_text(schema: JsonObject) -> bool:
-    """Whether the schema's types and choices allow a text as the value."""
-    choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if isinstance(choices, Sequence):
-        return "" in choices
-    return not (wanted := _wanted(schema)) or "string" in wanted
-
-
-def _parsed_value(text: str) -> JsonValue:
-    # JSON is tried first: a large list in YAML takes minutes.
-    if text.lstrip()[:1] in {"{", "["}:
-        try:
-            return parse_json(text)
-        except json.JSONDecodeError:
-            pass
-    parsed = parse_yaml(text, _OPTION)
-    if parsed.problems or parsed.root is None:
-        raise ValueError(text)
-    return to_data(parsed.root)
-
-
-def _wanted(schema: JsonObject) -> tuple[str, ...]:
-    types = schema.get("type")
-    if isinstance(types, str):
-        return (types,)
-    return tuple(map(str, types)) if isinstance(types, Sequence) else ()
-
-
-def _is_one_of(value: JsonValue, types: Sequence[str]) -> bool:
-    return any(not check({"type": name}, value) for name in types if name in _TYPES)
 
 
 def given_inputs(inputs: Sequence[str] | None, texts: Sequence[str] | None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import anyio
@@ -18,15 +19,19 @@ from aish.cli.options import (
     FileArgument,
     LockOption,
     LockUse,
+    Option,
     Report,
     ReportOption,
     SetOption,
     VerboseOption,
 )
 from aish.cli.output_setup import manner_for
-from aish.cli.pipeline_options import load, look_options
+from aish.cli.pipeline_options import load, look_options, read_stdin
 from aish.cli.printer import print_json
 from aish.cli.tool_preview import call_plan, quiet_environment
+from aish.config.documents import UnreadableError, parse_json, read_text
+from aish.config.inputs import INPUT_LIMIT
+from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.text import safe_utf8
 from aish.engine.steps.tool_call import MEANING, direct_call
@@ -43,9 +48,22 @@ def command(
         Argument(metavar="ALIAS__TOOL", help="The tool's name.", completes="tool_names"),
     ],
     arguments: Annotated[
-        list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Its arguments.")
+        list[str] | None,
+        Argument(
+            metavar="[KEY=VALUE]...",
+            help="Its arguments: typed as the tool's schema allows, KEY:=JSON exactly.",
+            completes="argument_names",
+        ),
     ] = None,
     *,
+    args: Annotated[
+        str | None,
+        Option(
+            "--args",
+            metavar="JSON|@FILE|-",
+            help="All arguments as a JSON object, of a file or stdin; KEY=VALUE goes before it.",
+        ),
+    ] = None,
     overrides: SetOption = None,
     allow: AllowOption = None,
     deny: DenyOption = None,
@@ -67,7 +85,8 @@ def command(
     environment = quiet_environment(plan)
     if ask:
         environment = replace(environment, approver=TerminalApprover(secrets=plan.secrets))
-    used = anyio.run(direct_call, plan, tool, arguments or [], environment)
+    given = None if args is None else _given(args)
+    used = anyio.run(direct_call, plan, tool, arguments or [], environment, given)
     if format_ is Report.JSON:
         print_json(plan.secrets.mask_json(_row(used)))
     elif used.kind == "ok":
@@ -82,6 +101,23 @@ def command(
         say(f"\nhint: {plan.secrets.mask('; '.join(hints))}")
     _, code = MEANING[used.kind]
     return int(code)
+
+
+def _given(source: str) -> JsonObject:
+    """The arguments of `--args`."""
+    text = read_stdin() if source == "-" else source
+    try:
+        if source.startswith("@"):
+            text = read_text(Path(source[1:]), INPUT_LIMIT)
+        given = parse_json(text)
+    except UnreadableError as error:
+        raise UsageError(f"`{source[1:]}`: {error.problem.message}", where="--args") from error
+    except ValueError as error:
+        hint = "`@FILE` reads a file, `-` stdin"
+        raise UsageError(f"not JSON: {error}", where="--args", hint=hint) from error
+    if not isinstance(given, dict):
+        raise UsageError("not a JSON object", where="--args", hint="""for example '{"a": 1}'""")
+    return given
 
 
 def _print(content: str) -> None:

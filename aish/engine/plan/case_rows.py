@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from aish.config.inputs import as_typed, fits, takes_text
+from aish.config.inputs import fits
 from aish.config.model import Case, CaseRows, CassetteSettings, Pipeline
+from aish.config.typed_text import as_typed, takes_text
 from aish.core.errors import AishError, UsageError
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.expectations.rendering import renamed

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from sys import maxsize
-from typing import cast
 
 from aish.agent.dispatch import call_tool
 from aish.agent.restore import TAKEN_OVER
@@ -12,8 +11,8 @@ from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.agent.sampling import Sampling
 from aish.agent.turn_recorder import request_recorder
 from aish.config.documents import parse_json
-from aish.config.inputs import as_typed
 from aish.config.model import CallStep, OnToolError, RunStep
+from aish.config.typed_text import argument_schema, as_typed
 from aish.core.errors import ExitCode, StepFailedError, UsageError, did_you_mean
 from aish.core.events import Failure, Notice, Place, StepKind, StepStatus
 from aish.core.json import JsonObject, JsonValue, json_text
@@ -201,9 +200,15 @@ def _why(used: UsedCall) -> str:
 
 
 async def direct_call(
-    plan: Plan, name: str, assignments: Sequence[str], environment: RunEnvironment
+    plan: Plan,
+    name: str,
+    assignments: Sequence[str],
+    environment: RunEnvironment,
+    given: JsonObject | None = None,
 ) -> UsedCall:
-    """Call the tool `alias__tool` with arguments `key=value`, typed by its input schema.
+    """Call the tool `alias__tool` with the arguments `given`, and over them the assignments.
+
+    `key=value` is typed by the tool's input schema, `key:=value` is JSON.
 
     Raises:
         UsageError: no such tool, or the arguments do not fit its schema.
@@ -215,7 +220,7 @@ async def direct_call(
         require_servers(plan, box.servers)
         require_lock(box.tools)
         tool = _known(name, box)
-        arguments = _own(name, tool, _arguments(tool, assignments))
+        arguments = _own(name, tool, {**(given or {}), **_arguments(tool, assignments)})
         problems = await box.runtime.check_arguments(tool.input_schema, arguments)
         if problems:
             raise UsageError(
@@ -256,13 +261,19 @@ def _own(name: str, tool: Tool, arguments: JsonObject) -> JsonObject:
 
 
 def _arguments(tool: Tool, assignments: Sequence[str]) -> JsonObject:
-    properties = tool.input_schema.get("properties")
-    schemas = properties if isinstance(properties, Mapping) else {}
+    schema = tool.input_schema
     arguments: dict[str, JsonValue] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
-        if not equals:
-            raise UsageError(f"`{assignment}` is not KEY=VALUE")
-        schema = schemas.get(key, {})
-        arguments[key] = as_typed(text, cast("JsonObject", schema))
+        if not equals or key in {"", ":"}:
+            raise UsageError(f"`{assignment}` is neither KEY=VALUE nor KEY:=JSON")
+        if not key.endswith(":"):
+            typed = as_typed(text, argument_schema(schema, key), schema, untyped=True)
+            arguments[key] = typed
+            continue
+        try:
+            arguments[key[:-1]] = parse_json(text)
+        except ValueError as error:
+            hint = f"`{key[:-1]}={text}` gives the text"
+            raise UsageError(f"not JSON: {error}", where=f"{key}=", hint=hint) from error
     return arguments

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from aish.config.inputs import as_typed, fits
+from aish.config.inputs import fits
 from aish.config.model import Pipeline, Prompt, ServerPrompt
+from aish.config.typed_text import as_typed
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonValue
 from aish.core.phrases import backticked

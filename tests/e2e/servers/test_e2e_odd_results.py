@@ -1,10 +1,16 @@
 """What a model or a tool says may be no JSON at all, and a step may end before its result."""
 
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 from e2e_project import ModelEndpoints, Project, stdio
 from model_endpoint import json_reply, text_reply, tool_reply
 
 DEEP = "[" * 100_000
+CANNED = Path(__file__).parents[2] / "support" / "mcp_canned_server.py"
 HUGE = "9" * 5000
 ECHO = f"mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: ['s__*']}}"
 
@@ -138,3 +144,66 @@ def test_a_denied_call_is_told_of_a_way_that_works(project: Project) -> None:
     assert "`--allow s__echo`" in unasked.stderr
     assert "by rule s__echo" in denied.stderr
     assert "--allow" not in denied.stderr, "deny beats allow"
+
+
+SPEC = {"properties": {"any": True, "none": False, "many": {"anyOf": [{"type": "array"}]}}}
+SENT: list[tuple[list[str], Any]] = [
+    (["any=a"], {"any": "a"}),
+    (["any=[1]", "many=[x]"], {"any": [1], "many": ["x"]}),
+    (["any=@no.json"], {"any": "@no.json"}),
+    (['any:={"a": null}'], {"any": {"a": None}}),
+    (["--args", '{"any": 1, "many": []}', "any=2"], {"any": 2, "many": []}),
+    (["--args", "@given.json"], {"any": "of a file"}),
+    (["--args", "-", "many=[]"], {"any": "piped", "many": []}),
+]
+REFUSED: list[tuple[list[str], str]] = [
+    (["none=a"], "s__put: none: is not allowed"),
+    (["any:=x"], "any:=: not JSON: "),
+    (["any"], "`any` is neither KEY=VALUE nor KEY:=JSON"),
+    (["--args", "[]"], "--args: not a JSON object"),
+    (["--args", "any=1"], "--args: not JSON: "),
+    (["--args", "@gone.json"], "--args: `gone.json`: no such file"),
+]
+
+
+@pytest.fixture
+def canned(project: Project) -> Project:
+    """A server with a tool whose schema names no types."""
+    tool = {"name": "put", "inputSchema": {"type": "object", **SPEC}}
+    results: Any = {"put": {"result": {"content": []}}}
+    given = {"tools": [tool], "results": results, "calls": str(project.folder / "calls")}
+    project.write("canned.json", json.dumps(given))
+    project.write("given.json", '{"any": "of a file"}')
+    command = f"[{sys.executable}, {CANNED}, canned.json]"
+    project.pipeline(f"mcp: {{servers: {{s: {{command: {command}}}}}, auto_approve: ['s__*']}}")
+    return project
+
+
+@pytest.mark.parametrize(("words", "sent"), SENT)
+def test_the_arguments_of_a_direct_call_are_what_the_schema_allows(
+    canned: Project, words: list[str], sent: Any
+) -> None:
+    """Issue 27, B1."""
+    done = canned.aish("call", "p.yaml", "s__put", *words, stdin='{"any": "piped"}')
+
+    assert (done.code, done.stderr) == (0, "")
+    assert json.loads((canned.folder / "calls").read_text("utf-8"))["arguments"] == sent
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED)
+def test_arguments_that_cannot_be_meant_are_refused_and_nothing_is_sent(
+    canned: Project, words: list[str], said: str
+) -> None:
+    done = canned.aish("call", "p.yaml", "s__put", *words)
+
+    assert done.code == 2
+    assert done.stderr.startswith(f"error: {said}")
+    assert not (canned.folder / "calls").exists()
+
+
+def test_the_names_of_the_arguments_that_a_lock_has_are_completed(canned: Project) -> None:
+    assert canned.aish("lock", "p.yaml").code == 0
+    line = "aish call p.yaml s__put m"
+    env = {"_AISH_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "4"}
+
+    assert canned.aish(env=env).stdout.split() == ["many="]

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.config.inputs import as_typed, collect_inputs, given_inputs
+from aish.config.inputs import collect_inputs, given_inputs
 from aish.config.model import Pipeline
+from aish.config.typed_text import argument_schema, as_typed, takes_text
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject, JsonValue
 
@@ -66,6 +67,22 @@ def test_given_values_are_of_the_type_the_schema_wants() -> None:
         ({}, "1", "1"),
         ({"type": "integer"}, "{{ x }}", "{{ x }}"),
         ({"type": "object"}, "[" * 100_000, "[" * 100_000),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "7", 7),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "null", None),
+        ({"oneOf": [{"type": "array"}, {"type": "string"}]}, "[a]", "[a]"),
+        ({"oneOf": [{"type": "array"}, {"type": "string"}]}, '["a"]', ["a"]),
+        ({"anyOf": [{"type": "object"}, {"type": "string"}]}, "a: b", "a: b"),
+        ({"anyOf": [{"const": "auto"}, {"type": "number"}]}, "auto", "auto"),
+        ({"anyOf": [{"const": "auto"}, {"type": "number"}]}, "1.5", 1.5),
+        ({"allOf": [{"type": ["string", "integer"]}, {"type": "number"}]}, "7", 7),
+        ({"allOf": [{"type": ["string", "integer"]}, {"minLength": 1}]}, "x", "x"),
+        ({"$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}}, "7", 7),
+        ({"$ref": "#/$defs/a~1b%25", "$defs": {"a/b%": {"type": "integer"}}}, "7", 7),
+        ({"$ref": "#"}, "7", "7"),
+        ({"anyOf": [{"type": "integer"}, {"$ref": "#"}]}, "7", 7),
+        ({"enum": ["7", "8", None]}, "null", None),
+        ({"enum": ["7", "8", None]}, "7", "7"),
+        ({"type": "null"}, "null", None),
     ],
 )
 def test_a_text_becomes_what_its_schema_wants(
@@ -73,6 +90,69 @@ def test_a_text_becomes_what_its_schema_wants(
 ) -> None:
     assert as_typed(text, schema) == value
     assert type(as_typed(text, schema)) is type(value)
+
+
+ANY_OF_ITSELF: JsonObject = {"anyOf": [{"$ref": "#/$defs/x"}] * 9}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"properties": {"a": True}}, "x", "x"),
+        ({"properties": {"a": True}}, "[1]", [1]),
+        ({"properties": {"a": {}}}, "null", None),
+        ({"properties": {"a": {}}}, "a: b", "a: b"),
+        ({"properties": {"a": {"minimum": 1}}}, "2", 2),
+        ({"properties": {"a": False}}, "[1]", "[1]"),
+        ({"properties": {"a": {"type": "string"}}}, "[1]", "[1]"),
+        ({"properties": {"a": {"type": None}}}, "2", 2),
+        ({"properties": None, "anyOf": None, "$ref": 5}, "2", 2),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "array"}}},
+            "[x]",
+            ["x"],
+        ),
+        ({"properties": {"a": {"$ref": "#/properties/b"}, "b": {"type": "array"}}}, "[x]", ["x"]),
+        ({"properties": {"a": {"$ref": "http://elsewhere"}}}, "2", 2),
+        (
+            {"$ref": "#/$defs/n", "$defs": {"n": {"properties": {"a": {"type": "array"}}}}},
+            "[x]",
+            ["x"],
+        ),
+        (
+            {"oneOf": [{"properties": {"b": {}}}, {"properties": {"a": {"type": "string"}}}]},
+            "2",
+            "2",
+        ),
+        ({"additionalProperties": {"type": "integer"}}, "2", 2),
+        ({"additionalProperties": {"type": "string"}}, "2", "2"),
+        ({}, "2", 2),
+        ({"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": ANY_OF_ITSELF}}, "2", "2"),
+        ({"$ref": "#/$defs/x", "$defs": {"x": ANY_OF_ITSELF}}, "2", 2),
+    ],
+)
+def test_an_argument_of_a_tool_is_typed_by_all_that_its_schema_says(
+    schema: JsonObject, text: str, value: JsonValue
+) -> None:
+    """Issue 27, B1."""
+    assert as_typed(text, argument_schema(schema, "a"), schema, untyped=True) == value
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_taken"),
+    [
+        ({}, True),
+        ({"type": "integer"}, False),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, True),
+        ({"enum": ["a", 1]}, False),
+        ({"enum": ["", 1]}, True),
+    ],
+)
+def test_an_empty_cell_is_a_text_where_the_schema_allows_one(
+    schema: JsonObject,
+    is_taken: bool,  # ruff: ignore[boolean-type-hint-positional-argument] - a row of a table
+) -> None:
+    assert takes_text(schema) is is_taken
 
 
 @pytest.mark.requirement("F9")
