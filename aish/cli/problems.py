@@ -16,6 +16,7 @@ _OPTION = re.compile(r"(?<=[?&])[\w-]+(?==)|(?<=--)[\w-]+(?=[\"']?\s*[=, ])")
 _NAMED = re.compile(r"_env[\"']?\s*:\s*[\"']?([^\s\"',}]+)")
 # YAML reads it as one word, which is not the name that belongs there.
 _NO_GAP = re.compile(r"_env:[^\s]")
+_SEPARATORS = re.compile(r"[\s\"'{}\[\],:]+")
 _VARIABLE = re.compile(r"[\"']?([A-Za-z_][A-Za-z0-9_]*)(?=[\s\"',}\]]|$)")
 _USER = re.compile(r"://[^/\s\"'@]*@")
 # Keys of pipeline files that sound like credentials and hold none.
@@ -101,7 +102,7 @@ def _names_variable(text: str) -> bool:
 
 def _may_hold_credential(line: str) -> bool:
     """Whether something in a line must not be logged."""
-    from aish.system.secrets.literal_keys import literal_keys
+    from aish.system.secrets.literal_keys import begins_like_key, literal_keys
     from aish.system.secrets.secrets import names_credential, resembles_key
 
     return bool(
@@ -110,6 +111,7 @@ def _may_hold_credential(line: str) -> bool:
         or any(map(names_credential, _OPTION.findall(line)))
         or any(resembles_key(name) for name in _NAMED.findall(line))
         or _NO_GAP.search(line)
+        or any(map(begins_like_key, _SEPARATORS.split(line)))
         or any(True for _ in literal_keys({"command": line}))
     )
 

@@ -155,7 +155,8 @@ def parse_mapping(text: str, file: str) -> tuple[MappingNode | None, list[Proble
         message, hint = "the file is empty", "`aish init` writes a first pipeline"
         return None, [Problem(Position(file, 1, 1), "", message, hint)]
     kind = "a list" if isinstance(root, ListNode) else "a single value"
-    return None, [Problem(root.position, "", f"a mapping is expected here, and this is {kind}")]
+    message = f"a mapping is expected here, and this is {kind}"
+    return None, [Problem(root.position, "", message, "a pipeline begins with `aish: 1`")]
 
 
 @slotted

@@ -106,10 +106,10 @@ _MODEL_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_./-]*(?::[A-Za-z0-9_.-]+)?")
 
 def model_entry(alias: str, name: str) -> str:
     """The lines of an entry of `models`, to be copied; the name is what somebody wrote for it."""
-    from aish.system.secrets.secrets import resembles_key
+    from aish.system.secrets.literal_keys import looks_like_key
 
     alias = alias if _MODEL_NAME.fullmatch(alias) else "main"
-    model = name if _MODEL_NAME.fullmatch(name) and not resembles_key(name) else "NAME"
+    model = name if _MODEL_NAME.fullmatch(name) and not looks_like_key(name) else "NAME"
     lines = ("base_url: https://host/v1", f"model: {model}", "key_env: VARIABLE")
     return "\n  ".join((f"{alias}:", *lines))
 
@@ -208,12 +208,11 @@ def _break(root: MappingNode, path: Sequence[str | int]) -> None:
 def _worded(found: SchemaProblem, root: MappingNode) -> Problem:
     node, key, path = _find(root, found.path)
     if found.keyword == "additionalProperties" and found.key is not None:
-        name, colon, _ = found.key.partition(":")
-        if colon and name in known_keys():
+        if (spelling := _without_gap(found.key)) is not None:
             # What is behind the colon may be a key of a service.
             _, _, above = _find(root, found.path[:-1])
-            message = f"unknown key `{name}:…`, with no space after the colon"
-            return Problem(key, join(above, name), message, f"write `{name}: …`")
+            name, meant = spelling
+            return Problem(key, join(above, name), f"unknown key `{name}:…`", meant)
         return Problem(key, path, f"unknown key `{found.key}`", _unknown_hint(found))
     if found.keyword == "required" and found.key is not None:
         outer = path[: -len(found.key) - 1] if "." in path else ""
@@ -229,16 +228,33 @@ def _worded(found: SchemaProblem, root: MappingNode) -> Problem:
     return Problem(position, path, *_value_words(found, node))
 
 
+def _without_gap(text: str) -> tuple[str, str] | None:
+    """The key in a text that is one with its value, `key:value`, and how it is written."""
+    name, colon, rest = text.partition(":")
+    if not (colon and rest and name in known_keys()):
+        return None
+    return name, f"write `{name}: …`, with a space after the colon"
+
+
+def _meant(found: SchemaProblem, node: Node | None) -> str | None:
+    """How what has the wrong type is written."""
+    if not found.path:
+        return None
+    text = node.value if isinstance(node, ScalarNode) and isinstance(node.value, str) else ""
+    if (meant := _without_gap(text)) is not None:
+        return meant[1]
+    if found.path[:-1] == ("models",):
+        return f"an entry of `models` is\n{model_entry(str(found.path[-1]), text)}"
+    return _MEANT.get(str(found.path[-1]))
+
+
 def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | None]:
     if found.keyword == "type":
         schema = SchemaPlace(pipeline_schema(), pipeline_schema()).along(found.path).resolved()
         expected = schema.get("title") or " or ".join(
             _KINDS.get(str(name), str(name)) for name in found.allowed
         )
-        meant = _MEANT.get(str(found.path[-1])) if found.path else None
-        if found.path[:-1] == ("models",):
-            name = str(node.value) if isinstance(node, ScalarNode) else ""
-            meant = f"an entry of `models` is\n{model_entry(str(found.path[-1]), name)}"
+        meant = _meant(found, node)
         is_number = isinstance(node, ScalarNode) and type(node.value) in {int, float}
         kind = "a number" if is_number and expected == _variable_title() else _kind(node)
         return f"{expected} is expected here, and this is {kind}", meant

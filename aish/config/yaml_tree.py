@@ -238,7 +238,11 @@ _WORDS: tuple[tuple[str, str, str | None], ...] = (
     ("found unexpected end of stream", "a quote is opened here and never closed", None),
     ("expected ',' or ']'", "a `[` is never closed, or a comma is missing", None),
     ("expected ',' or '}'", "a `{` is never closed, or a comma is missing", None),
-    ("could not find expected ':'", "a key without `:`", None),
+    (
+        "could not find expected ':'",
+        "a key without `:`",
+        "write `KEY: VALUE`, with a space after the colon",
+    ),
     ("expected '<document start>'", "unexpected content", "check the indentation"),
 )
 
@@ -305,7 +309,9 @@ def _tab_before_text(line: str) -> int | None:
 
 def _place(error: Any, text: str) -> tuple[int, int]:
     """Line and column from 0; a reader's error has an offset, others may have no position."""
-    opened = "unexpected end of stream" in str(getattr(error, "problem", ""))
+    said = str(getattr(error, "problem", ""))
+    # Where it begins, and not where the end or the colon was expected.
+    opened = "unexpected end of stream" in said or "could not find expected ':'" in said
     marks = [getattr(error, "context_mark", None), getattr(error, "problem_mark", None)]
     mark = next((m for m in (marks if opened else reversed(marks)) if m is not None), None)
     if mark is not None:

@@ -60,6 +60,7 @@ _PATH = lazy_pattern(
 )
 _HEX = lazy_pattern(r"[0-9a-fA-F-]+")
 _LONG_PART = 20
+_LONGER_WORD = lazy_pattern(r"(?<![\w-])[A-Za-z0-9_-]{12,}")
 _REFERENCES = ("$", "{{", "{%", "<")
 
 
@@ -117,7 +118,11 @@ def without_keys(text: str) -> str:
     """A message without what looks like a key in it; names of files and runs stay."""
     pieces: list[str] = []
     last = 0
-    for start, kind, word in sorted(suspects(text)):
+    found = list(suspects(text))
+    words = ((one.start(), "", one[0]) for one in _LONGER_WORD.finditer(text))
+    found += (word for word in words if begins_like_key(word[2]))
+    # The longest first where two begin.
+    for start, kind, word in sorted(found, key=lambda one: (one[0], -len(one[2]))):
         is_name = kind == RANDOM_TEXT and max(map(len, re.split(r"[-_]", word))) < _LONG_PART
         if start >= last and not is_name:
             pieces += (text[last:start], "<key>")
@@ -170,7 +175,7 @@ def _keys_in(text: str, name: str, path: _Path) -> Iterator[str]:
         value = _SCHEME.sub("", text, 1)
         if _is_key(name, value):
             yield value
-    elif names_credential(name) and _is_random_value(text):
+    elif names_credential(name) and looks_like_key(text):
         yield text
     for url in _URL.finditer(text):
         # In a sentence an address is an example; in a command it is one of its words.
@@ -194,10 +199,10 @@ def _keys_in_url(url: str) -> Iterator[str]:
     if login := _LOGIN.search(url):
         user, password = login["user"] or "", login["password"] or ""
         yield from (one for one in (password,) if _is_key("password", one))
-        yield from (one for one in (user,) if _is_random_value(one))
+        yield from (one for one in (user,) if looks_like_key(one))
     for found in (*_PARAMETER.finditer(url), *_FRAGMENT.finditer(url)):
         name = found.groupdict().get("name") or ""
-        if _is_key(name, found["value"]) or _is_random_value(found["value"]):
+        if _is_key(name, found["value"]) or looks_like_key(found["value"]):
             yield found["value"]
     yield from (word for _, _, word in suspects(url))
 
@@ -206,14 +211,19 @@ def _is_key(name: str, value: str) -> bool:
     """Whether the value of something of this name is a key."""
     if any(sign in value for sign in _REFERENCES) or _PATH.fullmatch(value):
         return False
-    return names_credential(name) or _is_random_value(value)
+    return names_credential(name) or looks_like_key(value)
 
 
-def _is_random_value(value: str) -> bool:
+def begins_like_key(word: str) -> bool:
+    """Whether a word begins as keys of a service do, and has a digit, whatever its length."""
+    return word.startswith(_SIGNS) and any(map(str.isdigit, word))
+
+
+def looks_like_key(value: str) -> bool:
     """Whether a value is a key, whatever its name; a digest may be none."""
     if any(sign in value for sign in _REFERENCES):
         return False
-    if value.startswith(_SIGNS) and any(map(str.isdigit, value)):
+    if begins_like_key(value):
         return True
     is_key = resembles_key(value) and not _HEX.fullmatch(value)
     return is_key or any(True for _ in suspects(value))

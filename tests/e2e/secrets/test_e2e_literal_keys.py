@@ -120,6 +120,9 @@ def test_a_key_in_the_entry_of_a_server_is_masked(project: Project, server: str,
         "models:\n  m:\n    base_url: http://127.0.0.1:1/v1\n    key_env:KEY\n",
         "models:\n  m:\n    key_env:KEY\n    base_url: http://127.0.0.1:1/v1\n",
         "models:\n  m:\n    base_url: http://127.0.0.1:1/v1\n    model: x\n    key_env:KEY",
+        "models:\n  m:\n    key_env:KEY\n",
+        "models: {m: key_env:KEY}",
+        "models: {m: KEY}",
     ],
 )
 def test_a_key_behind_a_colon_without_a_space_is_not_shown(project: Project, entry: str) -> None:

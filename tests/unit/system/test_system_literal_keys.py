@@ -85,3 +85,10 @@ def test_the_search_is_linear(piece: str) -> None:
 
     once, twice = steps(2_000), steps(4_000)
     assert twice < 2.5 * once + 1_000
+
+
+def test_a_message_loses_a_short_key_too() -> None:
+    assert without_keys("`sk-1234-planted` is not `auto`") == "`<key>` is not `auto`"
+    assert without_keys("sk-learn, skeleton-2024-09") == "sk-learn, skeleton-2024-09"
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
+    assert without_keys(f"bad {token}!") == "bad <key>!"
