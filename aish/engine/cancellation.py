@@ -18,6 +18,8 @@ from aish.core.phrases import counted
 from aish.system.computation import add_signal_handler
 from aish.system.guest import is_guest
 
+INTERRUPTED = "interrupted"
+"""The code of the notice that a run, or a server, is being ended; its page shows that."""
 GRACE_SECONDS = 10.0
 """How long items in flight may go on after a Ctrl-C (B14)."""
 

@@ -21,8 +21,9 @@ from aish.core.errors import AishError, ExitCode
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
+from aish.core.phrases import counted
 from aish.core.protocols import Clock, Emit
-from aish.engine.cancellation import Interrupt, interruptible
+from aish.engine.cancellation import INTERRUPTED, Interrupt, interruptible
 from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.final import FinalState
 from aish.engine.plan.options import RunOptions
@@ -285,6 +286,8 @@ async def _served(
         if STDIO in request.endpoints:
             tasks.start_soon(_stdio, hub, request.streams, ending)
         await ending.begun.wait()
+        if ending.drains and (hub.calls.open or services.control is not None):
+            services.emit(Notice(NOWHERE, "info", INTERRUPTED, _last_words(hub)))
         was_cut_off = await _drain(hub, ending)
         tasks.cancel_scope.cancel()
     is_signal = ending.code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}
@@ -412,6 +415,16 @@ async def _stdio(hub: Hub, streams: Streams, ending: _Ending) -> None:
         hub.tell("warning", "client_lost", "the client does not read: it is disconnected")
         code = ExitCode.FAILED
     ending.end(int(code), drains=False)
+
+
+def _last_words(hub: Hub) -> str:
+    """The message at a signal: what is waited for."""
+    seconds, calls = hub.settings.limits.drain, hub.calls.open
+    if not calls:
+        return "the server is being ended"
+    has = "has" if calls == 1 else "have"
+    under_way = f"{counted(calls, 'call')} under way {has} {seconds:g} s to end"
+    return f"nothing new is taken, {under_way}"
 
 
 async def _drain(hub: Hub, ending: _Ending) -> bool:

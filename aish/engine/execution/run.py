@@ -33,6 +33,7 @@ from aish.core.messages import Usage
 from aish.core.protocols import Emit
 from aish.engine.activity import Activity
 from aish.engine.cancellation import (
+    INTERRUPTED,
     Cancellation,
     Interrupt,
     interruptible,
@@ -208,8 +209,7 @@ async def execute(
 
     def end(code: ExitCode) -> None:
         course.interrupt(scope, code)
-        if code is ExitCode.INTERRUPTED and course.items:
-            environment.emit(Notice(Place(), "warning", "interrupted", last_words(course.items)))
+        _tell_of_end(environment, course.items if code is ExitCode.INTERRUPTED else 0)
 
     with anyio.CancelScope() as scope, interruptible(end) as interrupt:
         if environment.folder.path is not None:
@@ -235,6 +235,15 @@ async def execute(
             _end(plan, options, environment, progress, interrupt, begun)
             raise
     return _end(plan, options, environment, progress, interrupt, begun)
+
+
+def _tell_of_end(environment: RunEnvironment, items: int) -> None:
+    """Tell that a signal has come: `items` go on for a while."""
+    if items:
+        environment.emit(Notice(Place(), "warning", INTERRUPTED, last_words(items)))
+    elif environment.attach is not None:
+        # Who follows the run learns of it before its servers have ended.
+        environment.emit(Notice(Place(), "info", INTERRUPTED, "the run is being ended"))
 
 
 async def _to_its_end(

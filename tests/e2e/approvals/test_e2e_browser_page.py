@@ -1,18 +1,22 @@
 """The page of a live run in a real Chromium: 8.11 of the design, item 3 (A14 to A17)."""
 
 import json
+import os
 import re
+import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import httpx
 import pytest
 from browser_pages import Tab, link_of, open_browser, open_tab
-from e2e_project import REPO, ModelEndpoints, Project, of_type
+from e2e_project import REPO, ModelEndpoints, Project, of_type, stdio, wait_file
 from live_runs import (
     WAITS,
     answer,
@@ -674,6 +678,53 @@ def test_a_run_whose_items_end_after_an_interrupt_is_stopping(
         gate.open()
         tab.has("interrupted", "#state")
         assert running.finish().code == 130
+
+
+def test_a_run_that_was_told_to_end_is_stopping_until_its_servers_have_ended(
+    waiting: Project, browser: Any, tmp_path: Path
+) -> None:
+    note, held = tmp_path / "held", tmp_path / "gate"
+    os.mkfifo(held)
+    words = shlex.join(json.loads(SERVER))
+    lines = ("trap '' TERM", words, f": > {note}", f"cat {held}")
+    server = waiting.write("slow.sh", "\n".join(lines))
+    waiting.pipeline(
+        f"mcp: {{servers: {{box: {{command: [sh, {server}]}}}}, auto_approve: []}}\n"
+        "on_ask: wait\n"
+        "call: box__write\n"
+        "with: {text: one}\n"
+    )
+    with waiting.aish.start("run", "p.yaml", *at_port()) as running, open_tab(browser) as tab:
+        running.wait_for_line(WAITS)
+        tab.open(link_of(waiting))
+        tab.has("waiting", "#state")
+        running.interrupt(signal.SIGTERM)
+        wait_file(note)
+        tab.has("stopping", "#state")
+        held.write_text("")
+        tab.has("The run has ended, exit code 143")
+        assert running.finish().code == 143
+
+
+def test_a_server_that_drains_is_stopping(project: Project, browser: Any, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    project.pipeline(f"mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: ['s__*']}}\n")
+    with ServedHub(project, "p.yaml", *at_port()) as hub, open_tab(browser) as tab:
+        hub.begin()
+        hub.stderr_with("control API: listening on")
+        arguments = {"ms": 0, "until": str(end)}
+        call = hub.request("tools/call", {"name": "s__sleep", "arguments": arguments})
+        hub.ask("ping")
+        (folder,) = project.served_state().glob("hub-*")
+        tab.open(project.aish("control", "open", folder.name).stdout.strip())
+        tab.has("running", "#state")
+        hub.signal(signal.SIGTERM)
+        tab.has("stopping", "#state")
+        end.touch()
+        assert text_of(hub.answer(call)["result"]) == "slept 0 ms"
+        tab.has("The server has ended, exit code 0")
+        assert hub.finish() == 0
+    assert "info: nothing new is taken, 1 call under way has 30 s to end" in hub.stderr
 
 
 HOSTILE = [
