@@ -9,6 +9,7 @@ from dataclasses import field, replace
 from hashlib import sha256
 
 from aish.agent.converse import Earlier
+from aish.agent.runtime import UsedCall
 from aish.core.errors import ExitCode, UsageError
 from aish.core.events import (
     CallCounts,
@@ -256,9 +257,10 @@ class ResumeState:
     `steps`; `segments` counts the parts. `notices` are to be emitted right after `run.started`.
     `questions` are those that were asked, `unfinished` the conversations that are gone on with, by
     step and item as in the journal; `parts` are the states of items that are pipelines, and go on,
-    with their own steps, items and conversations. `ended`: the run ended successfully, and nothing
-    is left to do. `context_tag` is the tag of its blocks of changed files, if it has shown any.
-    `repeated` are the calls that may be made again, as somebody allowed it.
+    with their own steps, items and conversations. Of each of these, `made` has a call that it has
+    made and that may not be repeated unasked, if there is one. `ended`: the run ended successfully,
+    and nothing is left to do. `context_tag` is the tag of its blocks of changed files, if it has
+    shown any. `repeated` are the calls that may be made again, as somebody allowed it.
     """
 
     run: str
@@ -277,5 +279,6 @@ class ResumeState:
     questions: tuple[PastQuestion, ...] = ()
     unfinished: Mapping[tuple[str, str | None], Unfinished] = field(default_factory=dict)
     parts: Mapping[tuple[str, str], "ResumeState"] = field(default_factory=dict)
+    made: Mapping[tuple[str, str | None], UsedCall] = field(default_factory=dict)
     context_tag: str | None = None
     repeated: NamedCalls = NamedCalls()

@@ -128,7 +128,7 @@ def _billed(record: StepRecord, used: Spent) -> StepRecord:
 async def _attempt(step: Step, context: StepContext) -> tuple[StepRecord, UsedCall | None]:
     """One attempt, and its first call that may not be repeated unasked.
 
-    Every failure becomes a record.
+    That may be one of an earlier part of the run. Every failure becomes a record.
     """
     limit = step.flow.timeout
     clock = context.resources.runtime.clock
@@ -148,7 +148,7 @@ async def _attempt(step: Step, context: StepContext) -> tuple[StepRecord, UsedCa
     # An attempt without a result has made its calls anyway.
     found = [call for place, call in calls.items() if call is not None and place != _WITHIN]
     made = record.calls or tuple(found)
-    all_calls = (*made, calls.get(_WITHIN))
+    all_calls = (context.made_before(step), *made, calls.get(_WITHIN))
     first = next((call for call in all_calls if call is not None and not call.repeatable), None)
     if outer is not None and first is not None:
         outer.setdefault(_WITHIN, first)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from aish.agent.runtime import AgentRuntime
+from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.config.model import CallStep, PipelineStep, PromptStep, RunStep, Step
 from aish.core.errors import ExitCode
 from aish.core.events import Place, StepStatus
@@ -119,6 +119,12 @@ class StepContext:
         if self.resume_state is None or self.anew:
             return None
         return self.resume_state.unfinished.get((self.name(step), self._own_key()))
+
+    def made_before(self, step: Step) -> UsedCall | None:
+        """A call of an earlier part that the step or item goes on after, and may not repeat."""
+        if self.resume_state is None or self.anew:
+            return None
+        return self.resume_state.made.get((self.name(step), self._own_key()))
 
     def goes_on(self, step: Step) -> bool:
         """Whether an item goes on where an earlier part of the run was."""

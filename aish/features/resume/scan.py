@@ -136,6 +136,13 @@ class Calls:
             if call.was_made and not self._repeatable(call.tool):
                 yield call
 
+    def first_made(self) -> UsedCall | None:
+        """The first of these."""
+        call = next(self.made(), None)
+        return (
+            None if call is None else self._used(call, call.finished or {"kind": "unknown"}, None)
+        )
+
     def __bool__(self) -> bool:
         return bool(self._calls)
 

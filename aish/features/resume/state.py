@@ -8,6 +8,7 @@ from typing import Any
 from aish.agent.assemble import Assembled
 from aish.agent.converse import Earlier
 from aish.agent.restore import TURN_ADDED, RecordedTurns, Restorer, TurnsLostError
+from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import SECRETS, ReadFile
 from aish.config.model import Step
 from aish.core.events import Notice, Place
@@ -259,7 +260,11 @@ def _done(
     conversations = Conversations(scan.talks, scan.context_states, plan, read_file, item)
     unfinished: dict[tuple[str, str | None], Unfinished] = {}
     parts: dict[tuple[str, str], ResumeState] = {}
+    made: dict[tuple[str, str | None], UsedCall] = {}
     for unit in scan.unfinished():
+        call = unit.calls.first_made()
+        if call is not None:
+            made[unit.step, unit.item] = call
         if unit.parts is None:
             unfinished[unit.step, unit.item] = conversations.unfinished(unit)
         elif unit.item is not None:
@@ -267,7 +272,7 @@ def _done(
             parts[unit.step, unit.item] = _done(unit.parts, plan, run, read_file, told, inner)
     steps = conversations.put_into(_steps(scan, _Plans(plan)))
     told += conversations.notices
-    return ResumeState(run, steps, scan.items, unfinished=unfinished, parts=parts)
+    return ResumeState(run, steps, scan.items, unfinished=unfinished, parts=parts, made=made)
 
 
 def _is_complete(scan: Scan) -> bool:

@@ -4,6 +4,7 @@ Every call is counted where it is received. One that was made before, of a tool 
 idempotent, has to be named by the part that makes it again, before it does.
 """
 
+import base64
 import json
 import random
 import re
@@ -19,7 +20,7 @@ from e2e_project import ModelEndpoints, Project, of_type
 from fork_server import ForkServer
 from kill_points import COUNT_INTO, KILL_AT, KILL_WITH
 from mcp_emulators import McpEndpoint, Modern, error
-from mcp_tools import text_result
+from mcp_tools import PNG, text_result
 from model_endpoint import Recorded, Reply, json_reply, text_reply, tool_reply
 from samples import sampled
 
@@ -54,7 +55,8 @@ INNER = """
   - {id: third, needs: [second], foreach: "['p', 'q']", key: item, call: box__pay,
      with: {row: "{{ inputs.n }}-{{ item }}"}}
 """
-ENDS = ("ok", "ok", "ok", "handler_error", "rpc_error", "lost")
+IMAGE = {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
+ENDS = ("ok", "ok", "ok", "image", "handler_error", "rpc_error", "lost")
 
 
 def wanted(row: str) -> list[list[tuple[str, str]]]:
@@ -100,8 +102,10 @@ class Adversary:
             return Reply(framing="raw")
         if end == "rpc_error":
             return error(request, -32000, "no")
-        is_error = end == "handler_error"
-        return {"resultType": "complete", **text_result(f"{row}: {end}"), "isError": is_error}
+        found = text_result(f"{row}: {end}", isError=end == "handler_error")
+        if end == "image":
+            found["content"].append(IMAGE)
+        return {"resultType": "complete", **found}
 
     def answer(self, body: Any) -> Reply:
         """The model calls for its row what is wanted, and then ends."""
@@ -141,7 +145,13 @@ class Adversary:
         """The pipeline, as it is at the moment."""
         inner = f"{SERVER}inputs: {{n: {{type: string}}}}\nsteps:{INNER}"
         self.project.pipeline(inner, "inner.yaml")
-        self.project.pipeline(f"{SERVER}steps:{STEPS}".replace("NOTE", f"note{self.note}"))
+        luck = random.Random(self.seed)
+
+        def flow(_: object) -> str:
+            return luck.choice(["on_error: continue", "on_error: continue", "on_error: fail"])
+
+        steps = re.sub(r"on_error: continue", flow, STEPS)
+        self.project.pipeline(f"{SERVER}steps:{steps}".replace("NOTE", f"note{self.note}"))
 
     def run(self, *flags: str, kill: bool = False, count: bool = False) -> Done:
         """A process, with a fault or none."""

@@ -240,6 +240,34 @@ def test_a_call_of_one_part_of_an_item_does_not_hide_that_of_another(
     assert len((project.folder / "ledger.txt").read_text("utf-8").splitlines()) == 1
 
 
+@pytest.mark.requirement("B3", "L8")
+@pytest.mark.parametrize("place", ["step", "item", "part of a step", "part of an item"])
+def test_a_retry_does_not_repeat_what_an_earlier_part_of_the_run_has_called(
+    project: Project, model_endpoint: ModelEndpoints, place: str
+) -> None:
+    tries = "retry: {attempts: 3}, "
+    text = ITEMS if "item" in place else STEP
+    if "part" in place:
+        broken = paying(project, model_endpoint, STEP)
+        project.pipeline(STEP, "inner.yaml")
+        for prompt in ('prompt: "Pay {{ item }}"', "prompt: Pay"):
+            text = text.replace(prompt, "pipeline: inner.yaml")
+        project.pipeline(text)
+    else:
+        broken = paying(project, model_endpoint, text)
+    path = project.folder / "p.yaml"
+    path.write_text(path.read_text().replace("{id: pay, ", f"{{id: pay, {tries}"))
+    broken["after"] = False
+    dies(project, "after:tool.finished:1")
+    broken["after"] = True
+
+    done = project.run("--resume")
+
+    assert done.code == 1, done.stderr
+    assert paid(project) == 1
+    assert "it is not tried again, as its call of `box__shell_run` may have taken" in done.stderr
+
+
 SERVED = """
     mcp:
       servers: {s: {url: "${BOX_URL}", timeout: {call: 5s}}}
