@@ -4,7 +4,7 @@ From Python: `aish.run`, and everything else that `aish.api` has; it is imported
 """
 
 # `typing` is not imported here: it takes a fifth of the time of `aish --version`.
-TYPE_CHECKING = False  # ruff: ignore[non-empty-init-module]
+TYPE_CHECKING = False  # ruff: ignore[non-empty-init-module] - `typing` has it for more time
 if TYPE_CHECKING:
     from aish.api import (
         AishError,

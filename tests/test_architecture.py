@@ -108,7 +108,7 @@ ALONE = {
         cli/importing/goose.py cli/importing/promptfoo.py mcp/transports/inprocess.py
         mcp/transports/sse_2024.py mcp/transports/stdio.py packs/edit.py packs/fs.py packs/git.py
         packs/lang.py packs/metrics.py packs/proc.py packs/py/code_path.py packs/py/hierarchy.py
-        packs/perf.py packs/py/usages.py reports/junit.py reports/sarif.py
+        packs/perf.py packs/py/usages.py reports/sarif.py
         shell/commands/approvals.py
         shell/commands/export.py
         shell/commands/guide.py shell/commands/model.py
