@@ -1,7 +1,8 @@
 """The annotations of a run as SARIF 2.1.0, for code scanning and editors (B11).
 
 Pure: events in, one JSON document out. A result for each annotation, all of one rule with the
-pipeline's name; the failure of the run itself is part of its invocation.
+pipeline's name; the failure of the run itself is part of its invocation, and so is each annotation
+without a file of the repository: code scanning refuses a file of which one result has no location.
 """
 
 import re
@@ -26,6 +27,7 @@ _VERDICTS = frozenset({"expectation", "items", "items_stopped", "max_failures"})
 _FAILED = 1
 _BAD = frozenset({"failed", "error", "denied", "cut_off"})
 _BRACKET = re.compile(r"(\\*)([\[\]])")
+_CLOSED = re.compile(r"(?<!\\)\]")
 
 
 class SarifReport:
@@ -72,12 +74,14 @@ class SarifReport:
         if segments:
             driver["version"] = segments[-1].started.aish
         driver["rules"] = [{"id": rule, "shortDescription": _message(described)}]
+        found = self._history.annotations.found
+        results = (self._result(one, rule) for one in found if self._file(one) is not None)
         return {
             "tool": {"driver": driver},
             "automationDetails": {"id": f"{rule}/{self._run}"},
             "columnKind": "unicodeCodePoints",
             "invocations": [self._invocation()],
-            "results": [self._result(one, rule) for one in self._history.annotations.found],
+            "results": list(results),
         }
 
     def _invocation(self) -> JsonObject:
@@ -85,8 +89,11 @@ class SarifReport:
         end = segments[-1].finished if segments else None
         left_out = self._history.annotations.left_out
         told: list[JsonValue] = [
-            _notification("error" if one.level == "error" else "warning", one.text)
-            for one in self._notices
+            *(_aside(one) for one in self._history.annotations.found if not self._file(one)),
+            *(
+                _notification("error" if one.level == "error" else "warning", one.text)
+                for one in self._notices
+            ),
         ]
         if left_out:
             told.append(
@@ -112,32 +119,33 @@ class SarifReport:
             return False
         return not end.exit.code or _VERDICTS.issuperset(self._bad.values())
 
+    def _file(self, found: AnnotationAdded) -> str | None:
+        """The file as the repository names it, if it is in there."""
+        name = None if found.path is None else self._name(found.path)
+        return None if name is None or name.startswith("/") else name
+
     def _result(self, found: AnnotationAdded, rule: str) -> JsonObject:
-        result: dict[str, JsonValue] = {
+        uri = quote(self._file(found) or "", safe="/~!$&'()*+,;=@", errors="replace")
+        # An annotation of a whole file is shown at its first line.
+        region: dict[str, JsonValue] = {"startLine": found.line or 1}
+        if found.end_line is not None:
+            region["endLine"] = found.end_line
+        artifact: dict[str, JsonValue] = {"uri": uri, "uriBaseId": "%SRCROOT%"}
+        return {
             "ruleId": rule,
             "ruleIndex": 0,
             "level": _LEVELS[found.level],
             "message": _message(found.message),
+            "locations": [{"physicalLocation": {"artifactLocation": artifact, "region": region}}],
         }
-        if found.path is not None:
-            result["locations"] = [{"physicalLocation": self._location(found, found.path)}]
-        return result
 
-    def _location(self, found: AnnotationAdded, path: str) -> JsonObject:
-        name = self._name(path)
-        uri = quote(name, safe="/~!$&'()*+,;=@", errors="replace")
-        # A path outside of the repository is not changed.
-        outside = name.startswith("/")
-        artifact: dict[str, JsonValue] = {"uri": f"file://{uri}" if outside else uri}
-        if not outside:
-            artifact["uriBaseId"] = "%SRCROOT%"
-        location: dict[str, JsonValue] = {"artifactLocation": artifact}
-        if found.line is not None:
-            region: dict[str, JsonValue] = {"startLine": found.line}
-            if found.end_line is not None:
-                region["endLine"] = found.end_line
-            location["region"] = region
-        return location
+
+def _aside(found: AnnotationAdded) -> JsonObject:
+    """An annotation that has no place in the repository."""
+    place = [] if found.path is None else [found.path, *([str(found.line)] if found.line else [])]
+    return _notification(
+        _LEVELS[found.level], ": ".join(filter(None, (":".join(place), found.message)))
+    )
 
 
 def _notification(level: str, text: str) -> JsonObject:
@@ -146,5 +154,15 @@ def _notification(level: str, text: str) -> JsonObject:
 
 def _message(text: str) -> JsonObject:
     """The text only: without placeholders (3.11.5) and embedded links (3.11.6)."""
-    literal = _BRACKET.sub(r"\1\1\\\2", text.replace("{", "{{").replace("}", "}}"))
-    return {"text": for_terminal(literal)}
+    literal = text.replace("{", "{{").replace("}", "}}")
+    *pieces, rest = literal.split("](")
+    return {"text": for_terminal(f"{''.join(map(_no_link, pieces))}{rest}")}
+
+
+def _no_link(piece: str) -> str:
+    """What comes before `](`, and these, escaped where it would be the text of a link."""
+    start = max((closed.end() for closed in _CLOSED.finditer(piece)), default=0)
+    text = f"{piece[start:]}]"
+    if "[" in text:
+        text = _BRACKET.sub(r"\1\1\\\2", text)
+    return f"{piece[:start]}{text}("

@@ -55,7 +55,30 @@ def results(path: Path) -> list[Any]:
     assert [str(error) for error in checker.iter_errors(document)] == []
     (run,) = document["runs"]
     found: list[Any] = run["results"]
+    for result in found:
+        assert_uploadable(result)
     return found
+
+
+def assert_uploadable(result: Any) -> None:
+    """Code scanning refuses the whole file if one result has no line of a file (issue 27, B7)."""
+    (location,) = result["locations"]
+    place = location["physicalLocation"]
+    uri = place["artifactLocation"]["uri"]
+    assert uri
+    assert not uri.startswith(("/", "file:", "../"))
+    assert place["region"]["startLine"] >= 1
+    assert result["message"]["text"]
+
+
+def told_beside(path: Path) -> list[str]:
+    """The annotations without a place in the repository, and what else a SARIF file tells."""
+    (run,) = json.loads(path.read_text("utf-8"))["runs"]
+    (invocation,) = run["invocations"]
+    return [
+        f"{one['level']}: {one['message']['text']}"
+        for one in invocation["toolExecutionNotifications"]
+    ]
 
 
 @pytest.fixture
@@ -144,6 +167,41 @@ def test_sarif_is_as_its_schema_says(review: Project) -> None:
 
 
 @pytest.mark.requirement("B11")
+def test_sarif_has_a_line_of_a_file_for_each_result_and_tells_the_others_beside(
+    project: Project,
+) -> None:
+    """What has no place in the repository would lose the findings that have one."""
+    inside = str(project.folder / "src" / "in.py")
+    given = [
+        {"path": "src/a.py", "line": 3, "message": "real"},
+        {"path": "", "line": 8, "message": "no file", "level": "error"},
+        {"path": "../x.py", "line": 1, "message": "outside"},
+        {"path": "/etc/passwd", "line": 1, "message": "elsewhere", "level": "notice"},
+        {"path": inside, "line": 2, "message": "whole"},
+        {"path": "src/b.py", "line": 0, "message": "line zero"},
+    ]
+    project.pipeline(
+        f"""
+        mcp: {{auto_approve: [shell__run]}}
+        inputs: {{found: {{default: {json.dumps(given)}}}}}
+        run: 'true'
+        annotations: inputs.found
+        """
+    )
+
+    assert project.run("--sarif", "s.sarif").code == 0
+
+    found = [one["locations"][0]["physicalLocation"] for one in results(project.folder / "s.sarif")]
+    assert [(one["artifactLocation"]["uri"], one["region"]["startLine"]) for one in found] == [
+        ("src/a.py", 3),
+        ("src/in.py", 2),
+        ("src/b.py", 1),
+    ]
+    told = told_beside(project.folder / "s.sarif")
+    assert told[:3] == ["error: no file", "warning: outside", "note: /etc/passwd:1: elsewhere"]
+
+
+@pytest.mark.requirement("B11")
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
@@ -151,6 +209,11 @@ def test_sarif_is_as_its_schema_says(review: Project) -> None:
         (r"\[x\](https://evil.example)", r"\\\[x\\\](https://evil.example)"),
         ("argument {0} of {}", "argument {{0}} of {{}}"),
         (r"C:\temp", r"C:\temp"),
+        ("items[0] is read before it is set", "items[0] is read before it is set"),
+        ("a[0] or [see](1) or b[1]", r"a[0] or \[see\](1) or b[1]"),
+        ("[a [b](x) [c](y)", r"\[a \[b\](x) \[c\](y)"),
+        (r"[a\]b](x)", r"\[a\\\]b\](x)"),
+        ("] (x) ](y) [z] [", "] (x) ](y) [z] ["),
     ],
 )
 def test_sarif_messages_have_no_links_and_no_placeholders(
@@ -302,8 +365,9 @@ def test_a_path_that_leads_out_of_the_repository_is_left_out_with_a_warning(
     assert [one["text"] for one in found["notices"]] == [
         f"annotations, item 1: `path` is `{path}`, which leads out of the repository"
     ]
-    outside, inside = results(project.folder / "s.sarif")
-    assert ("locations" in outside, "locations" in inside) == (False, True)
+    (inside,) = results(project.folder / "s.sarif")
+    assert inside["message"]["text"] == "Yes."
+    assert "warning: No." in told_beside(project.folder / "s.sarif")
 
 
 @pytest.mark.requirement("B11")
@@ -374,8 +438,7 @@ def test_a_finding_is_data_and_has_no_secret(
     assert "file" not in commands[1].properties
     assert "::error::no" in commands[1].data
     read((project.folder / "summary.md").read_text("utf-8"))
-    (result,) = results(project.folder / "s.sarif")
-    assert "locations" not in result
+    assert results(project.folder / "s.sarif") == []
     for name in ("summary.md", "s.sarif", "j.xml", "h.html"):
         text = (project.folder / name).read_text("utf-8")
         assert "the-planted-word" not in text
