@@ -19,6 +19,7 @@ from aish.core.events import NOWHERE, Exit, Notice, RunFinished, ServerInfo
 from aish.core.frozen import frozen
 from aish.core.messages import Usage
 from aish.core.protocols import Approver, Asking, Emit
+from aish.engine.cancellation import INTERRUPTED
 from aish.engine.environment import Recorder, RunEnvironment, RunHandle
 from aish.engine.execution.run import run_started
 from aish.engine.final import FinalState, decide_exit, status_of
@@ -175,6 +176,8 @@ def _attach(
         else:
             interrupts.end(code)
 
+    ended = Notice(NOWHERE, "info", INTERRUPTED, "the session is being ended")
+    interrupts.tell = partial(following.tell_when_begun, ended)
     # Imported here, because only a session that listens needs it.
     from aish.shell.control_commands import ControlCommands
 

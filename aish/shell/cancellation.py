@@ -30,6 +30,8 @@ class Interrupts:
         self.code: ExitCode | None = None
         self.stopped = False
         """Whether what runs, or ran last, was stopped by Ctrl-C."""
+        self.tell: Callable[[], None] = lambda: None
+        """Tells those who follow the session that it is being ended."""
         self._pressed = False
         self._attended = attended
         self._restore = restore
@@ -150,6 +152,7 @@ class Interrupts:
             self._borrower(code, again=again)
         else:
             self._whole.cancel()
+        self.tell()
 
     def _leave(self, code: ExitCode) -> None:
         self._restore()

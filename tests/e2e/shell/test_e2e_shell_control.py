@@ -107,6 +107,11 @@ def test_the_first_answer_counts_at_the_terminal_or_elsewhere(
             window.wait_for(at_prompt(window))
             assert command(client, "cancel").json() == {"command": "cancel"}
         assert window.finish() == 143
+    # The page shows by it that the session is being ended.
+    (ended,) = [
+        one for one in of_type(session_journal(session), "notice") if one["code"] == "interrupted"
+    ]
+    assert ended["text"] == "the session is being ended"
 
     assert not path.exists()
     ends = of_type(session_journal(session), "approval.answered")
