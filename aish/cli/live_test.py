@@ -18,6 +18,7 @@ from aish.cli.options import LiveOptions
 from aish.cli.output_setup import check_writable
 from aish.cli.pipeline_options import look_options, seconds_of
 from aish.cli.printer import print_json, write_line
+from aish.cli.tool_preview import beginnings
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
@@ -139,7 +140,8 @@ def test_live(asked: LiveAsked) -> int:
     manners = manners_for(out, os.environ, quiet=asked.quiet, verbose=asked.verbose)
     found = find_cases(find_files(asked.paths), asked.keyword)
     lines = _Lines(out, manners)
-    matrix = run_live(found.chosen, asked.wish, lines)
+    opening = None if asked.quiet else beginnings()
+    matrix = run_live(found.chosen, asked.wish, lines, opening)
     whole = len(found.chosen) == len(found.jobs) and not found.broken
     report = LiveReport(
         matrix,

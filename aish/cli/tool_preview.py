@@ -1,6 +1,8 @@
 """Shared by commands that only inspect: an environment without output and questions."""
 
 import os
+import sys
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -9,7 +11,7 @@ from aish.cli.printer import register_masks
 from aish.config.model import Pipeline
 from aish.core.events import Event, Notice
 from aish.core.protocols import Emit
-from aish.engine.environment import RunEnvironment
+from aish.engine.environment import Opening, RunEnvironment
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.preview.tool_listing import Look, look
@@ -28,7 +30,26 @@ def quiet_environment(plan: Plan) -> RunEnvironment:
         clock=SystemClock(),
         folder=RunFolder(id="look", path=None, mask=plan.secrets.mask),
         environ=dict(os.environ),
+        opening=beginnings_at_terminal(plan.secrets.mask),
     )
+
+
+def beginnings(mask: Callable[[str], str] = str) -> Opening:
+    """The `opening` of an environment that says on stderr which servers are started, each once."""
+    said: set[str] = set()
+
+    def opening(doing: Sequence[str]) -> None:
+        for one in doing:
+            if one not in said:
+                said.add(one)
+                say(mask(one))
+
+    return opening
+
+
+def beginnings_at_terminal(mask: Callable[[str], str]) -> Opening | None:
+    """The same of a command without `--quiet`: scripts and clients get warnings and errors only."""
+    return beginnings(mask) if sys.stderr.isatty() else None
 
 
 def looked_at(plan: Plan) -> Look:

@@ -148,6 +148,15 @@ class RunHandle:
     approver: Approver | None = None
 
 
+Opening = Callable[[Sequence[str]], None]
+"""Tells people what is done before a run has started."""
+
+
+def masked_opening(opening: Opening | None, mask: Callable[[str], str]) -> Opening | None:
+    """The same, told with secrets masked."""
+    return None if opening is None else lambda doing: opening([mask(one) for one in doing])
+
+
 @frozen
 class RunEnvironment:
     """Where events go, who is asked, what time it is, where things are kept.
@@ -178,7 +187,7 @@ class RunEnvironment:
     attach: Callable[[RunHandle], None] | None = None
     before_pause: Callable[[], Awaitable[None]] | None = None
     follow: Follow | None = None
-    opening: Callable[[Sequence[str]], None] | None = None
+    opening: Opening | None = None
     prefix: str = ""
     tag: str = field(default_factory=lambda: token_hex(_TAG_BYTES))
 

@@ -24,7 +24,7 @@ from aish.core.json import JsonObject
 from aish.core.phrases import counted
 from aish.core.protocols import Clock, Emit
 from aish.engine.cancellation import INTERRUPTED, Interrupt, interruptible
-from aish.engine.environment import Recorder, RunEnvironment
+from aish.engine.environment import Opening, Recorder, RunEnvironment
 from aish.engine.final import FinalState
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
@@ -84,6 +84,7 @@ class ServeRequest:
     exposure: Exposure = Exposure()
     cassette: "CassetteSession | None" = None
     control: ControlRequest | None = None
+    opening: Opening | None = None
 
 
 @slotted
@@ -142,6 +143,7 @@ async def run_server(request: ServeRequest) -> int:
                 environ=environ,
                 staging=services.staging,
                 follow=services.follow,
+                opening=request.opening,
             )
             with (
                 _signals() as signals,

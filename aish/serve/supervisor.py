@@ -15,7 +15,12 @@ from aish.engine.environment import RunEnvironment
 from aish.engine.plan.credentials import ResolvedServer
 from aish.engine.plan.plan import Plan, own_files
 from aish.engine.resources.resources import require_servers
-from aish.engine.resources.servers import LiveServers, open_live_servers, tool_name_limit
+from aish.engine.resources.servers import (
+    LiveServers,
+    beginnings,
+    open_live_servers,
+    tool_name_limit,
+)
 from aish.mcp.client.dynamic_registry import Exchanged, ServerTask
 from aish.mcp.client.registry import Registry
 from aish.serve.hub import Hub
@@ -85,6 +90,9 @@ class Supervisor:
             UsageError: a pack's root is not allowed.
         """
         live = self.live
+        assert self._environment is not None, "the toolbox was opened in it"
+        if self._environment.opening is not None:
+            self._environment.opening([*beginnings(live.plan)])
         live.dynamic_registry.begin([live.connection(server) for server in live.plan.servers])
         self._roots = {server.entry.alias: _root_of(server) for server in live.plan.servers}
 

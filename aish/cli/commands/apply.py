@@ -344,13 +344,21 @@ def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool
     lost: list[str] = []
     with folder.beginning():
         sinks: list[Sink] = [open_journal(folder.path)]
-    sinks += [] if quiet else [Plain(sys.stderr, process_began())]
+    plain = None if quiet else Plain(sys.stderr, process_began())
+    sinks += [] if plain is None else [plain]
     events = EventLog(
         sinks,
         clock=clock,
         secrets=job.secrets,
         on_failure=lambda sink, error: lost.append(f"cannot write {sink.name}: {error.strerror}"),
     )
+    mask = job.secrets.mask
+
+    def opening(doing: Sequence[str]) -> None:
+        if plain is not None:
+            name, said = mask(job.plans[""].pipeline.name), [mask(one) for one in doing]
+            events.before(plain, lambda now: plain.opening(name, said, now))
+
     environment = RunEnvironment(
         emit=events.emit,
         approver=Unattended(),
@@ -359,7 +367,9 @@ def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool
         environ=job.options.environ,
         reviewed=ReviewedCalls(job.calls, source),
         follow=events.follow,
+        opening=opening,
     )
+    opening(())
     try:
         found = anyio.run(apply_calls, job, environment)
     finally:

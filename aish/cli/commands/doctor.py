@@ -9,6 +9,7 @@ import anyio
 
 from aish.cli.options import Argument, Report, ReportOption, VerboseOption
 from aish.cli.printer import print_json, print_text
+from aish.cli.tool_preview import beginnings_at_terminal
 from aish.config.loader import read_pipeline
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject
@@ -36,7 +37,8 @@ def command(
     if file is None:
         findings = [*check_machine(), *check_packs(PACKS, os.environ, required=False)]
     else:
-        findings = [*anyio.run(check_pipeline, file), *_packs_of(file)]
+        opening = beginnings_at_terminal(str)
+        findings = [*anyio.run(check_pipeline, file, opening), *_packs_of(file)]
         findings.sort(key=lambda finding: finding.state != "bad")
     if format_ is Report.JSON:
         print_json([_row(finding) for finding in findings])

@@ -27,7 +27,7 @@ from aish.cli.options import (
 )
 from aish.cli.pipeline_options import load, look_options
 from aish.cli.printer import print_text, register_masks
-from aish.cli.tool_preview import notices
+from aish.cli.tool_preview import beginnings_at_terminal, notices
 from aish.config.model import Pipeline, ServerEntry
 from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen
@@ -242,6 +242,7 @@ def command(
             exposure,
             cassette,
             control,
+            None if replays else beginnings_at_terminal(plan.secrets.mask),
         )
         return anyio.run(run_server, request)
 

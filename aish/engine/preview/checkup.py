@@ -12,7 +12,7 @@ from aish.config.model import ModelEntry, Pipeline
 from aish.core.errors import AishError, LockDiffersError, PipelineError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked, counted
-from aish.engine.environment import RunEnvironment
+from aish.engine.environment import Opening, RunEnvironment, masked_opening
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan, most_patient
 from aish.engine.preview.tool_listing import look
@@ -63,7 +63,7 @@ def _embedded_model() -> Finding:
     return Finding(subject, "ok", f"`{smollm2.NAME}` is ready")
 
 
-async def check_pipeline(file: Path) -> list[Finding]:
+async def check_pipeline(file: Path, opening: Opening | None = None) -> list[Finding]:
     """The file, its keys, its endpoints and its servers; no model is asked for an answer."""
     try:
         pipeline = load_checked(file, ())
@@ -82,7 +82,7 @@ async def check_pipeline(file: Path) -> list[Finding]:
         return [Finding(str(file), "bad", str(error), error.hint)]
     findings = [Finding(str(file), "ok", counted(len(pipeline.steps), "step"))]
     findings += [await _model(alias, plan) for alias in plan.models]
-    findings += await _servers(pipeline, plan)
+    findings += await _servers(pipeline, plan, opening)
     findings += _listening(plan)
     return findings
 
@@ -136,13 +136,14 @@ def _embedded_entry(subject: str, entry: ModelEntry) -> Finding:
     return Finding(subject, "ok", f"embedded, {path.name}")
 
 
-async def _servers(pipeline: Pipeline, plan: Plan) -> list[Finding]:
+async def _servers(pipeline: Pipeline, plan: Plan, opening: Opening | None) -> list[Finding]:
     environment = RunEnvironment(
         emit=lambda _event: None,
         approver=Unattended(),
         clock=SystemClock(),
         folder=RunFolder(id="doctor", path=None, mask=plan.secrets.mask),
         environ=dict(os.environ),
+        opening=masked_opening(opening, plan.secrets.mask),
     )
     try:
         found = await look(plan, environment)

@@ -49,7 +49,7 @@ async def open_servers(
             if connection.let_go is not None:
                 stack.push_async_callback(connection.let_go)
         if environment.opening is not None and not replayed:
-            environment.opening([*_beginnings(plan, environment.prefix)])
+            environment.opening([*beginnings(plan, environment.prefix)])
         yield await stack.enter_async_context(
             open_registry(
                 connections,
@@ -63,7 +63,7 @@ async def open_servers(
         )
 
 
-def _beginnings(plan: Plan, prefix: str) -> Iterator[str]:
+def beginnings(plan: Plan, prefix: str = "") -> Iterator[str]:
     """What is done with each server that may take long, which no pack does."""
     for server in plan.servers:
         if not server.entry.pack:

@@ -258,7 +258,8 @@ async def _open_and_apply(job: Job, environment: RunEnvironment, progress: _Prog
     opening = environment.with_emit(_held_back(environment.emit, progress))
     async with AsyncExitStack() as stack:
         for home, plan in job.plans.items():
-            box = await stack.enter_async_context(open_toolbox(plan, opening))
+            below = replace(opening, prefix=f"{home}/" if home else "")
+            box = await stack.enter_async_context(open_toolbox(plan, below))
             progress.boxes[home] = box
         _start(job, environment, progress)
         for home, box in progress.boxes.items():

@@ -21,7 +21,7 @@ from aish.core.messages import Usage
 from aish.core.phrases import backticked, dollars
 from aish.core.protocols import Approver, Clock
 from aish.engine.cancellation import End, Interrupt, Lend, interruptible, lent_by
-from aish.engine.environment import RunEnvironment
+from aish.engine.environment import Opening, RunEnvironment, masked_opening
 from aish.engine.execution.run import execute
 from aish.engine.limits import Budget, RequestHold, RunMeter
 from aish.engine.plan.options import RunOptions
@@ -123,7 +123,9 @@ def cost_of(cells: Sequence[Cell]) -> float | None:
     return sum(known) if len(known) == len(costs) else None
 
 
-def run_live(jobs: Sequence[Job], wish: LiveWish, tell: LiveListener) -> Matrix:
+def run_live(
+    jobs: Sequence[Job], wish: LiveWish, tell: LiveListener, opening: Opening | None = None
+) -> Matrix:
     """Run each case on each model.
 
     Raises:
@@ -133,7 +135,7 @@ def run_live(jobs: Sequence[Job], wish: LiveWish, tell: LiveListener) -> Matrix:
     begun = monotonic()
     models = wish.models or (AS_IN_THE_FILE,)
     drafts = tuple(_draft(job, model, wish) for job in jobs for model in models)
-    trial = _Trial(drafts, wish, tell)
+    trial = _Trial(drafts, wish, tell, opening)
     anyio.run(trial.run)
     return Matrix(trial.cells, models, monotonic() - begun, stopped=trial.stopped)
 
@@ -266,7 +268,14 @@ class _Heard:
 class _Trial:
     """The cells while they are run."""
 
-    def __init__(self, drafts: Sequence[_Draft], wish: LiveWish, tell: LiveListener) -> None:
+    def __init__(
+        self,
+        drafts: Sequence[_Draft],
+        wish: LiveWish,
+        tell: LiveListener,
+        opening: Opening | None,
+    ) -> None:
+        self._opening = opening
         self._drafts = drafts
         self._wish = wish
         self._tell = tell
@@ -357,6 +366,7 @@ class _Trial:
             environ=draft.options.environ,
             staging=unkept(plan, folder.id),
             follow=log.follow,
+            opening=masked_opening(self._opening, mask),
         )
         share = None if self._total is None else _Share(self._total)
         examiner = Examiner(draft.job.case.expect, draft.job.case.names, update_snapshots=False)

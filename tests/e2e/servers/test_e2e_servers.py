@@ -4,8 +4,10 @@ import json
 import os
 from pathlib import Path
 
+import pexpect
 import pytest
 from e2e_project import ModelEndpoints, Project, http_server, of_type, stdio
+from live_runs import at_terminal
 from model_endpoint import Gate, text_reply, tool_reply
 
 SAMPLE = {
@@ -251,3 +253,69 @@ def test_a_replay_and_a_quiet_run_say_nothing_of_a_start(project: Project) -> No
     assert replayed.stderr.count("aish 0.1.0: p\n") == 1
     assert "starting" not in replayed.stderr
     assert not quiet.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "tools p.yaml",
+        "plan p.yaml",
+        "lock p.yaml",
+        "call p.yaml s__echo text=hi",
+        "serve p.yaml < /dev/null",
+        "doctor p.yaml",
+    ],
+)
+def test_a_command_at_a_terminal_says_at_once_which_servers_it_starts(
+    project: Project, words: str
+) -> None:
+    """C1: without `--quiet` scripts get warnings and errors only, so only persons are told."""
+    gate = gated(project)
+
+    with at_terminal(project, f"exec $AISH {words} > out.txt") as terminal:
+        terminal.expect_exact("starting server s\r\n")
+        gate.write_text("go\n")
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+
+    assert terminal.exitstatus == 0
+    assert "starting" not in (project.folder / "out.txt").read_text()
+
+
+def test_applying_says_at_once_which_servers_it_starts(project: Project) -> None:
+    gate = gated(project)
+    text = (project.folder / "p.yaml").read_text()
+    project.write("p.yaml", text.replace("auto_approve: [s__echo]", "stage: [s__echo]"))
+    with project.aish.start("run", "p.yaml", "-q") as running:
+        gate.write_text("go\n")
+        assert running.finish().code == 0
+    (staged,) = project.folder.glob(".aish/runs/*/staged.json")
+
+    with project.aish.start("apply", str(staged)) as running:
+        running.wait_for_line("starting server s\n")
+        before = running.stderr
+        gate.write_text("go\n")
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    assert before.splitlines()[-2].endswith("] aish 0.1.0: slow")
+    assert done.stderr.count("aish 0.1.0: slow\n") == 1
+    assert "starting" not in done.stdout
+
+
+@pytest.mark.parametrize("flags", [(), ("-q",)])
+def test_a_live_test_says_at_once_which_servers_it_starts(
+    project: Project, flags: tuple[str, ...]
+) -> None:
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: [s__echo]}}
+        steps: [{{id: it, call: s__echo, with: {{text: hi}}}}]
+        tests: [{{name: one, expect: [{{tool_called: s__echo}}]}}]
+        """
+    )
+
+    done = project.aish("test", "p.yaml", "--live", *flags)
+
+    assert done.code == 0, done.stdout
+    assert done.stderr.count("starting server s\n") == (0 if flags else 1)
