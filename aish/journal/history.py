@@ -24,6 +24,7 @@ from aish.core.events import (
     ControlCalled,
     ControlEvent,
     ExpectChecked,
+    Failure,
     Fallback,
     HistoryReplaced,
     ItemFinished,
@@ -72,6 +73,8 @@ Finished = StepFinished | ItemFinished
 
 # The maximum that code scanning accepts of one run.
 _MOST_ANNOTATIONS = 25_000
+_FAILED = "endpoint_error"
+_RUN_ENDED = frozenset({"interrupted", "run_ended"})
 
 
 @frozen
@@ -126,10 +129,11 @@ class Turn:
 
 @frozen
 class Unanswered:
-    """A request without an answer: it failed, or the run ended first."""
+    """A request without an answer: it failed, or the run ended first, which is no `failure`."""
 
     request: Request
     ended: float
+    failure: Failure | None = None
 
 
 @frozen
@@ -549,7 +553,9 @@ class History:
         if unit is None:
             return ()
         del self._open[unit.step, unit.item]
-        return (*_cut_off(unit, stamped.time), self._closed(unit, event))
+        failure = event.error or Failure(_FAILED, "it has no answer")
+        why = None if failure.code in _RUN_ENDED else failure
+        return (*_cut_off(unit, stamped.time, why), self._closed(unit, event))
 
     def _closed(self, unit: _OpenUnit, finished: Finished | None) -> Unit:
         ended = unit.unit(finished)
@@ -605,7 +611,7 @@ class History:
         unit.checks.clear()
         unit.talks.clear()
         unit.attempt += 1
-        return _cut_off(unit, stamped.time)
+        return _cut_off(unit, stamped.time, Failure(_FAILED, event.reason))
 
 
 def ended(events: Iterable[Stamped]) -> Iterator[Ended]:
@@ -621,11 +627,11 @@ def _is_of_unit(retry: Retry) -> bool:
     return retry.place.turn is None and retry.endpoint == f"step {retry.place.step}"
 
 
-def _cut_off(unit: _OpenUnit, now: float) -> Sequence[Ended]:
-    """The requests and calls of a unit that have no end."""
+def _cut_off(unit: _OpenUnit, now: float, why: Failure | None = None) -> Sequence[Ended]:
+    """The requests and calls of a unit that have no end; `why` is what it failed with."""
     if not unit.requests and not unit.calls:
         return ()
-    ended: list[Ended] = [Unanswered(request, now) for request in unit.requests.values()]
+    ended: list[Ended] = [Unanswered(request, now, why) for request in unit.requests.values()]
     for held in unit.calls.values():
         call = held.call(now, None)
         unit.entries[held.at] = call

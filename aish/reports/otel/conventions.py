@@ -35,6 +35,7 @@ TRANSPORT = "network.transport"
 SERVER_ADDRESS = "server.address"
 SERVER_PORT = "server.port"
 ERROR_TYPE = "error.type"
+RESPONSE_STATUS = "http.response.status_code"
 TOOL_ERROR = "tool_error"
 
 # Content: written only if the user requested it.

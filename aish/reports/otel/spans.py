@@ -33,6 +33,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, json_text
+from aish.core.patterns import lazy_pattern
 from aish.core.text import safe_utf8
 from aish.journal.history import (
     Call,
@@ -196,6 +197,17 @@ def answer_facts(event: TurnFinished, *, content: bool) -> Facts:
     )
 
 
+def failed_facts(failure: Failure) -> Facts:
+    """Why a request has no answer: the status that the endpoint gave, or the error's code."""
+    said = _REFUSED.match(failure.message)
+    return otel_attributes(
+        {
+            conventions.ERROR_TYPE: failure.code if said is None else said[1],
+            conventions.RESPONSE_STATUS: None if said is None else int(said[1]),
+        }
+    )
+
+
 def decided_facts(event: ToolDecided, server: ServerInfo | None, *, content: bool) -> Facts:
     """The called tool, the decision, and the transport."""
     network = conventions.NETWORK.get(server.transport) if server is not None else None
@@ -296,6 +308,8 @@ def _address(origin: str) -> tuple[str | None, int | None]:
     return parts.hostname, port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
+# How the endpoint's errors begin, in a step's error and as the reason of another attempt.
+_REFUSED = lazy_pattern(r"(?:model `[^`]*`: )?HTTP ([1-5][0-9]{2})\b")
 _GONE = "it has no end"
 _CUT_OFF: Facts = {conventions.ERROR_TYPE: "interrupted"}
 
@@ -413,10 +427,13 @@ class Spans:
         facts = (
             otel_attributes({conventions.TURN: request.place.turn})
             | self._asked(request)
-            | _CUT_OFF
+            | (_CUT_OFF if one.failure is None else failed_facts(one.failure))
         )
+        error = _GONE
+        if one.failure is not None:
+            error = why(one.failure, "", content=self._content)
         begin = request.seq, request.began
-        return self._chat(begin, end, request.within, model, request.model, facts, _GONE)
+        return self._chat(begin, end, request.within, model, request.model, facts, error)
 
     def _chat(
         self,

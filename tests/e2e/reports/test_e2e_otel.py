@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 from e2e_project import ModelEndpoints, Project
-from model_endpoint import text_reply, tool_reply
+from model_endpoint import Reply, json_reply, text_reply, tool_reply
 from otel_collector import attributes, collector
 
 pytestmark = pytest.mark.requirement("B11")
@@ -87,6 +87,32 @@ def test_credentials_of_the_collector_are_in_no_log(traced: Project) -> None:
     assert told.headers[0]["authorization"] == "a-planted-credential"
     assert "a-planted-credential" not in done.stdout + done.stderr
     assert "warning: `--otel`: 5 spans not sent" in done.stderr
+
+
+REFUSED: list[tuple[Reply | None, str]] = [
+    *((json_reply(code, {"error": {"message": "no"}}), str(code)) for code in (400, 401, 429, 500)),
+    (text_reply("late").but(parts=(b'data: {"choices": [',)), "unavailable"),
+    (None, "unavailable"),
+]
+
+
+@pytest.mark.parametrize(("reply", "kind"), REFUSED)
+def test_a_request_that_has_no_answer_says_why(
+    project: Project, model_endpoint: ModelEndpoints, reply: Reply | None, kind: str
+) -> None:
+    """Issue 27, B8: also one whose stream broke, or without a connection."""
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+    if reply is not None:
+        project.uses(model_endpoint([reply] * 3))
+    project.pipeline(
+        "models: {m: {base_url: '${MODEL_URL}', model: x, retry: {attempts: 1}}}\nprompt: Hi\n"
+    )
+
+    with collector() as told:
+        assert project.run("--otel-endpoint", told.url).code in {1, 5}
+
+    (chat,) = [span for span in told.spans if span.name == "chat x"]
+    assert attributes(chat)["error.type"] == kind
 
 
 @pytest.mark.slow(reason="waits until a collector is given up")

@@ -30,6 +30,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from aish.core.errors import UsageError
 from aish.core.events import (
+    Failure,
     ItemFinished,
     ItemStarted,
     Place,
@@ -195,11 +196,46 @@ def test_a_request_that_failed_before_the_next_attempt_has_its_span() -> None:
     )
     lost, answered = [one for one in spans_of(run) if one.name.startswith("chat ")]
 
-    assert (lost.error, answered.error) == ("it has no end", None)
+    assert (lost.error, answered.error) == ("endpoint_error", None)
     assert (lost.start, lost.end) == (run[2].time, run[4].time)
     assert [event.name for event in lost.events] == ["aish.retry"]
     assert lost.id != answered.id
     assert lost.parent == answered.parent
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "status"),
+    [
+        (Failure("endpoint_error", "model `local`: HTTP 400: no HTTP 500"), "400", 400),
+        (Failure("unavailable", "model `local`: HTTP 503: it is busy"), "503", 503),
+        (Failure("unavailable", "model `local`: no connection: HTTP 400"), "unavailable", None),
+        (Failure("timeout", "the step took longer than 1 s"), "timeout", None),
+        (Failure("interrupted", "the run ended during this step"), "interrupted", None),
+        (None, "endpoint_error", None),
+    ],
+)
+def test_a_request_that_was_refused_has_what_the_endpoint_said(
+    error: Failure | None, kind: str, status: int | None
+) -> None:
+    """Issue 27, B8: `interrupted` is only what was cut off."""
+    ask = Place("ask")
+    end = step_finished("ask", status="ok" if error is None else "failed", error=error)
+    run = stamped(
+        run_started(),
+        StepStarted(ask, "prompt"),
+        TurnStarted(Place("ask", turn=1), "local", 1),
+        end,
+        run_finished(),
+    )
+
+    (span,) = [one for one in spans_of(run) if one.name.startswith("chat ")]
+    (told,) = [one for one in spans_of(run, content=True) if one.name.startswith("chat ")]
+
+    assert span.attributes["error.type"] == kind
+    assert span.attributes.get("http.response.status_code") == status
+    assert "HTTP" not in str(span.error)
+    if error is not None and error.code != "interrupted":
+        assert told.error == error.message
 
 
 def test_names_are_those_of_the_conventions() -> None:
@@ -207,7 +243,7 @@ def test_names_are_those_of_the_conventions() -> None:
         value
         for value in vars(conventions).values()
         if isinstance(value, str)
-        and value.startswith(("gen_ai.", "mcp.", "network.", "server.", "error."))
+        and value.startswith(("gen_ai.", "mcp.", "network.", "server.", "error.", "http."))
     }
 
     assert ours <= _conventions()
