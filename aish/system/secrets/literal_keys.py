@@ -166,6 +166,8 @@ _NAMED_VALUES = frozenset({"headers", "env"})
 
 
 def _keys_in(text: str, name: str, path: _Path) -> Iterator[str]:
+    if len(text) < SHORTEST:
+        return
     for _, kind, word in shaped(text):
         yield _SCHEME.sub("", word, 1) if kind == "a bearer token" else word
     if name in _COMMANDS:
@@ -175,7 +177,7 @@ def _keys_in(text: str, name: str, path: _Path) -> Iterator[str]:
         value = _SCHEME.sub("", text, 1)
         if _is_key(name, value):
             yield value
-    elif names_credential(name) and looks_like_key(text):
+    elif name and names_credential(name) and looks_like_key(text):
         yield text
     for url in _URL.finditer(text):
         # In a sentence an address is an example; in a command it is one of its words.
