@@ -21,6 +21,7 @@ from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.models import smollm2
 from aish.models.headers import check_base_url, headers_of
 from aish.models.retry import (
+    EMPTY_HINT,
     MAX_HINT,
     PAGE_HINT,
     Advice,
@@ -40,7 +41,7 @@ from aish.models.transport import MakeClient, Transport, open_client
 from aish.system.secrets.secrets import Secrets
 from aish.wire.chat.decode import NOT_AN_ANSWER, ChatDecoder
 from aish.wire.chat.encode import Dialect, Encoder
-from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
+from aish.wire.errors import EmptyStreamError, InBandError, MalformedToolCallError, StreamError
 
 # These require tool-call ids of nine letters and digits (quirk 42).
 _SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
@@ -329,6 +330,8 @@ class ChatModel:
             return error
         message = self._secrets.mask(error.message)
         hint = PAGE_HINT if is_page(error.message.removeprefix(NOT_AN_ANSWER)) else None
+        if isinstance(error, EmptyStreamError):
+            hint = EMPTY_HINT
         if isinstance(error, InBandError):
             if is_malformed(error.message):
                 return malformed(message)

@@ -91,7 +91,11 @@ def judge_status(status: int, headers: Mapping[str, str], body: str, now: float)
         retry=retry,
         wait=told.wait if wait is None else wait,
         cools=status == _RATE_LIMITED and not quota,
-        unavailable=retry or quota or status in _REFUSED or status >= _SERVER_ERROR,
+        unavailable=retry
+        or quota
+        or status in _REFUSED
+        or status >= _SERVER_ERROR
+        or _is_about_the_key(status, body),
         overload=status in _OVERLOADED and not quota,
     )
 
@@ -102,7 +106,7 @@ def judge_code(
     """The meaning of an error inside a stream; its code may be a status, or a word."""
     text = str(code) if code is not None else ""
     told = told or RetryAdvice()
-    if told.daily or is_quota((text,)):
+    if told.daily or is_quota((text,)) or _is_about_the_key(_BAD_REQUEST, text):
         return Advice(retry=False)
     if text in _STATUSES:
         return replace(judge_status(int(text), {}, "", 0.0), wait=told.wait)
@@ -196,7 +200,8 @@ _CREDENTIALS = frozenset({401, 403})
 _NOT_THERE = frozenset({404, 405})
 _REDIRECTS = range(300, 400)
 _DOCTYPE = 20
-_BAD_REQUESTS = frozenset({400, 422})
+_BAD_REQUEST = 400
+_BAD_REQUESTS = frozenset({_BAD_REQUEST, 422})
 _NOT_TAKEN = lazy_pattern(
     r"(?i)max_completion_tokens|unsupported|not supported|unrecogni|extra_forb"
 )
@@ -207,6 +212,17 @@ _TOO_LONG = lazy_pattern(
 TOO_LONG_HINT = (
     "the prompt is too long for the model: `context: {max_tokens: N}` bounds a conversation,"
     " `result_limit` the result of a tool"
+)
+# As gateways word it that answer with 400.
+_ABOUT_THE_KEY = lazy_pattern(
+    r"(?i)(?:invalid|incorrect|missing|expired|no|provide|pass)\W{1,3}(?:an? |valid |your )?"
+    r"(?:api[ _-]?key\b|credentials)"
+    r"|api[ _-]?key\b.{0,3} (?:is )?(?:not valid|invalid|incorrect|missing|required|expired)"
+    r"|invalid_api_key|api_key_invalid|auth_error|authentication_error"
+)
+EMPTY_HINT = (
+    "the server may have failed after its first bytes, or the prompt may fill its context: its log"
+    " says so; a gateway may have held the answer back"
 )
 PAGE_HINT = "this is a web page: is `base_url` right, and is there a login or a proxy in front?"
 # Wordings of endpoints that do not support a schema together with tools.
@@ -282,9 +298,10 @@ def hint_for(status: int, entry: ModelEntry, body: str = "") -> str | None:
     """The hint for a status, and what the endpoint says with it."""
     if told := _hint_in(body, status):
         return told
-    if status in _CREDENTIALS and entry.key_env:
+    refused = status in _CREDENTIALS or _is_about_the_key(status, body)
+    if refused and entry.key_env:
         return f"is the key in `{entry.key_env}` one for {origin_of(entry.base_url)}?"
-    if status in _CREDENTIALS:
+    if refused:
         return f"`models.{entry.alias}.key_env` names the variable that holds the key"
     if status in _NOT_THERE:
         return "is `base_url` right (it often ends in `/v1`), and does the endpoint have the model?"
@@ -299,6 +316,10 @@ def _hint_in(body: str, status: int) -> str | None:
     if status in _BAD_REQUESTS and "max_tokens" in body and _NOT_TAKEN.search(body):
         return "write `max_completion_tokens` instead of `max_tokens` in `params`"
     return PAGE_HINT if is_page(body) else None
+
+
+def _is_about_the_key(status: int, words: str) -> bool:
+    return status == _BAD_REQUEST and _ABOUT_THE_KEY.search(words) is not None
 
 
 def is_page(text: str) -> bool:

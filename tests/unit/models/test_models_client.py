@@ -242,6 +242,13 @@ async def test_an_empty_stream_is_tried_again() -> None:
 
 
 @pytest.mark.requirement("L7")
+async def test_an_empty_stream_says_what_it_may_mean() -> None:
+    error, _ = await fails(stream_reply(), stream_reply(), stream_reply())
+    assert error.hint is not None
+    assert "its log" in error.hint
+
+
+@pytest.mark.requirement("L7")
 async def test_a_page_from_a_proxy_is_not_an_answer() -> None:
     page = Reply(
         parts=(b"<html><body>\x1b[2JSign in</body>",), headers={"content-type": "text/html"}

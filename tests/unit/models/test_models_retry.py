@@ -7,15 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.config.model import RetryPolicy
+from aish.config.model import ModelEntry, RetryPolicy
 from aish.models.retry import (
     Advice,
     delay_before,
+    hint_for,
     hinted_wait,
     judge_code,
     judge_status,
 )
 
+ENTRY = ModelEntry(alias="m", base_url="http://h:1/v1", key_env="KEY")
 RETRIED = [408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529]
 NOT_RETRIED = [300, 302, 400, 401, 402, 403, 404, 405, 413, 418, 422, 501, 505, 519, 525, 600]
 
@@ -49,6 +51,48 @@ def test_a_request_that_is_no_good_does_not_make_the_endpoint_unavailable(status
 @pytest.mark.parametrize("status", [401, 402, 403, 501, 505])
 def test_refused_credentials_and_broken_servers_make_it_unavailable(status: int) -> None:
     assert judge(status).unavailable
+
+
+# As gateways answer with 400 (issue 27, B8).
+ABOUT_A_KEY = [
+    {"error": {"code": 400, "message": "API key not valid. Please pass a valid API key."}},
+    [{"error": {"message": "m", "details": [{"reason": "API_KEY_INVALID"}]}}],
+    {"error": "Incorrect API key provided: sk***00. You can obtain an API key at the console."},
+    {"error": {"message": "You must provide an API key", "type": "invalid_request_error"}},
+    {"error": {"message": "Authentication Error, No api key passed in.", "type": "auth_error"}},
+    {"error": {"message": "m", "code": "invalid_api_key"}},
+    {"detail": "Missing API-key header"},
+    {"message": "the api_key is expired"},
+    {"error": {"message": "Invalid credentials"}},
+]
+NOT_ABOUT_A_KEY = [
+    {"error": {"message": "Unrecognized request argument supplied: api_key"}},
+    {"error": {"message": "Missing required parameter: 'messages[0].key'"}},
+    {"error": {"message": "tool `login`: no schema for api_key_name", "code": "invalid_schema"}},
+    {"error": {"message": "invalid JSON schema: duplicate key"}},
+]
+
+
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize("error", ABOUT_A_KEY)
+def test_a_400_about_the_key_is_one_about_credentials(error: object) -> None:
+    body = json.dumps(error)
+
+    assert judge(400, body) == judge(401)
+    assert hint_for(400, ENTRY, body) == hint_for(401, ENTRY)
+
+
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize("error", NOT_ABOUT_A_KEY)
+def test_a_400_about_anything_else_refuses_the_request(error: object) -> None:
+    body = json.dumps(error)
+
+    assert not judge(400, body).unavailable
+    assert hint_for(400, ENTRY, body) is None
+
+
+def test_an_error_about_the_key_in_a_stream_makes_the_endpoint_unavailable() -> None:
+    assert judge_code("invalid_api_key", retryable=False) == Advice(retry=False)
 
 
 @pytest.mark.requirement("L8")
