@@ -67,6 +67,19 @@ def wanted(row: str) -> list[list[tuple[str, str]]]:
     return ([calls[:1]], [calls], [calls[:1], calls[1:]])[number % 3]
 
 
+def approvals_used(events: list[Any]) -> Counter[str]:
+    """How many calls were made by each approval."""
+    decided: dict[tuple[Any, ...], Any] = {}
+    used: Counter[str] = Counter()
+    for one in events:
+        place = tuple(one.get(name) for name in ("step", "item", "turn", "call"))
+        if one["type"] == "tool.decided":
+            decided[place] = one.get("approval")
+        elif one["type"] == "tool.started" and decided.get(place) is not None:
+            used[decided[place]] += 1
+    return used
+
+
 @dataclass
 class Adversary:
     """One run; `part` numbers its processes, `mended` ends all faults."""
@@ -240,8 +253,6 @@ def test_no_call_is_made_again_by_a_part_that_has_not_named_it(
                 break
         done = adversary.end()
 
-    events = adversary.events()
-    used = Counter(one.get("approval") for one in of_type(events, "tool.decided"))
     print(seed, dict(adversary.figures))
     assert adversary.unnamed == []
     assert done.code == 0, done.stderr
@@ -249,4 +260,10 @@ def test_no_call_is_made_again_by_a_part_that_has_not_named_it(
     names = {name for row in rows for calls in wanted(row) for _, name in calls}
     names |= {"one", *(f"{n}-{of}" for n in ("x", "y", "part") for of in ("first", "p", "q"))}
     assert names <= adversary.calls.keys()
-    assert used
+    events = adversary.events()
+    assert all(count == 1 for count in approvals_used(events).values())
+    ended = [one for one in of_type(events, "item.finished") if one["status"] == "ok"]
+    done_once = Counter((one["step"], one["item"]) for one in ended if "/" not in one["step"])
+    assert done_once == Counter(
+        [*(("rows", str(n)) for n in range(7)), ("each", "x"), ("each", "y")]
+    )
