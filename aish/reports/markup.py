@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from aish.core.phrases import counted
 from aish.core.text import for_html
 
+# What fits into a `pre` on a narrow screen: lines, and characters of each.
+_LINES, _NARROW = 20, 28
 _VOID = frozenset({"br", "hr", "meta", "input", "col"})
 
 
@@ -43,10 +45,29 @@ def joined(children: Iterable[str | None]) -> Markup:
     )
 
 
+Attributes = dict[str, str | bool | None]
+
+
+def reached(*, scrolls: bool = True, **attributes: str | bool | None) -> Attributes:
+    """The attributes of an element without a role: its label is read only with one.
+
+    Where it `scrolls`, the keyboard has to reach it, and it has a name.
+    """
+    if scrolls:
+        attributes = {"tabindex": "0", "aria_label": "text", **attributes}
+    return {"role": "group", **attributes} if attributes.get("aria_label") else attributes
+
+
+def pre(text: str, *children: str, **attributes: str | bool | None) -> Markup:
+    """A text as it was written, or what is made of it; a long one scrolls."""
+    scrolls = sum(1 + len(line) // _NARROW for line in text.split("\n")) > _LINES
+    return tag("pre", *(children or (text,)), **reached(scrolls=scrolls, **attributes))
+
+
 def block(text: str, most: int, **attributes: str | bool | None) -> Markup:
     """Untrusted text as it was written; of a long one, the beginning and the size of the rest."""
     left = len(text) - most
     if left <= 0:
-        return tag("pre", text, **attributes)
+        return pre(text, **attributes)
     note = tag("p", f"… and {counted(left, 'character')} more, left out here", class_="cut")
-    return joined([tag("pre", text[:most], **attributes), note])
+    return joined([pre(text[:most], **attributes), note])

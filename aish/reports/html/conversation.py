@@ -18,7 +18,7 @@ from aish.core.text import for_line
 from aish.journal.history import Aside, Call, Entry, Sent, Turn, Unit
 from aish.output.status import answered_text, asked_text, call_status
 from aish.reports.figures import tokens_text, took_text
-from aish.reports.markup import NOTHING, Markup, block, joined, tag
+from aish.reports.markup import NOTHING, Markup, block, joined, pre, tag
 from aish.reports.outcome import reason_of
 
 _SHORT = 8
@@ -122,7 +122,7 @@ def _check(check: ExpectChecked) -> Markup:
         tag("code", check.kind),
         " ",
         first,
-        tag("pre", *map(_diff_line, rest.split("\n")), class_="diff") if rest else None,
+        pre(rest, *map(_diff_line, rest.split("\n")), class_="diff") if rest else None,
     )
 
 

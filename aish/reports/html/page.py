@@ -37,7 +37,7 @@ from aish.reports.figures import (
 )
 from aish.reports.html.contents import Gathering, Row, StepPart
 from aish.reports.html.conversation import Room, unit_body
-from aish.reports.markup import NOTHING, Markup, joined, tag
+from aish.reports.markup import NOTHING, Markup, joined, pre, reached, tag
 from aish.reports.outcome import WORDS, State, state_of
 
 WIDTH = 1000.0
@@ -188,6 +188,7 @@ def _plain_table(rows: Sequence[Row]) -> Markup:
         ),
         note,
         class_="plain-items",
+        **reached(aria_label="items"),
     )
 
 
@@ -276,7 +277,7 @@ def _exit(end: RunFinished | None) -> Markup:
     return tag(
         "div",
         tag("p", tag("strong", f"Exit {code.code} · {code.name}"), " ", retry),
-        tag("pre", code.reason, class_="bare") if code.reason else None,
+        pre(code.reason, class_="bare") if code.reason else None,
         tag("p", f"hint: {code.hint}", class_="hint") if code.hint else None,
         class_="note quiet" if end.status == "paused" else "note bad",
     )
@@ -390,7 +391,13 @@ def annotations(gathering: Gathering) -> Markup:
     left = len(found) - len(rows) + gathering.annotations.left_out
     more = tag("p", f"… and {left:,} more, left out here", class_="cut") if left else None
     head = ("Level", "Place", "Message")
-    return tag("section", tag("h2", "Annotations"), _rows(head, rows), more, id="annotations")
+    return tag(
+        "section",
+        tag("h2", "Annotations"),
+        _rows("annotations", head, rows),
+        more,
+        id="annotations",
+    )
 
 
 def ingredients(gathering: Gathering) -> Markup:
@@ -465,15 +472,16 @@ def _pairs(title: str, values: JsonObject) -> Markup:
 
 
 def _table(title: str, head: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> Markup:
-    return tag("div", tag("h3", title), _rows(head, rows)) if rows else NOTHING
+    return tag("div", tag("h3", title), _rows(title, head, rows)) if rows else NOTHING
 
 
-def _rows(head: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> Markup:
+def _rows(label: str, head: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> Markup:
     cells = (tag("tr", *(tag("td", for_line(cell[:2000])) for cell in row)) for row in rows)
     top = (
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))) if head else None
     )
-    return tag("div", tag("table", top, tag("tbody", *cells)), class_="wide")
+    whole = tag("table", top, tag("tbody", *cells))
+    return tag("div", whole, class_="wide", **reached(aria_label=label))
 
 
 _TICKS = 4

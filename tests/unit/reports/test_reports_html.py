@@ -314,3 +314,63 @@ def test_a_failed_item_of_a_step_that_went_on_is_marked() -> None:
     page = page_of(timed(run_started(), item_started("a"), bad, run_finished()))
 
     assert page.rows[0][2:4] == ["error", "nobody answered"]
+
+
+TEXT = ("ink", "soft", "faint", "link", "ok", "bad", "warn", "calm", "deny")
+GROUNDS = ("page", "card", "sunk")
+
+
+@pytest.mark.parametrize("theme", [0, 1, 2])
+def test_every_text_can_be_read_on_what_it_stands_on(theme: int) -> None:
+    """WCAG 2.1, 1.4.3, light and dark (issue 27, C)."""
+    css = page_of(ordinary_run()).styles[0]
+    blocks = [one for one in re.findall(r"\{([^{}]*)\}", css) if "--page" in one]
+    colors: dict[str, str] = dict(re.findall(r"--([a-z-]+): #([0-9a-f]{6})", blocks[theme]))
+    pairs = [(colors[name], colors[ground]) for name in TEXT for ground in GROUNDS]
+    pairs += [(colors[name], colors[f"{name}-bg"]) for name in TEXT if f"{name}-bg" in colors]
+
+    assert [pair for pair in pairs if contrast(*pair) < 4.5] == []
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted(map(luminance, (one, other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return sum(share * one for share, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "scrolls"),
+    [("short", False), ("a\n" * 30, True), ("x" * 600, True), (("x" * 50 + "\n") * 15, True)],
+)
+def test_what_scrolls_is_reached_by_the_keyboard_and_has_a_name(
+    text: str, *, scrolls: bool
+) -> None:
+    """A label is read only where there is a role (issue 27, C)."""
+    run = timed(
+        run_started(),
+        StepStarted(Place("one"), "prompt"),
+        step_finished("one", text=text),
+        run_finished(),
+    )
+
+    found = [attributes for name, attributes in page_of(run).tags if name == "pre"]
+
+    assert [one.get("tabindex") == "0" for one in found] == [scrolls]
+    assert all(("role" in one) == ("aria-label" in one) for one in found)
+
+
+def test_no_label_stands_on_an_element_without_a_role() -> None:
+    """And the tables, which scroll on a narrow screen, are reached."""
+    tags = page_of(troubled_run()).tags
+
+    assert all(
+        "role" in one for name, one in tags if name in {"pre", "div"} and "aria-label" in one
+    )
+    wide = [one for name, one in tags if one.get("class") == "wide"]
+    assert wide
+    assert all(one.get("tabindex") == "0" for one in wide)
