@@ -40,7 +40,7 @@ def check_calls(scan: Scan, *, retry_failed: bool, retry_unknown: bool) -> Named
         if call.unknown:
             found["allowed" if retry_unknown else "unknown"].append(_told("unknown", unit, call))
         elif not goes_on:
-            reason = "allowed" if retry_unknown else _reason(unit, retry_failed=retry_failed)
+            reason = "allowed" if retry_unknown else _reason(unit, call, retry_failed=retry_failed)
             found[reason].append(_told("known", unit, call))
     named = _named(found)
     if any(found[reason] for reason in _REFUSED):
@@ -66,18 +66,18 @@ _HEADS: Mapping[_Reason, Callable[[int], str]] = {
     "retried": lambda count: _again(count, "`--retry-failed` allows"),
     "failed": lambda count: _again(count, "their step failed by them"),
 }
-# The codes of a step that failed by its only call, of which it is the result.
-_BY_ITS_CALL = frozenset({"handler_error", "rpc_error"})
 
 
-def _reason(unit: Open, *, retry_failed: bool) -> _Reason:
+def _reason(unit: Open, call: Call, *, retry_failed: bool) -> _Reason:
     """Why a call with a known result is made again by a unit that begins anew."""
     if unit.cut_off:
         return "known"
     if retry_failed:
         return "retried"
     error: Any = (unit.ended or {}).get("error") or {}
-    return "failed" if unit.has_one_call and error.get("code") in _BY_ITS_CALL else "known"
+    end = call.finished or {}
+    own_code = "handler_error" if end.get("exit_code") else end.get("kind")
+    return "failed" if unit.has_one_call and error.get("code") == own_code else "known"
 
 
 def _not_back(count: int) -> str:

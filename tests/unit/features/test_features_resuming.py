@@ -398,19 +398,32 @@ def test_who_retries_what_failed_has_agreed_to_its_calls_which_are_named(
 
 
 @pytest.mark.requirement("B3")
-@pytest.mark.parametrize("code", ["handler_error", "expectation", "timeout", "call_unknown"])
+@pytest.mark.parametrize(
+    ("kind", "code", "by_it"),
+    [
+        ("handler_error", "handler_error", True),
+        ("rpc_error", "rpc_error", True),
+        ("timeout", "timeout", True),
+        ("ok", "timeout", False),
+        ("ok", "expectation", False),
+        ("handler_error", "call_unknown", False),
+    ],
+)
 def test_a_command_that_failed_is_named_and_run_again_and_refused_if_its_step_failed_otherwise(
-    tmp_path: Path, code: str
+    tmp_path: Path,
+    kind: Any,
+    code: str,
+    by_it: bool,  # ruff: ignore[boolean-type-hint-positional-argument] - a row of a table
 ) -> None:
     place = Place("cmd", call="cmd-1")
     plan = plan_of(tmp_path, CALLS)
     events = (
         StepStarted(Place("cmd"), "run"),
-        *call(place, "shell__run", "timeout" if code == "timeout" else "ok"),
+        *call(place, "shell__run", kind),
         step_finished("cmd", status="failed", error=Failure(code, "not as expected")),
     )
 
-    if code == "handler_error":
+    if by_it:
         assert "as their step failed by them" in taken(plan, *events).repeated.message
     else:
         with pytest.raises(ResumeRefusedError, match="1 call would be made again"):
