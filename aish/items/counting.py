@@ -6,6 +6,7 @@ An estimate for invalid CSV or JSON Lines; errors are reported when the file is 
 from pathlib import Path
 from typing import BinaryIO
 
+from aish.items.csv_rows import separator
 from aish.items.items import DELIMITERS
 from aish.items.source import ItemsError, opened
 
@@ -46,6 +47,11 @@ def _lines(file: BinaryIO) -> int:
 def _csv(file: BinaryIO) -> int:
     """Line ends outside quotes, the header's aside: a quote in a value is doubled."""
     count, quotes = 0, 0
+    if (
+        separator(file.readline(_LONGEST_LINE).decode("utf-8-sig", "replace").rstrip("\r\n"))
+        is None
+    ):
+        file.seek(0)
     while line := file.readline(_LONGEST_LINE):
         if not quotes and line in {b"\n", b"\r\n"}:
             continue

@@ -1,7 +1,7 @@
 """Rows of CSV as objects of strings (RFC 4180): strict, because a guess would shift columns.
 
-The delimiter may be other than a comma, set by the file's name or the pipeline and never guessed;
-the rest is the same.
+The delimiter may be other than a comma, set by the file's name, the pipeline, or a first line
+`sep=;` as spreadsheets write it, and never guessed; the rest is the same.
 """
 
 import csv
@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted
 from aish.items.json import Lines
 from aish.items.source import LONGEST_ITEM, ItemsError
@@ -16,6 +17,7 @@ from aish.items.source import LONGEST_ITEM, ItemsError
 LONGEST_VALUE = 1024 * 1024
 """Characters of one value."""
 
+_SEPARATOR = lazy_pattern(r"(?i)sep=([,;|\t])")
 # The maximum length of a column's name in messages.
 _LONGEST_NAME = 80
 
@@ -53,15 +55,38 @@ def csv_lists(
     lines = Lines(file, name)
     rows = _rows(lines, delimiter)
     number, header = next(rows, (1, ()))
+    if number == 1 and (told := separator(delimiter.join(header))) is not None:
+        rows = _rows(lines, told)
+        number, header = next(rows, (1, ()))
     _check_header(header, lines, number)
-    yield number, header
+    empty = [place for place, column in enumerate(header) if not column.strip()]
+    yield number, _without(empty, header)
     for numbered in rows:
         if len(numbered[1]) != len(header):
             number, row = numbered
             values = f"the row has {counted(len(row), 'value')}"
             said = f"{values}, and the header has {counted(len(header), 'name')}"
             raise lines.error(said, line=number, hint=other_delimiter(header))
-        yield numbered
+        if empty:
+            number, row = numbered
+            for place in empty:
+                if row[place].strip():
+                    said = f"column {place + 1} has a value and no name in the header"
+                    raise _bad(said, lines, number)
+            yield number, _without(empty, row)
+        else:
+            yield numbered
+
+
+def separator(line: str) -> str | None:
+    """The delimiter that a spreadsheet has told in the first line: `sep=;`."""
+    found = _SEPARATOR.fullmatch(line)
+    return None if found is None else found[1]
+
+
+def _without(places: Sequence[int], row: Sequence[str]) -> Sequence[str]:
+    """A row without the columns that are empty in the whole table, as spreadsheets leave them."""
+    return [value for place, value in enumerate(row) if place not in places] if places else row
 
 
 def other_delimiter(header: Sequence[str]) -> str | None:
@@ -104,11 +129,11 @@ def _reason(said: str) -> str:
 def _check_header(header: Sequence[str], lines: Lines, number: int) -> None:
     if not header:
         raise _bad("the header is missing: the first line has to name the columns", lines, 1)
+    if not any(column.strip() for column in header):
+        raise _bad("the header has no names", lines, number)
     seen: set[str] = set()
     for place, column in enumerate(header, 1):
-        if not column.strip():
-            raise _bad(f"column {place} has no name in the header", lines, number)
-        if column in seen:
+        if column.strip() and column in seen:
             # Never a part of it: half of a secret that is cut in two would not be masked.
             name = f"the name `{column}`" if len(column) <= _LONGEST_NAME else "a long name"
             places = f"columns {header.index(column) + 1} and {place}"

@@ -77,11 +77,41 @@ def test_lines_end_at_line_ends_only(tmp_path: Path) -> None:
     assert values(tmp_path, "rows.csv", "a\nx\u2028y\x0bz\n") == [{"a": "x\u2028y\x0bz"}]
 
 
+@pytest.mark.parametrize("sign", [";", "\t", "|", ","])
+@pytest.mark.parametrize("delimiter", [None, ",", ";"])
+def test_the_separator_that_a_spreadsheet_wrote_is_taken(
+    tmp_path: Path, sign: str, delimiter: str | None
+) -> None:
+    """Its first line is no header (issue 27, C)."""
+    file = tmp_path / "rows.csv"
+    file.write_bytes(codecs.BOM_UTF8 + f"sep={sign}\r\nid{sign}n\r\n1{sign}2\r\n".encode())
+
+    rows = list(from_file(file, delimiter))
+
+    assert [(row.value, row.line) for row in rows] == [({"id": "1", "n": "2"}, 3)]
+    assert count_of(file) == 1
+
+
+def test_a_column_that_begins_like_a_separator_is_one(tmp_path: Path) -> None:
+    assert values(tmp_path, "rows.csv", "sep=a\n1\n") == [{"sep=a": "1"}]
+    assert values(tmp_path, "rows.csv", "a\nsep=;\n") == [{"a": "sep=;"}]
+
+
+def test_columns_that_are_empty_everywhere_are_left_out(tmp_path: Path) -> None:
+    """Spreadsheets write them after a column was cleared (issue 27, C)."""
+    rows = values(tmp_path, "rows.csv", "id,,text,,\nT-1,,a,, \n,,,,\n")
+
+    assert rows == [{"id": "T-1", "text": "a"}, {"id": "", "text": ""}]
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         ("", "rows.csv:1: the header is missing: the first line has to name the columns"),
-        ("a,,c\n", "rows.csv:1: column 2 has no name in the header"),
+        ("a,,c\n1,,3\n1,2,3\n", "rows.csv:3: column 2 has a value and no name in the header"),
+        (",\n", "rows.csv:1: the header has no names"),
+        ("sep=;\na\n1;2\n", "rows.csv:3: the row has 2 values, and the header has 1 name"),
+        ("sep=;\n", "rows.csv:1: the header is missing: the first line has to name the columns"),
         ("a,b,a\n1,2,3\n", "rows.csv:1: the header has the name `a` twice, in columns 1 and 3"),
         ("a,b\n1,2\n3\n", "rows.csv:3: the row has 1 value, and the header has 2 names"),
         ('a,b\n"x\ny",2\n1,2,3\n', "rows.csv:4: the row has 3 values, and the header has 2 names"),
