@@ -101,8 +101,10 @@ class Blocks:
     def _in_fence(self, line: str) -> Iterator[Block]:
         assert self._fence is not None
         indent, mark = self._fence
-        closing = line.strip()
-        if len(closing) >= len(mark) and not closing.strip(mark[0]):
+        spread = line.expandtabs(_CODE_INDENT)
+        deeper = len(spread) - len(spread.lstrip(" ")) - indent
+        closing = line.strip(" \t")
+        if deeper < _CODE_INDENT and len(closing) >= len(mark) and not closing.strip(mark[0]):
             self._fence = None
             return
         start = len(line) - len(line.lstrip(" "))

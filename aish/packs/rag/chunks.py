@@ -129,8 +129,8 @@ class _Parser:
 
 
 def _closes(line: str, opened: str) -> bool:
-    text = line.strip() if len(line) <= _LONGEST_LINE else ""
-    return text.startswith(opened) and not text.strip(opened[0])
+    mark = _FENCE.match(line) if len(line) <= _LONGEST_LINE else None
+    return mark is not None and mark[1].startswith(opened) and not mark[2].strip(" \t")
 
 
 def _passages(blocks: list[_Block]) -> Iterator[str]:

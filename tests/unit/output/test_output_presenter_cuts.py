@@ -228,3 +228,27 @@ def test_no_word_is_lost(marks: list[str], width: int) -> None:
 
     shown = re.sub(r"[\s│]", "", on_cells(drawn))
     assert [word for word in words if word not in shown] == []
+
+
+CODE = 'def f(*a):\n    """\n    ```\n    f(*a)\n    ```\n    """\n    return 1\n'
+FENCES: list[tuple[str, str]] = [
+    ("```python\n{}```\n", CODE),
+    ("```python\n{}   ``` \n", CODE),
+    ("~~~\n{}~~~~\n", "```\n    ~~~\n\t~~~\n~~\n"),
+    ("- item\n\n  ```\n  {}  ```\n", "a\n"),
+    ("1. item\n\n    ```\n    {}     ```\n", "a\n"),
+    ("```\n{}```\n", "\t```\n"),
+]
+
+
+@pytest.mark.parametrize(("around", "code"), FENCES)
+def test_only_a_fence_that_is_not_indented_more_ends_a_block_of_code(
+    around: str, code: str
+) -> None:
+    """CommonMark 0.31.2, 4.5 (issue 27, C)."""
+    blocks = Blocks()
+    found = [*blocks.feed(f"{around.format(code)}The end.\n"), *blocks.end()]
+
+    lines = [one.text for one in found if one.kind == "code"]
+    assert lines == code.splitlines()
+    assert (found[-1].kind, found[-1].text) == ("text", "The end.")

@@ -14,6 +14,7 @@ from aish.core.errors import UsageError
 from aish.core.pack_options import Embeddings, PackOptions, RagOptions
 from aish.core.tools import CALL_DEADLINE
 from aish.packs.rag import retrieval
+from aish.packs.rag.chunks import chunks_of
 from aish.packs.rag.collection_store import Store
 from aish.packs.rag.retrieval import Collections
 
@@ -85,6 +86,16 @@ def test_passages_are_found_by_meaning_and_by_words(box: PackScene) -> None:
         data = box.data("rag_query", question="start the server", top_k=1, mode=mode)
         assert (data["results"][0]["section"], data["mode"]) == ("Guide > Run", mode)
         assert "degraded" not in data
+
+
+@pytest.mark.requirement("K62")
+def test_a_fence_within_a_docstring_ends_no_code() -> None:
+    """CommonMark 0.31.2, 4.5 (issue 27, C): else `# no heading` would be one."""
+    code = '```python\n"""\n    ```\n"""\n# no heading\n```'
+
+    (first, second) = chunks_of(f"# Code\n\n{code}\n\n# End\n\nover\n", "markdown")
+
+    assert (first.content, second.content) == (code, "over")
 
 
 @pytest.mark.requirement("K62")
