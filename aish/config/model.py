@@ -249,6 +249,7 @@ class Case:
     names: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
+FinishUse = Literal["required", "optional"]
 JsonSchemaUse = bool | Literal["without_tools"]
 
 
@@ -305,6 +306,7 @@ class ModelEntry:
     json_schema: JsonSchemaUse = False
     vision: bool = False
     usage: bool = True
+    finish: FinishUse = "required"
     max_tool_name: int = 64
     verify_tls: bool = True
     proxy: str | None = None

@@ -21,9 +21,11 @@ from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.models import smollm2
 from aish.models.headers import check_base_url, headers_of
 from aish.models.retry import (
+    CROWDED,
     EMPTY_HINT,
     MAX_HINT,
     PAGE_HINT,
+    UNFINISHED_HINT,
     Advice,
     AttemptError,
     RetryTiming,
@@ -41,7 +43,13 @@ from aish.models.transport import MakeClient, Transport, open_client
 from aish.system.secrets.secrets import Secrets
 from aish.wire.chat.decode import NOT_AN_ANSWER, ChatDecoder
 from aish.wire.chat.encode import Dialect, Encoder
-from aish.wire.errors import EmptyStreamError, InBandError, MalformedToolCallError, StreamError
+from aish.wire.errors import (
+    EmptyStreamError,
+    InBandError,
+    MalformedToolCallError,
+    StreamError,
+    UnfinishedStreamError,
+)
 
 # These require tool-call ids of nine letters and digits (quirk 42).
 _SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
@@ -185,7 +193,7 @@ class ChatModel:
                     await self._pace.sleep(wait)
                 slot.sent()
                 turn.tries += 1
-                decoder = _decoder(turn.request, self._secrets.mask)
+                decoder = self._decoder(turn.request)
                 request.received.source = decoder
                 exchange = self._transport.send(turn.body, turn.ends)
                 try:
@@ -230,6 +238,8 @@ class ChatModel:
     def _failed(self, error: AttemptError | StreamError, turn: Turn, slot: Slot) -> AttemptError:
         """An attempt failed, while its slot is still held."""
         failure = self._as_attempt(error)
+        if isinstance(error, UnfinishedStreamError) and slot.is_unfinished_again():
+            failure.advice = CROWDED
         turn.failed(failure.advice, beside_others=slot.beside_others)
         if failure.advice.overload:
             slot.refused()
@@ -308,6 +318,15 @@ class ChatModel:
         place, size = request.place, len(turn.body)
         return await turn.waited(self._meter.reserve(place, self.alias, size, most))
 
+    def _decoder(self, request: ModelRequest) -> ChatDecoder:
+        return ChatDecoder(
+            place=request.place,
+            known_tools=frozenset(tool.wire for tool in request.tools),
+            required={tool.wire: bool(tool.input_schema.get("required")) for tool in request.tools},
+            mask=self._secrets.mask,
+            finish_optional=self._entry.finish == "optional",
+        )
+
     @staticmethod
     def _over(slot: Slot | None, hold: Hold | None, *, begun: bool) -> None:
         """End an attempt: release its slot and the unused part of its reservation."""
@@ -332,6 +351,8 @@ class ChatModel:
         hint = PAGE_HINT if is_page(error.message.removeprefix(NOT_AN_ANSWER)) else None
         if isinstance(error, EmptyStreamError):
             hint = EMPTY_HINT
+        elif isinstance(error, UnfinishedStreamError):
+            hint = UNFINISHED_HINT.format(self.alias)
         if isinstance(error, InBandError):
             if is_malformed(error.message):
                 return malformed(message)
@@ -399,12 +420,3 @@ async def _background() -> AsyncGenerator[TaskGroup]:
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
-
-
-def _decoder(request: ModelRequest, mask: Callable[[str], str]) -> ChatDecoder:
-    return ChatDecoder(
-        place=request.place,
-        known_tools=frozenset(tool.wire for tool in request.tools),
-        required={tool.wire: bool(tool.input_schema.get("required")) for tool in request.tools},
-        mask=mask,
-    )

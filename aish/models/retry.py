@@ -63,6 +63,9 @@ class Advice:
 BROKEN = Advice(retry=True)
 """Connect, TLS, reset, a time-out, a stream that broke off."""
 
+CROWDED = Advice(retry=True, cools=True, overload=True)
+"""Fewer requests at a time may help."""
+
 MALFORMED = Advice(retry=True, unavailable=False)
 """The model said what its server cannot read: it is there, and may do better."""
 
@@ -224,6 +227,10 @@ EMPTY_HINT = (
     "the server may have failed after its first bytes, or the prompt may fill its context: its log"
     " says so; a gateway may have held the answer back"
 )
+UNFINISHED_HINT = (
+    "the server may end an answer when another request comes; `models.{}.finish: optional` is for"
+    " an endpoint whose whole answers end so"
+)
 PAGE_HINT = "this is a web page: is `base_url` right, and is there a login or a proxy in front?"
 # Wordings of endpoints that do not support a schema together with tools.
 _TOOLS = ("tool", "function")
@@ -281,9 +288,7 @@ def not_connected(why: str, entry: ModelEntry, error: BaseException | None = Non
     origin = origin_of(entry.base_url)
     if error is not None and lacks_descriptors(error):
         said = f"no connection to {origin}: {MANY_FILES}"
-        # Like an overloaded endpoint: fewer concurrent requests may help.
-        advice = Advice(retry=True, cools=True, overload=True)
-        return AttemptError(said, advice, MANY_FILES_HINT)
+        return AttemptError(said, CROWDED, MANY_FILES_HINT)
     if "CERTIFICATE_VERIFY_FAILED" in why:
         hint = f"`models.{entry.alias}.verify_tls: false` switches the check off"
         return AttemptError(f"the certificate of {origin} is not trusted: {why}", BROKEN, hint)

@@ -48,6 +48,11 @@ class Slot:
         """The endpoint is overloaded."""
         self._throttle.cut(self._cuts)
 
+    def is_unfinished_again(self) -> bool:
+        """The answer has no end: whether the endpoint has sent such a one before."""
+        self._throttle.unfinished += 1
+        return self._throttle.unfinished > 1
+
     @property
     def beside_others(self) -> bool:
         """Whether the endpoint has other requests, or had since this was sent."""
@@ -81,6 +86,7 @@ class Throttle:
         self.cuts = 0
         self.answers = 0
         self.out = 0
+        self.unfinished = 0
         self.until = 0.0
 
     @property

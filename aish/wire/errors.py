@@ -34,6 +34,12 @@ class IncompleteStreamError(StreamError):
     usual_code = "incomplete_stream"
 
 
+class UnfinishedStreamError(IncompleteStreamError):
+    """The stream ended in order, but its finish reason stayed null (quirk 14)."""
+
+    usual_code = "unfinished_stream"
+
+
 class EmptyStreamError(StreamError):
     """Status 200 and no answer at all (quirk 20)."""
 

@@ -56,6 +56,16 @@ def said(text: str) -> bytes:
     return chunk({"content": text})
 
 
+def keyless(text: str) -> bytes:
+    """An event with a piece of text, from an endpoint that sends no finish reasons."""
+    return event({"choices": [{"index": 0, "delta": {"content": text}}]})
+
+
+def keyless_calls(*items: Any) -> bytes:
+    """An event with fragments of tool calls, from such an endpoint."""
+    return event({"choices": [{"index": 0, "delta": {"tool_calls": list(items)}}]})
+
+
 def ends(reason: Any = "stop", **more: Any) -> bytes:
     """An event with the finish reason."""
     return chunk({}, reason, **more)
@@ -143,10 +153,16 @@ def _is_special(byte: int) -> bool:
 
 
 def decoded(
-    chunks: Iterable[bytes], tools: Collection[str] = (), required: Mapping[str, bool] | None = None
+    chunks: Iterable[bytes],
+    tools: Collection[str] = (),
+    required: Mapping[str, bool] | None = None,
+    *,
+    finish_optional: bool = False,
 ) -> list[Delta] | StreamError:
     """All deltas of an answer, neighbouring pieces joined, or its error."""
-    decoder = ChatDecoder(place=PLACE, known_tools=tools, required=required)
+    decoder = ChatDecoder(
+        place=PLACE, known_tools=tools, required=required, finish_optional=finish_optional
+    )
     deltas: list[Delta] = []
     try:
         for part in chunks:

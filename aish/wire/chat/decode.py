@@ -31,6 +31,7 @@ from aish.wire.errors import (
     MalformedToolCallError,
     StreamError,
     TruncatedToolCallError,
+    UnfinishedStreamError,
     UnreadableStreamError,
     retry_advice,
 )
@@ -190,8 +191,8 @@ class Choice:
     """One choice: its speech, calls, fields, and end."""
 
     __slots__ = (
-        "_known", "_mask", "_noticed", "begun", "extras", "finish", "misplaced", "reasoning",
-        "refusal", "slots", "speech", "usage", "whole",
+        "_known", "_mask", "_noticed", "begun", "extras", "finish", "has_finish_key", "misplaced",
+        "reasoning", "refusal", "slots", "speech", "usage", "whole",
     )  # fmt: skip
 
     def __init__(self, known_tools: Collection[str], mask: Mask) -> None:
@@ -200,6 +201,8 @@ class Choice:
         self.extras: dict[str, Any] = {}
         self.finish = ""
         """The endpoint's own word for the end, the last it sent."""
+        self.has_finish_key = False
+        """Whether the key of the finish reason came, with a value or without."""
         self.usage: dict[str, Any] = {}
         """The last counts that came."""
         self.begun = False
@@ -254,6 +257,7 @@ class Choice:
             else:
                 self._add(message, whole=True)
         finish = choice.get("finish_reason")
+        self.has_finish_key = self.has_finish_key or "finish_reason" in choice
         if isinstance(finish, str) and finish:
             self.finish = finish
 
@@ -345,8 +349,11 @@ _ERRORS: Final = frozenset(
 )  # fmt: skip
 
 
+NO_FINISH: Final = "the answer ended without a `finish_reason`"
+
+
 def known_reason(raw: str) -> FinishReason:
-    """The reason for an endpoint's own word; `stop` if it sent none (quirk 14)."""
+    """The reason for an endpoint's own word; `stop` if it sends none (quirk 14)."""
     return _REASONS.get(raw.lower(), "other") if raw else "stop"
 
 
@@ -360,10 +367,11 @@ _MOST_CHOICES: Final = 128
 
 
 def plain_text(value: Any) -> str | None:
-    """The text of a chunk that holds only a piece of text, else `None`."""
+    """The text of a chunk that holds only a piece of text and an open end, else `None`."""
     try:
         choices = value["choices"]
         choice = choices[0]
+        end = choice["finish_reason"]
         delta = choice["delta"]
         text = delta["content"]
     except (KeyError, TypeError, IndexError):
@@ -372,7 +380,7 @@ def plain_text(value: Any) -> str | None:
         return None
     if len(delta) > 1 + ("role" in delta) and _has_more(delta):
         return None
-    more = choice.get("finish_reason") or choice.get("index") or choice.get("error")
+    more = end or choice.get("index") or choice.get("error")
     more = more or value.get("usage") or value.get("error") or value.get("x_groq")
     return None if more else text
 
@@ -413,6 +421,12 @@ class Answer:
     def finish(self) -> str:
         """The endpoint's last finish reason, unchanged."""
         return self.first.finish
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the endpoint sends finish reasons, and none came (quirk 14)."""
+        choices = (self.first, *self._others.values())
+        return not (self.finish or self.whole) and any(one.has_finish_key for one in choices)
 
     @property
     def whole(self) -> bool:
@@ -576,6 +590,7 @@ class Setting:
     known_tools: Collection[str]
     required: Mapping[str, bool]
     mask: Mask
+    finish_optional: bool
 
 
 def last_deltas(answer: Answer, setting: Setting, *, done: bool) -> list[Delta]:
@@ -591,6 +606,8 @@ def last_deltas(answer: Answer, setting: Setting, *, done: bool) -> list[Delta]:
         )
     if not (answer.finish or done or answer.whole):
         raise IncompleteStreamError("the stream ended before the answer did")
+    if answer.is_unfinished and not setting.finish_optional:
+        raise UnfinishedStreamError(NO_FINISH)
     reason = _reason(answer)
     calls = [] if reason == "refusal" else _calls(answer, reason, setting)
     _check_content(answer, reason, calls, setting)
@@ -674,6 +691,8 @@ def _add_notices(
     answer: Answer, reason: FinishReason, calls: list[ToolCall], setting: Setting
 ) -> None:
     said = answer.speech.said
+    if not (answer.finish or answer.whole):
+        answer.notice("no_finish_reason", NO_FINISH)
     if calls and reason != "tool_calls" and said:
         answer.notice(
             "calls_despite_finish",
@@ -755,7 +774,8 @@ class ChatDecoder:
     """Decodes one response with status 200; use one decoder for each try.
 
     `known_tools` are the wire names of the tools in the request, `required` says which of them
-    have required arguments. `mask` takes the secrets out of what errors and notices
+    have required arguments. `finish_optional` accepts an answer whose finish reason stays null.
+    `mask` takes the secrets out of what errors and notices
     show of an answer, before it is cut.
     """
 
@@ -771,12 +791,15 @@ class ChatDecoder:
         known_tools: Collection[str] = (),
         required: Mapping[str, bool] | None = None,
         mask: Mask = str,
+        finish_optional: bool = False,
     ) -> None:
         self.progress = 0
         """How often something of the answer has come: comments and pings do not count (L4)."""
         self.done = False
         """Whether `[DONE]` was seen: what follows is not worth waiting for."""
-        self._setting = Setting(place, frozenset(known_tools), required or {}, mask)
+        self._setting = Setting(
+            place, frozenset(known_tools), required or {}, mask, finish_optional
+        )
         self._answer = Answer(self._setting.known_tools, mask)
         self._reader = SseReader()
         self._stray = StrayLines(mask)
@@ -848,7 +871,7 @@ class ChatDecoder:
 
     def _take_frames(self, frames: list[Frame]) -> None:
         """Process events; nearly all are a piece of text without a name."""
-        speech = self._answer.speech
+        first, speech = self._answer.first, self._answer.speech
         for data, event in frames:
             if event is not None or (value := _parsed(data)) is None:
                 self._take_odd(data, event)
@@ -858,6 +881,7 @@ class ChatDecoder:
                 self._take_value(value)
             else:
                 self.progress += 1
+                first.has_finish_key = True
                 if speech.thoughts:
                     speech.settle()
                 speech.texts.append(text)

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Iterator
 from email.utils import formatdate
 
 import anyio
@@ -12,6 +13,7 @@ from model_endpoint import (
     Answer,
     Gate,
     ModelEndpoint,
+    Pause,
     Reply,
     delta,
     json_reply,
@@ -21,6 +23,7 @@ from model_endpoint import (
     tool_reply,
 )
 from model_turns import Ticking, a_model, a_request, a_tool, an_entry, text_of, turn
+from wire_streams import joined
 
 from aish.config.model import ModelEntry, RetryPolicy
 from aish.core.errors import AishError, StepFailedError, UnavailableError
@@ -34,6 +37,7 @@ from aish.system.secrets.secrets import Secrets
 pytestmark = pytest.mark.anyio
 
 HALF = sse([delta(content="half an ans")], done=False)
+UNFINISHED = stream_reply(sse([delta(content="half an ans")]))
 BUSY = json_reply(503, {"error": {"message": "busy"}})
 
 
@@ -246,6 +250,72 @@ async def test_an_empty_stream_says_what_it_may_mean() -> None:
     error, _ = await fails(stream_reply(), stream_reply(), stream_reply())
     assert error.hint is not None
     assert "its log" in error.hint
+
+
+@pytest.mark.requirement("Q14", "L7", "L8")
+async def test_an_answer_whose_finish_reason_stays_null_is_asked_again() -> None:
+    said, _ = await told(UNFINISHED, text_reply("a whole answer"))
+    assert [type(piece) for piece in said] == [TextPiece, Withdrawn, Retrying, TextPiece, Finish]
+
+
+@pytest.mark.requirement("Q14", "L7")
+async def test_answers_that_all_end_so_are_an_error_with_the_key_that_accepts_them() -> None:
+    error, endpoint = await fails(UNFINISHED, UNFINISHED, UNFINISHED)
+    assert isinstance(error, UnavailableError)
+    assert "without a `finish_reason`" in error.message
+    assert "`models.cloud.finish: optional`" in (error.hint or "")
+    assert len(endpoint.requests) == 3
+
+
+@pytest.mark.requirement("Q14")
+async def test_the_file_can_accept_answers_without_a_finish_reason() -> None:
+    said, _ = await told(UNFINISHED, finish="optional")
+    assert [type(piece) for piece in said] == [TextPiece, StreamNotice, Finish]
+
+
+@pytest.mark.requirement("Q14", "B4")
+async def test_unfinished_answers_that_are_repeated_lower_the_concurrency() -> None:
+    throttles = Throttles()
+    replies = (UNFINISHED, text_reply("hi"), UNFINISHED, text_reply("hi"))
+    with ModelEndpoint(replies) as endpoint:
+        async with a_model(an_entry(endpoint.base_url), throttles=throttles) as model:
+            throttle = throttles.of(endpoint.origin)
+            await turn(model)
+            assert throttle.cuts == 0
+            await turn(model)
+            assert throttle.cuts == 1
+
+
+@pytest.mark.requirement("Q14", "B4")
+async def test_an_endpoint_that_interrupts_an_answer_for_the_next_request_answers_them_all() -> (
+    None
+):
+    """As llama-cpp-python does: a request ends the answer that is being streamed."""
+    newest = 0
+
+    def interrupting(request: JsonObject) -> Reply:
+        nonlocal newest
+        newest += 1
+        mine = newest
+
+        def parts() -> Iterator[bytes | Pause]:
+            yield sse([delta(content="h")], done=False)
+            yield Pause(0.03)
+            yield sse([delta("stop", content="i")] if mine == newest else [])
+
+        return stream_reply().but(parts=parts())
+
+    answers: list[str] = []
+    with ModelEndpoint(interrupting) as endpoint:
+        entry = an_entry(endpoint.base_url, retry=RetryPolicy(attempts=4))
+        async with a_model(entry) as model, anyio.create_task_group() as crowd:
+
+            async def ask() -> None:
+                answers.append(text_of(joined(await turn(model))))
+
+            for _ in range(16):
+                crowd.start_soon(ask)
+    assert answers == ["hi"] * 16
 
 
 @pytest.mark.requirement("L7")

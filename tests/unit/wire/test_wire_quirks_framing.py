@@ -15,6 +15,9 @@ from wire_streams import (
     ends,
     event,
     finished,
+    keyless,
+    keyless_calls,
+    other,
     row,
     said,
 )
@@ -25,6 +28,7 @@ from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
     IncompleteStreamError,
+    UnfinishedStreamError,
     UnreadableStreamError,
 )
 
@@ -55,6 +59,8 @@ BODY = json.dumps(COMPLETION).encode()
 PAGE = b"<!DOCTYPE html>\n<html>\n<title>502\x1b[31m Bad gateway</title>\n</html>\n"
 COMMENTS = StreamNotice("comment_as_data", "comments come framed as data")
 PINGS = StreamNotice("ping_as_data", "pings come framed as data")
+UNFINISHED = Broken(UnfinishedStreamError, "without a `finish_reason`", retryable=True)
+NO_FINISH = StreamNotice("no_finish_reason", "the answer ended without a `finish_reason`")
 TAIL = StreamNotice("unframed_text", "text without a frame after the answer")
 
 ROWS = [
@@ -82,20 +88,36 @@ ROWS = [
     row("Q12", "one line end at the end", STREAM[:-1], *HELLO),
     row("Q12", "the finish without a blank line", (said("Hello") + ends())[:-2], *HELLO),
     row("Q13", "no marker at the end", said("Hello") + ends(), *HELLO),
-    row("Q14", "no finish reason", said("Hello") + DONE, TextPiece("Hello"), finished(raw="")),
-    row("Q14", "empty finish reason", said("Hello") + ends("") + DONE, TextPiece("Hello"),
-        finished(raw="")),
-    row("Q14", "a whole call without finish reason",
+    row("Q14 L7", "a finish reason that stays null", said("Hello") + DONE, UNFINISHED),
+    row("Q14 L7", "an empty finish reason", said("Hello") + ends("") + DONE, UNFINISHED),
+    row("Q14 L7", "a key in one chunk only", keyless("Hel") + said("lo") + keyless("!") + DONE,
+        UNFINISHED),
+    row("Q14 L7", "a null in the last chunk only", keyless("Hello") + ends(None) + DONE,
+        UNFINISHED),
+    row("Q14 L7", "nothing but a null", chunk({"role": "assistant"}) + DONE, UNFINISHED),
+    row("Q14 L7", "a refusal that stays open", chunk({"refusal": "No"}) + DONE, UNFINISHED),
+    row("Q14 L7", "thinking that stays open", chunk({"reasoning": "Hm"}) + DONE, UNFINISHED),
+    row("Q14 Q28 L7", "a null in the choice that counts", other({"content": "Hello"}) + DONE,
+        UNFINISHED),
+    row("Q14 L7", "a whole call under a null",
         calls(call("a", '{"x":', index=0, id="i")) + calls(call(None, "1}", index=0)) + DONE,
-        ToolCall("i", "a", '{"x":1}'), finished("tool_calls", "")),
+        UNFINISHED),
+    row("Q14 L7", "a null, then the reason", said("Hello") + ends() + said("") + DONE, *HELLO),
+    row("Q14", "no finish reason at all", keyless("Hel") + keyless("lo") + DONE,
+        TextPiece("Hello"), NO_FINISH, finished(raw="")),
+    row("Q14", "a whole call without finish reason",
+        keyless_calls(call("a", '{"x":', index=0, id="i"))
+        + keyless_calls(call(None, "1}", index=0)) + DONE,
+        NO_FINISH, ToolCall("i", "a", '{"x":1}'), finished("tool_calls", "")),
     row("Q14", "an open call without finish reason",
-        calls(call("a", '{"x":', index=0, id="i")) + DONE,
+        keyless_calls(call("a", '{"x":', index=0, id="i")) + DONE,
         Broken(IncompleteStreamError, "inside a tool call", retryable=True)),
     row("Q14", "a call without arguments that needs none",
-        calls(call("a", "", index=0, id="i")) + DONE,
-        ToolCall("i", "a", ""), finished("tool_calls", ""), tools=["a"], required={"a": False}),
+        keyless_calls(call("a", "", index=0, id="i")) + DONE,
+        NO_FINISH, ToolCall("i", "a", ""), finished("tool_calls", ""),
+        tools=["a"], required={"a": False}),
     row("Q14", "a call without arguments that needs some",
-        calls(call("a", "", index=0, id="i")) + DONE,
+        keyless_calls(call("a", "", index=0, id="i")) + DONE,
         Broken(IncompleteStreamError, "inside a tool call", retryable=True),
         tools=["a"], required={"a": True}),
     row("Q15 L7", "end without finish reason or marker", said("Hello"),
@@ -166,6 +188,22 @@ ROWS = [
 @pytest.mark.requirement("Q3", "Q4", "Q5")
 def test_a_stream_comes_to_the_same_however_it_is_framed_and_cut(stream: Row) -> None:
     check(stream)
+
+
+@pytest.mark.requirement("Q14")
+@pytest.mark.parametrize(
+    "begun", [said("Hello"), keyless("Hello"), keyless("Hel") + said("lo")], ids=range(3)
+)
+def test_a_missing_finish_reason_can_be_accepted_with_a_warning(begun: bytes) -> None:
+    """`models.A.finish: optional` is for an endpoint that always ends so."""
+    told = decoded([begun, DONE], finish_optional=True)
+    assert told == [TextPiece("Hello"), NO_FINISH, finished(raw="")]
+
+
+@pytest.mark.requirement("Q14", "Q15", "L7")
+def test_an_answer_that_is_cut_is_none_where_the_finish_reason_is_optional() -> None:
+    told = decoded([said("Hello")], finish_optional=True)
+    assert isinstance(told, IncompleteStreamError)
 
 
 @pytest.mark.requirement("Q22")
