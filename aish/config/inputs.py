@@ -48,14 +48,18 @@ def collect_inputs(
             values[name] = as_typed(value, schemas[name])
         else:
             issues.append(_unknown(name, schemas, _OPTION))
+    unknown = bool(issues)
+    texts: list[str] = []  # inputs that got a text, and are none
     for name, value in values.items():
-        issues += [f"the input `{name}`{_said(found)}" for found in fits(schemas[name], value)]
+        found = fits(schemas[name], value)
+        issues += [f"the input `{name}`{_said(problem)}" for problem in found]
+        texts += [name] if found and isinstance(value, str) else []
     missing = [f"`{name}`" for name in schemas if name not in values]
     if missing:
         many = "inputs are" if len(missing) > 1 else "input is"
         issues.append(f"the {many} missing: {', '.join(missing)}")
     if issues:
-        raise UsageError("\n".join(issues), hint=_hint(pipeline, missing))
+        raise UsageError("\n".join(issues), hint=_hint(pipeline, missing, texts, unknown=unknown))
     return {name: values[name] for name in schemas}
 
 
@@ -102,9 +106,10 @@ def _parsed(text: str) -> tuple[str, str]:
     """The name and the text of `NAME=VALUE` or `NAME=@FILE`; `NAME=@@TEXT` is the text `@TEXT`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(
-            f"`{text}` is not NAME=VALUE", where=_OPTION, hint="for example -i since=v2"
-        )
+        hint = "for example -i since=v2"
+        if text.startswith("@") and not equals:
+            hint = f"`--inputs {text[1:]}` reads all inputs from a file"
+        raise UsageError(f"`{text}` is not NAME=VALUE", where=_OPTION, hint=hint)
     if not value.startswith("@"):
         return name, value
     if value.startswith("@@"):
@@ -144,8 +149,22 @@ def _said(problem: SchemaProblem) -> str:
     return f"{place}: {problem.message}"
 
 
-def _hint(pipeline: Pipeline, missing: Sequence[str]) -> str:
+_SPELLINGS = {
+    "array": "write a list as `-i {name}='[A, B]'`",
+    "object": "write a mapping as `-i {name}='{{KEY: VALUE}}'`",
+    "boolean": "write `-i {name}=true` or `-i {name}=false`",
+}
+"""How a value of a type is given, by the type of its schema."""
+
+
+def _hint(
+    pipeline: Pipeline, missing: Sequence[str], texts: Sequence[str], *, unknown: bool
+) -> str | None:
     if missing:
         return f"give each as -i NAME=VALUE, such as -i {missing[0].strip('`')}=…"
-    known = backticked(pipeline.inputs)
-    return f"inputs of {pipeline.file}: {known or 'none'}"
+    if unknown:
+        return f"inputs of {pipeline.file}: {backticked(pipeline.inputs) or 'none'}"
+    for name in texts:
+        if said := _SPELLINGS.get(str(pipeline.inputs[name].get("type"))):
+            return said.format(name=name)
+    return None

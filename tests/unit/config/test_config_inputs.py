@@ -239,3 +239,34 @@ def test_no_text_of_the_command_line_is_too_odd(text: str, kind: str) -> None:
     json.dumps(found)
     if kind == "string":
         assert found == text
+
+
+@pytest.mark.requirement("F9")
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("rows=a,b", "write a list as `-i rows='[A, B]'`"),
+        ("options=a", "write a mapping as `-i options='{KEY: VALUE}'`"),
+        ("dry=yes", "write `-i dry=true` or `-i dry=false`"),
+        ("count=many", None),
+        ("rows=[1]", None),
+        ("cuont=1", "inputs of p.yaml: `rows`, `options`, `dry`, `count`"),
+        ("@all.json", "`--inputs all.json` reads all inputs from a file"),
+    ],
+)
+def test_the_hint_is_about_the_input_that_is_wrong(given: str, hint: str | None) -> None:
+    pipeline = Pipeline(
+        file=Path("p.yaml"),
+        name="p",
+        inputs={
+            "rows": {"type": "array", "items": {"type": "string"}, "default": []},
+            "options": {"type": "object", "default": {}},
+            "dry": {"type": "boolean", "default": False},
+            "count": {"type": "integer", "default": 1},
+        },
+    )
+
+    with pytest.raises(UsageError) as failed:
+        collected(given, pipeline=pipeline)
+
+    assert failed.value.hint == hint
