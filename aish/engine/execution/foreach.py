@@ -198,6 +198,7 @@ class _Batch:
     kept: list[ItemRecord] = field(default_factory=list)
     first: str = ""
     rule: str | None = None
+    advice: str | None = None
     before: int = 0
     mends: bool = False
     fatal: StepRecord | None = None
@@ -492,6 +493,7 @@ class _Batch:
         if not self.first:
             said = record.failure.message if record.failure else record.status
             self.first = f"first `{item.key}`: {said}"
+            self.advice = record.failure.hint if record.failure else None
         if self._too_many():
             self._stop()
 
@@ -562,18 +564,22 @@ class _Batch:
             goes_on = "`on_error: continue` or `max_failures` continues with the others"
         if ExitCode.UNAVAILABLE in self.codes:
             goes_on = ""  # more items would fail likewise
-        hint = "; ".join(words for words in (self.rule, goes_on, again) if words)
+        hint = "; ".join(words for words in (self.rule or self.advice, goes_on, again) if words)
         return Failure(code, f"{of}; no more were started" if self.over else of, hint or None)
 
     def _again(self) -> str:
-        """How to run the failed items again, if that can help."""
+        """How to run the failed items again, if that can help, or else those that are left."""
         # Nested items are run again with the outer item.
-        if not (self.context.resume and self.mends) or self.context.course.in_item:
+        if not self.context.resume or self.context.course.in_item:
             return ""
         import shlex
 
-        command = shlex.join((*self.context.resume, "--retry-failed"))
-        return f"`{command}` runs the failed items again"
+        if self.mends:
+            command = shlex.join((*self.context.resume, "--retry-failed"))
+            return f"`{command}` runs the failed items again"
+        if self.over and not self.codes & _NAMED:
+            return f"then `{shlex.join(self.context.resume)}` runs the remaining items"
+        return ""
 
     def _code(self) -> ExitCode:
         """The exit code: 1 for a completed batch (B5), else the code of what stopped it."""

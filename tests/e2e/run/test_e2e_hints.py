@@ -169,6 +169,32 @@ def test_a_batch_with_a_dead_endpoint_is_told_of_the_endpoint(project: Project) 
     assert "raise `max_failures`" not in done.stderr
 
 
+@pytest.mark.parametrize("most", ["max_failures: 0", "on_error: fail"])
+def test_a_batch_that_stops_at_a_row_has_the_hint_about_the_row(
+    project: Project, most: str
+) -> None:
+    """The first failure is named with its own hint, and how to run what is left (B3)."""
+    project.write("rows.csv", "id,text\n,no key\nT-2,a\n")
+    project.pipeline(
+        f"""
+        steps:
+          - {{id: a, foreach: {{file: rows.csv}}, key: item.id, {most}, run: [echo, hello]}}
+        mcp: {{auto_approve: [{{tool: shell__run, command: [echo, hello]}}]}}
+        """
+    )
+
+    done = project.run()
+
+    assert done.code == 1
+    assert "hint: `key` names each item by a short text or a number of its own; " in done.stderr
+    assert "; then `aish run p.yaml --resume` runs the remaining items" in done.stderr
+
+    later = project.run("--resume", "--set", "steps.a.max_failures=1")
+
+    assert later.code == 1
+    assert later.stdout == "hello\n"
+
+
 def test_a_table_with_another_delimiter_is_told_how_to_name_it(project: Project) -> None:
     project.write("rows.csv", "id;text\n1;a\n")
     project.pipeline(
