@@ -228,7 +228,7 @@ def sheet_of(
     head = [row for label, value in facts for row in labelled(label, value, width)]
     always: Iterator[str] = iter(())
     if call.always is not None:
-        always = labelled("always", f"auto_approve {call.always}, for this session", width)
+        always = labelled("always", f"auto_approve {call.always}, for this session or run", width)
     return Sheet(
         width=width,
         short=_short(question, call, width),

@@ -91,7 +91,7 @@ def command(
     """
     del verbose
     if yes and digest is None and not deny:
-        said = "`--yes` approves only the call of a digest"
+        said = "`--yes` approves a call only with its digest"
         raise UsageError(said, hint="`aish runs pending --format json` has it: `--digest DIGEST`")
     if always and (deny or not yes):
         raise UsageError("`--always` goes with `--yes --digest DIGEST`")

@@ -339,9 +339,9 @@ def _print_config(
     else:
         hint = "add `--stdio`, or an HTTP listener"
         raise UsageError("no client connects to these listeners by itself", hint=hint)
-    say(f"for {PLACES[client]}")
+    say(f"put this entry into {PLACES[client]}")
     if entry.token:
-        say(f"`{entry.token}` is the variable with the client's token")
+        say(f"set the variable `{entry.token}` to the token of the client")
     print_text(rendered(entry, client))
 
 

@@ -89,7 +89,7 @@ def find_question(questions: Sequence[ApprovalQuestion], call: str, run: str) ->
     else:
         said = f"`{call}` is not the id of a question: {LEAST_DIGITS} to {_ID_LENGTH} hex digits"
     names = first_of([f"`{id}`" for id in waiting], _SHOWN)
-    hint = did_you_mean(name, waiting) or (f"open are {names}" if waiting else _PENDING)
+    hint = did_you_mean(name, waiting) or (f"open questions: {names}" if waiting else _PENDING)
     raise UsageError(said, where=run, hint=hint)
 
 

@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.core.text_diff import hunks
 from aish.packs.catalogue import PACKS
@@ -369,7 +370,8 @@ def _put(place: Workspace, change: Change) -> None:
 def _answer(change: Change, diff: Diff) -> Answer:
     what = "created" if change.old is None else "changed" if diff.text else "unchanged"
     size, digest = len(change.data), change.sha256
-    text = f"{what} `{for_line(change.path)}` ({size:,} bytes, sha256 {digest})\n{diff.text}"
+    head = f"{what} `{for_line(change.path)}` ({counted(size, 'byte')}, sha256 {digest})"
+    text = f"{head}\n{diff.text}"
     if diff.truncated:
         text += "[truncated: true; the change is longer than shown, file_read shows the file]"
     described: dict[str, JsonValue] = {

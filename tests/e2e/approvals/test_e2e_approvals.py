@@ -185,7 +185,7 @@ def test_always_is_asked_once_and_named_in_the_events(
         terminal.expect_exact('s__echo {"text": "0"}\r\n    no rule approves s__echo (step main)')
         terminal.expect_exact("send? [y/N/a]")
         terminal.send("?\r")
-        terminal.expect_exact(f"always: auto_approve {rule}, for this session")
+        terminal.expect_exact(f"always: auto_approve {rule}, for this")
         terminal.expect_exact("send this call? [y/N/a]")
         terminal.send("a\r")
         terminal.expect_exact('s__echo {"text": "1"}')

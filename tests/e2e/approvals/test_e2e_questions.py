@@ -262,7 +262,7 @@ def test_a_part_of_an_id_has_to_name_one_question(project: Project) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--yes",), "`--yes` approves only the call of a digest"),
+        (("--yes",), "`--yes` approves a call only with its digest"),
         (("--yes", "--digest", DIGEST[:11]), "is not 12 to 64 hex digits"),
         (("--yes", "--digest", DIGEST + "0"), "is not 12 to 64 hex digits"),
         (("--yes", "--digest", "x" * 12), "is not 12 to 64 hex digits"),

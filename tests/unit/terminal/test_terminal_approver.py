@@ -346,7 +346,7 @@ def test_always_stores_the_rule_that_is_printed(
 ) -> None:
     asked = question({"path": "a" * 80}, always="fs__rm")
     assert talk(person, asked, (PROMPT_ALWAYS, answer + "\n")) == expected
-    assert "  always: auto_approve fs__rm, for this session\r\n" in person.seen
+    assert "  always: auto_approve fs__rm, for this session or run\r\n" in person.seen
 
 
 SHORT_QUESTION = """\r
@@ -370,7 +370,9 @@ def test_a_question_mark_shows_a_short_call_at_length_with_the_rule_of_always(
     asked = question({"path": "a"}, always='fs__rm when {"path": "a"}')
     again = [(PROMPT_SHORT_ALWAYS, "?\n"), (PROMPT_ALWAYS, "?\n"), (PROMPT_ALWAYS, "a\n")]
     assert talk(person, asked, *again) == "always"
-    assert '  always: auto_approve fs__rm when {"path": "a"}, for this session' in person.seen
+    assert (
+        '  always: auto_approve fs__rm when {"path": "a"}, for this session or run' in person.seen
+    )
     assert person.seen.count("  server: fs\r\n") == 2
 
 
