@@ -457,6 +457,8 @@ class RunOutput:
             word = "paused" if end.code == ExitCode.PAUSED else "error"
             told = "".join(f"\n{line}" for line in self._waiting)
             say(f"{word}: {end.reason}{told}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
+        if self._unjournaled and end.code == ExitCode.PAUSED:
+            return int(self.lost)  # nobody can resume it
         return end.code or int(self.lost)
 
     def _say_quietly(self, event: Event) -> None:

@@ -16,6 +16,7 @@ Appending after a torn record would lose the next record too. The part cut off i
 next to it.
 """
 
+import errno
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -36,12 +37,19 @@ from aish.core.events import (
     to_line,
 )
 from aish.core.patterns import lazy_pattern
+from aish.journal.questions import ends_questions
 from aish.system.durable import THE_DISK, Disk, DurableFile, Need
 from aish.system.file_lock import take
-from aish.system.files import open_append, open_own
+from aish.system.files import open_append, open_own, write_private
 
 _SEAL = lazy_pattern(rb',"crc":"([0-9a-f]{8})"\}\Z')
 _LENGTH = len(b',"crc":"00000000"}')
+
+
+ALTERED = "events.jsonl.altered"
+"""Stands beside a journal in which somebody else wrote about approvals."""
+_ALTERED = "its records of approvals were changed by another process while the run went on"
+_OF_APPROVALS = b'"type":"approval.'
 
 
 class JournalError(UsageError):
@@ -85,21 +93,46 @@ SYNCED: Mapping[type[Event], Need] = {
 
 
 class Journal:
-    """Appends each event to an open file, which it owns."""
+    """Appends each event to an open file, which it owns.
+
+    A command that Landlock alone confines may write the file too. So the records about approvals in
+    it are compared at the end with those that were written, where the run may be resumed (T38).
+    """
 
     name = "the journal"
     deltas = False
 
-    def __init__(self, file: DurableFile) -> None:
+    def __init__(self, file: DurableFile, path: Path, approvals: list[bytes]) -> None:
         self._file = file
+        self._path = path
+        self._approvals = approvals
+        self._may_be_resumed = False
 
     def __call__(self, stamped: Stamped) -> None:
         """Append the event's record."""
-        self._file.append(sealed(to_line(stamped)), SYNCED.get(type(stamped.event), "written"))
+        record, event = sealed(to_line(stamped)), stamped.event
+        self._file.append(record, SYNCED.get(type(event), "written"))
+        if _OF_APPROVALS in record:
+            self._approvals.append(record)
+        if isinstance(event, RunFinished):
+            self._may_be_resumed = not ends_questions(event)
 
     def close(self) -> None:
-        """Sync and close the file."""
+        """Sync and close the file.
+
+        Raises:
+            OSError: it cannot be, or somebody else wrote about approvals: the run is not resumed.
+        """
         self._file.close()
+        if self._may_be_resumed and _approvals_in(self._path) != self._approvals:
+            with suppress(FileExistsError):
+                write_private(self._path.with_name(ALTERED), b"")
+            raise OSError(errno.ESTALE, _ALTERED)
+
+
+def _approvals_in(path: Path) -> list[bytes]:
+    with os.fdopen(open_own(path), "rb") as file:
+        return [record for record in file if _OF_APPROVALS in record]
 
 
 def open_journal(folder: Path, disk: Disk = THE_DISK) -> Journal:
@@ -175,6 +208,8 @@ def hold_journal(folder: Path) -> HeldJournal:
     path = folder / "events.jsonl"
     if not path.is_symlink() and not path.exists():
         raise UsageError("the run has no journal", where=str(folder))
+    if path.with_name(ALTERED).exists():
+        raise UsageError(f"the run is not resumed: {_ALTERED}", where=str(path))
     descriptor = open_append(path)
     try:
         take(descriptor, path)
@@ -199,7 +234,8 @@ def _prepare(descriptor: int, path: Path) -> None:
 def _journal(path: Path, descriptor: int, disk: Disk) -> Journal:
     # Deferred: syncing two folders takes milliseconds, and an unsynced record needs no name.
     names = partial(_sync_names, path.parent)
-    return Journal(DurableFile(descriptor, disk, before_first_sync=names))
+    written = DurableFile(descriptor, disk, before_first_sync=names)
+    return Journal(written, path, _approvals_in(path) if os.fstat(descriptor).st_size else [])
 
 
 def _sync_names(folder: Path) -> None:

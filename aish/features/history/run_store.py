@@ -25,7 +25,7 @@ PROJECTS = (Path(), Path("pipelines"))
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Any other file in a run's folder was put there by the user.
 _OURS = re.compile(
-    r"(?:events\.jsonl(?:\.torn)?|results\.jsonl|plan\.json|report\.html|junit\.xml"
+    r"(?:events\.jsonl(?:\.torn|\.altered)?|results\.jsonl|plan\.json|report\.html|junit\.xml"
     r"|staged\.json(?:\.applied\.jsonl(?:\.torn)?)?"
     r"|recording-[0-9]+\.yaml(?:\.partial)?"
     r"|\.results\.jsonl\.[0-9a-f]{16}|control\.(?:json|token)|files|servers|scripts|\.gitignore"
