@@ -157,7 +157,7 @@ ALONE = {
     """,
     "all that is known of one foreign format or system": """
         packs/workspace/ignore_rules.py
-        items/csv_rows.py shell/input/completion.py shell/input/history.py shell/input/streams.py
+        shell/input/completion.py shell/input/history.py shell/input/streams.py
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
         packs/web/charset.py packs/web/search_backends.py
         packs/browser/confinement.py

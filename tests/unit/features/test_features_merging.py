@@ -9,7 +9,16 @@ import pytest
 from item_events import STEP, item_failed, item_finished, item_started, numbered
 from scripted_events import run_finished, run_started
 
-from aish.core.events import Event, Exit, Failure, Place, Shard, StepFinished, StepStarted
+from aish.core.events import (
+    Event,
+    Exit,
+    Failure,
+    ItemMoved,
+    Place,
+    Shard,
+    StepFinished,
+    StepStarted,
+)
 from aish.core.messages import Usage
 from aish.features.history.merge import MergeError, merge
 from aish.features.history.run_store import RunStore, open_store
@@ -100,6 +109,34 @@ def test_an_item_that_was_tried_again_counts_once(tmp_path: Path) -> None:
     rows = merged(tmp_path, [[*first, *shards[0]], *shards[1:]])
 
     assert [row["status"] for row in rows] == ["ok"] * COUNT
+
+
+def test_items_of_a_shard_that_have_moved_are_where_they_are_now(tmp_path: Path) -> None:
+    """Its first part was run on rows in another order (issue 27, A6)."""
+    one, other, *rest = indexes(1)
+    first = shard_run(1, items=rest)
+    for index, key in ((one, other), (other, one)):
+        end = item_finished(index, key=str(key))
+        first[2:2] = [item_started(index, key, key=str(key)), end]
+    moved = [ItemMoved(Place(STEP, str(key)), str(key), key) for key in (one, other)]
+
+    rows = merged(tmp_path, [[*first[:-2], *moved, *first[-2:]], *all_shards()[1:]])
+
+    assert [(row["key"], row["item"]) for row in rows] == [(str(n), n) for n in range(COUNT)]
+
+
+def test_two_items_of_a_shard_in_one_place_are_named(tmp_path: Path) -> None:
+    one, other, *rest = indexes(1)
+    first = shard_run(1, items=[one, *rest])
+    end = item_finished(one, key=str(other))
+    first[-2:-2] = [item_started(one, other, key=str(other)), end]
+
+    said = trouble(tmp_path, [first, *all_shards()[1:]])
+
+    assert said in {
+        f"the item {other} is missing",
+        f"the item {one} appears twice: once as `{one}`",
+    }
 
 
 def test_what_differs_is_named(tmp_path: Path) -> None:
