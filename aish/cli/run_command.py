@@ -201,7 +201,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
             )
     if book is not None and not asked.telling.quiet:
         tell_of(book)
-    if end.name == "interrupted" and cassette is None and folder.path and not asked.telling.quiet:
+    if end.name == "interrupted" and cassette is None and folder.path:
         say(_how_to_go_on(pipeline, plan, folder, folder.path))
     return outlets.exit_code(end)
 

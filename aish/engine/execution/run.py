@@ -322,7 +322,7 @@ async def _within_time(
     if scope.cancelled_caught:
         raise BudgetError(
             f"the time limit of {progress.time.seconds:g} s is exceeded",
-            hint="raise `limits.time` in the file, or `--timeout`",
+            hint="raise `limits.time` in the file, or `--timeout`; `--resume` continues the run",
         )
 
 

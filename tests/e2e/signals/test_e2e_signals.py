@@ -228,14 +228,15 @@ def test_a_hanging_endpoint_sees_the_client_leave(
 
 
 @pytest.mark.requirement("B14")
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
 def test_the_hint_after_an_interruption_names_the_folder_of_runs(
-    project: Project, model_endpoint: ModelEndpoints
+    project: Project, model_endpoint: ModelEndpoints, quiet: tuple[str, ...]
 ) -> None:
     gate = Gate()
     project.uses(model_endpoint(lambda _: hanging_reply(gate)))
     project.pipeline("prompt: Say hello")
 
-    with project.aish.start("run", "p.yaml", "--run-dir", "kept here") as running:
+    with project.aish.start("run", "p.yaml", "--run-dir", "kept here", *quiet) as running:
         gate.wait_arrived()
         running.interrupt()
         done = running.finish()

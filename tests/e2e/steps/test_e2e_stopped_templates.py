@@ -34,6 +34,7 @@ def test_the_time_limit_ends_a_template_that_computes(project: Project, template
 
     assert done.code == 4
     assert "the time limit of 0.3 s is exceeded" in done.stderr
+    assert "or `--timeout`; `--resume` continues the run" in done.stderr
 
 
 @pytest.mark.requirement("F4", "F6")
