@@ -82,6 +82,8 @@ def judge_status(status: int, headers: Mapping[str, str], body: str, now: float)
     """The meaning of a status of 300 or more; `headers` in lower case, `now` since the epoch."""
     if status >= _SERVER_ERROR and is_malformed(body):
         return MALFORMED
+    if status == _SERVER_ERROR and _INVALID.search(body):
+        status = _BAD_REQUEST
     error = _error_in(body)
     told = retry_advice(error)
     quota = status == _RATE_LIMITED and (told.daily or is_quota(_error_words(error)))
@@ -215,6 +217,10 @@ _TOO_LONG = lazy_pattern(
 TOO_LONG_HINT = (
     "the prompt is too long for the model: `context: {max_tokens: N}` bounds a conversation,"
     " `result_limit` the result of a tool"
+)
+# A request that the server cannot read, which it calls an error of its own.
+_INVALID = lazy_pattern(
+    r"(?i)validation ?errors? for|input should be|field required|json\.exception\.type_error"
 )
 # As gateways word it that answer with 400.
 _ABOUT_THE_KEY = lazy_pattern(

@@ -91,6 +91,22 @@ def test_a_400_about_anything_else_refuses_the_request(error: object) -> None:
     assert hint_for(400, ENTRY, body) is None
 
 
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "1 validation error for CreateChatCompletionRequest\nresponse_format\n  Input should be",
+        "[json.exception.type_error.302] type must be string, but is null",
+        "[{'type': 'missing', 'loc': ('body', 'messages'), 'msg': 'Field required'}]",
+    ],
+)
+def test_a_500_about_a_body_that_cannot_be_read_is_judged_as_a_400(said: str) -> None:
+    """Issue 27, B8."""
+    assert judge(500, json.dumps({"error": {"message": said}})) == judge(400)
+    assert judge(500, said) == judge(400)
+    assert judge(500, "the validation of the token took too long").retry
+
+
 def test_an_error_about_the_key_in_a_stream_makes_the_endpoint_unavailable() -> None:
     assert judge_code("invalid_api_key", retryable=False) == Advice(retry=False)
 
