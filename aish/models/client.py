@@ -23,7 +23,6 @@ from aish.models.headers import check_base_url, headers_of
 from aish.models.retry import (
     CROWDED,
     EMPTY_HINT,
-    MAX_HINT,
     PAGE_HINT,
     UNFINISHED_HINT,
     Advice,
@@ -40,6 +39,7 @@ from aish.models.retry import (
 )
 from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
+from aish.net.rate_limits import LONGEST_WAIT
 from aish.system.secrets.secrets import Secrets
 from aish.wire.chat.decode import NOT_AN_ANSWER, ChatDecoder
 from aish.wire.chat.encode import Dialect, Encoder
@@ -85,9 +85,12 @@ Got = TypeVar("Got")
 class Turn:
     """State kept between the attempts of one turn; `ends` is in the loop's time."""
 
-    __slots__ = ("_loop", "_spared", "body", "ends", "failures", "request", "tries")
+    __slots__ = ("_answers", "_loop", "_spared", "body", "ends", "failures", "request", "tries")
 
-    def __init__(self, request: ModelRequest, body: bytes, entry: ModelEntry) -> None:
+    def __init__(
+        self, request: ModelRequest, body: bytes, entry: ModelEntry, answers: int = 0
+    ) -> None:
+        self._answers = answers
         self._loop = asyncio.get_running_loop()
         self._spared = SPARED * entry.retry.attempts
         self.request = request
@@ -108,12 +111,16 @@ class Turn:
         ends = min(self.ends, anyio.current_effective_deadline())
         return self._loop.time() + delay >= ends
 
-    def failed(self, advice: Advice, *, beside_others: bool) -> None:
-        """An attempt failed.
+    def failed(self, advice: Advice, *, beside_others: bool, answers: int = 0) -> None:
+        """An attempt failed; `answers` is how many the endpoint has given, to any request.
 
         A rejection while other requests are in flight means that the endpoint is busy, not that it
-        is broken: up to a limit, such attempts do not count.
+        is broken: up to a limit, such attempts do not count. One that says when to ask again never
+        counts while the endpoint answers others: then only time is a limit.
         """
+        answered, self._answers = answers > self._answers, answers
+        if advice.wait is not None and answered:
+            return
         if advice.cools and beside_others and self._spared:
             self._spared -= 1
         else:
@@ -181,7 +188,8 @@ class ChatModel:
         request, remark = self._fitted(request)
         if remark is not None:
             yield [remark]
-        turn = Turn(request, self._encoder.body(request), self._entry)
+        body = self._encoder.body(request)
+        turn = Turn(request, body, self._entry, self._throttle.answers)
         while True:
             hold = await self._reserved(turn)
             slot, shown = None, False
@@ -240,7 +248,8 @@ class ChatModel:
         failure = self._as_attempt(error)
         if isinstance(error, UnfinishedStreamError) and slot.is_unfinished_again():
             failure.advice = CROWDED
-        turn.failed(failure.advice, beside_others=slot.beside_others)
+        answers = self._throttle.answers
+        turn.failed(failure.advice, beside_others=slot.beside_others, answers=answers)
         if failure.advice.overload:
             slot.refused()
         return failure
@@ -286,7 +295,7 @@ class ChatModel:
             self._throttle.hold(self._pace.clock.monotonic() + delay)
         if not advice.retry:
             raise failure.final(self.alias)
-        if advice.wait is not None and advice.wait > MAX_HINT:
+        if advice.wait is not None and advice.wait > LONGEST_WAIT:
             raise failure.final(self.alias, f" (it asks to wait {advice.wait:.0f} s)")
         last = turn.failures >= policy.attempts if recorded is None else not recorded()
         if last:
@@ -305,7 +314,7 @@ class ChatModel:
         wait = self._throttle.until - self._pace.clock.monotonic()
         if wait <= 0:
             return 0.0
-        if wait > MAX_HINT * 2 or turn.is_too_late(wait):
+        if wait > LONGEST_WAIT * 2 or turn.is_too_late(wait):
             said = f"{self._origin} has asked for a pause of {wait:.0f} s"
             raise AttemptError(said, Advice(retry=False)).final(self.alias)
         return wait + self._pace.chance() * min(wait, 1.0)
@@ -356,7 +365,12 @@ class ChatModel:
         if isinstance(error, InBandError):
             if is_malformed(error.message):
                 return malformed(message)
-            advice = judge_code(error.code, retryable=error.retryable, told=error.advice)
+            advice = judge_code(
+                error.code,
+                retryable=error.retryable,
+                told=error.advice,
+                now=self._pace.clock.now(),
+            )
         else:
             found = error.retryable and not isinstance(error, MalformedToolCallError)
             advice = Advice(retry=error.retryable, unavailable=found)

@@ -3,11 +3,10 @@
 Clock and random numbers are parameters, so that tests need not wait.
 """
 
-import json
-import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -19,16 +18,20 @@ from aish.core.json import JsonObject
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Clock
 from aish.net.http import unknown_host
+from aish.net.rate_limits import (
+    OVERLOADED,
+    RATE_LIMITED,
+    RetryAdvice,
+    header_wait,
+    parsed,
+    retry_advice,
+)
 from aish.system.clock import SystemClock
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
-from aish.wire.errors import RetryAdvice, retry_advice
 
-MAX_HINT = 120.0
 FIRST_DELAY = 0.5
 _RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529})
 _REFUSED = frozenset({401, 402, 403})
-_RATE_LIMITED = 429
-_OVERLOADED = frozenset({_RATE_LIMITED, 503, 529})
 _OVERLOAD_WORDS = ("overload", "rate_limit", "too_many_requests", "capacity", "throttl")
 _STATUSES = frozenset(map(str, range(300, 600)))
 _SERVER_ERROR = 500
@@ -84,48 +87,41 @@ def judge_status(status: int, headers: Mapping[str, str], body: str, now: float)
         return MALFORMED
     if status == _SERVER_ERROR and _INVALID.search(body):
         status = _BAD_REQUEST
-    error = _error_in(body)
-    told = retry_advice(error)
-    quota = status == _RATE_LIMITED and (told.daily or is_quota(_error_words(error)))
+    found = parsed(body)
+    told = retry_advice(found, status)
+    is_limited = status == RATE_LIMITED
+    quota = is_limited and (told.spent or is_quota(_error_words(_error_in(found))))
     retry = status in _RETRYABLE and not quota
     should = headers.get("x-should-retry", "").strip().lower()
     if should in {"true", "false"}:
         retry = should == "true"
-    wait = hinted_wait(headers, now)
+    wait = header_wait(headers, now, limited=is_limited)
     return Advice(
         retry=retry,
-        wait=told.wait if wait is None else wait,
-        cools=status == _RATE_LIMITED and not quota,
+        wait=told.wait_at(now) if wait is None else wait,
+        cools=is_limited and not quota,
         unavailable=retry
         or quota
         or status in _REFUSED
         or status >= _SERVER_ERROR
         or _is_about_the_key(status, body),
-        overload=status in _OVERLOADED and not quota,
+        overload=status in OVERLOADED and not quota,
     )
 
 
 def judge_code(
-    code: str | int | None, *, retryable: bool, told: RetryAdvice | None = None
+    code: str | int | None, *, retryable: bool, told: RetryAdvice | None = None, now: float = 0.0
 ) -> Advice:
     """The meaning of an error inside a stream; its code may be a status, or a word."""
     text = str(code) if code is not None else ""
     told = told or RetryAdvice()
-    if told.daily or is_quota((text,)) or _is_about_the_key(_BAD_REQUEST, text):
+    wait = told.wait_at(now)
+    if told.spent or is_quota((text,)) or _is_about_the_key(_BAD_REQUEST, text):
         return Advice(retry=False)
     if text in _STATUSES:
-        return replace(judge_status(int(text), {}, "", 0.0), wait=told.wait)
+        return replace(judge_status(int(text), {}, "", 0.0), wait=wait)
     overload = retryable and any(word in text.lower() for word in _OVERLOAD_WORDS)
-    return Advice(retryable, told.wait, unavailable=retryable, overload=overload)
-
-
-def hinted_wait(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds from `retry-after-ms` or `retry-after`; `None` without a valid one."""
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        seconds = _number(headers.get(name, ""))
-        if seconds is not None:
-            return seconds / unit
-    return _until_date(headers.get("retry-after", ""), now)
+    return Advice(retryable, wait, unavailable=retryable, overload=overload)
 
 
 def delay_before(attempt: int, advice: Advice, policy: RetryPolicy, chance: float) -> float:
@@ -147,15 +143,11 @@ def is_quota(words: tuple[str, ...]) -> bool:
     )
 
 
-def _error_in(body: str) -> JsonObject:
+def _error_in(body: Any) -> JsonObject:
     """The error that a body reports; empty if there is none."""
-    try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    if isinstance(parsed, list) and parsed:
-        parsed = parsed[0]
-    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
+    if isinstance(body, list) and body:
+        body = body[0]
+    error = body.get("error", body) if isinstance(body, dict) else None
     return error if isinstance(error, dict) else {}
 
 
@@ -163,29 +155,6 @@ def _error_words(error: JsonObject) -> tuple[str, ...]:
     """The `code` and `type` of an error."""
     found = (error.get("code"), error.get("type"))
     return tuple(word for word in found if isinstance(word, str))
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None
-
-
-def _until_date(text: str, now: float) -> float | None:
-    if not text:
-        return None
-    from datetime import UTC
-    from email.utils import parsedate_to_datetime
-
-    try:
-        date = parsedate_to_datetime(text)
-        if date.tzinfo is None:
-            date = date.replace(tzinfo=UTC)
-        return max(0.0, date.timestamp() - now)
-    except (ValueError, OverflowError):
-        return None
 
 
 @frozen

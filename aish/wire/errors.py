@@ -1,11 +1,8 @@
 """Errors of unusable answers, and whether a retry may help (L7, L8)."""
 
-from typing import Any, ClassVar, Final
+from typing import ClassVar
 
-from aish.core.frozen import frozen
-from aish.core.patterns import lazy_pattern
-
-_SECONDS: Final = lazy_pattern(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
+from aish.net.rate_limits import RetryAdvice
 
 
 class StreamError(Exception):
@@ -50,27 +47,6 @@ class UnreadableStreamError(StreamError):
     """Bytes that are neither an event stream nor a completion (quirks 21, 22)."""
 
     usual_code = "unreadable_stream"
-
-
-@frozen
-class RetryAdvice:
-    """The seconds that an error asks to wait, and whether a quota of the day is used up."""
-
-    wait: float | None = None
-    daily: bool = False
-
-
-def retry_advice(error: Any) -> RetryAdvice:
-    """The advice in the `details` of an error of Google's endpoints (quirk 61)."""
-    details = error.get("details") if isinstance(error, dict) else None
-    wait, daily = None, False
-    for one in details if isinstance(details, list) else ():
-        kind = str(one.get("@type", "")).rpartition(".")[2] if isinstance(one, dict) else ""
-        if kind == "RetryInfo" and (found := _SECONDS.fullmatch(str(one.get("retryDelay")))):
-            wait = float(found[1])
-        elif kind == "QuotaFailure":
-            daily = daily or "perday" in str(one.get("violations")).lower()
-    return RetryAdvice(wait, daily)
 
 
 class InBandError(StreamError):

@@ -15,6 +15,7 @@ from aish.core.frozen import frozen
 from aish.core.messages import Delta, Extras, Finish, FinishReason, StreamNotice, TextPiece, Usage
 from aish.core.patterns import lazy_pattern
 from aish.core.tools import ToolCall
+from aish.net.rate_limits import retry_advice
 from aish.wire.chat.answer_text import (
     REASONING_FIELDS,
     Speech,
@@ -33,7 +34,6 @@ from aish.wire.errors import (
     TruncatedToolCallError,
     UnfinishedStreamError,
     UnreadableStreamError,
-    retry_advice,
 )
 from aish.wire.json_text import (
     DONE,
@@ -87,7 +87,8 @@ def in_band_error(error: Any, mask: Mask) -> InBandError:
     if isinstance(error, dict) and isinstance(error.get("error"), dict):
         error = error["error"]
     if not isinstance(error, dict):
-        return InBandError(excerpt(_text_of(error), mask, _SHOWN) or "unnamed error")
+        text = excerpt(_text_of(error), mask, _SHOWN) or "unnamed error"
+        return InBandError(text, advice=retry_advice(error))
     code = _code(error)
     text = excerpt(_message(error), mask, _SHOWN)
     status = f"HTTP {code}: " if isinstance(code, int) else ""

@@ -23,9 +23,9 @@ from aish.items.csv_rows import csv_rows
 from aish.items.json import json_array, json_lines
 from aish.items.shards import parse_shard
 from aish.mcp.protocol import messages, requests
-from aish.models.retry import hinted_wait
 from aish.net.http import Head
 from aish.net.listen.addresses import parse_address
+from aish.net.rate_limits import header_wait, retry_advice
 from aish.output.style import look_of
 from aish.packs.environment_file import read_environment
 from aish.packs.pack_error import PackError
@@ -34,7 +34,6 @@ from aish.packs.workspace.content_summary import json_summary, toml_summary
 from aish.templates.limits import TemplateError
 from aish.templates.render import evaluate, render
 from aish.wire.chat.decode import read_cost, read_usage
-from aish.wire.errors import retry_advice
 from aish.wire.json_text import json_values, parsed_object
 from aish.wire.sse import SseReader
 
@@ -135,8 +134,12 @@ READERS: dict[str, Read] = {
     "strict": lambda n, _: strict_json(f'{{"a": {n}}}'),
     "arguments": lambda n, _: messages.encode(parsed_object(f'{{"a": {n}}}') or {}),
     "stream": lambda n, _: list(json_values(f'{{"usage": {{"cost": {n}}}}}')),
-    "retry-after": lambda n, _: hinted_wait({"retry-after": n, "retry-after-ms": n}, 0.0),
-    "date": lambda n, _: hinted_wait({"retry-after": f"Fri, 31 Dec {n} 23:59:59 GMT"}, 0.0),
+    "retry-after": lambda n, _: header_wait(
+        {"retry-after": n, "retry-after-ms": n, "x-ratelimit-reset": n}, 0.0, limited=True
+    ),
+    "date": lambda n, _: header_wait(
+        {"retry-after": f"Fri, 31 Dec {n} 23:59:59 GMT"}, 0.0, limited=True
+    ),
     "retryDelay": lambda n, _: retry_advice(
         {"details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{n}s"}]}
     ),

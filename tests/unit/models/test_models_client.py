@@ -429,6 +429,61 @@ async def test_a_quota_that_is_used_up_is_not_asked_again() -> None:
     assert len(endpoint.requests) == 1
 
 
+@pytest.mark.requirement("L8", "Q61")
+async def test_a_wait_in_the_words_of_an_error_in_a_stream_counts() -> None:
+    error = {"error": {"code": 429, "message": "Rate limit reached. Please try again in 11.2s."}}
+    clock = Ticking()
+    said, _ = await told(stream_reply(sse([error])), text_reply("hi"), clock=clock)
+    assert text_of(said) == "hi"
+    assert max(clock.slept) == pytest.approx(11.2)
+
+
+@pytest.mark.requirement("L8", "Q61")
+async def test_a_time_in_an_error_in_a_stream_is_read_by_the_clock() -> None:
+    clock = Ticking()
+    at = str(int((clock.now() + 12) * 1000))
+    error = {"error": {"code": 429, "metadata": {"headers": {"X-RateLimit-Reset": at}}}}
+    said, _ = await told(stream_reply(sse([error])), text_reply("hi"), clock=clock)
+    assert text_of(said) == "hi"
+    assert max(clock.slept) == pytest.approx(12.0)
+
+
+@pytest.mark.requirement("L8")
+async def test_a_named_wait_is_no_attempt_while_the_endpoint_answers_others() -> None:
+    """Ten refusals in a row; after each of them another request is answered."""
+    refusals = 0
+
+    def reply(request: JsonObject) -> Reply:
+        nonlocal refusals
+        if "other" in json.dumps(request) or refusals == 10:
+            return text_reply("hi")
+        refusals += 1
+        return limited(retry_after="1")
+
+    clock, throttles = Ticking(), Throttles()
+    with ModelEndpoint(reply) as endpoint:
+        entry = an_entry(endpoint.base_url, retry=RetryPolicy(attempts=2))
+        async with (
+            a_model(entry, clock=clock, throttles=throttles) as model,
+            a_model(entry, clock=clock, throttles=throttles) as second,
+        ):
+            await turn(second, a_request("other"))
+            said: list[Delta] = []
+            async for batch in model.stream(a_request()):
+                said.extend(batch)
+                if isinstance(batch[-1], Retrying):
+                    await turn(second, a_request("other"))
+    assert refusals == 10
+    assert text_of(said) == "hi"
+
+
+@pytest.mark.requirement("L8")
+async def test_a_named_wait_is_an_attempt_where_nobody_is_answered() -> None:
+    error, endpoint = await fails(*[limited(retry_after="1")] * 3)
+    assert isinstance(error, UnavailableError)
+    assert len(endpoint.requests) == 3
+
+
 @pytest.mark.requirement("L8")
 async def test_a_429_cools_the_endpoint_down_for_everyone() -> None:
     clock, throttles = Ticking(), Throttles()

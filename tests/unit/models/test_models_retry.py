@@ -12,10 +12,10 @@ from aish.models.retry import (
     Advice,
     delay_before,
     hint_for,
-    hinted_wait,
     judge_code,
     judge_status,
 )
+from aish.net.rate_limits import header_wait
 
 ENTRY = ModelEntry(alias="m", base_url="http://h:1/v1", key_env="KEY")
 RETRIED = [408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529]
@@ -121,6 +121,9 @@ def test_an_error_about_the_key_in_a_stream_makes_the_endpoint_unavailable() -> 
         {"error": {"type": "exceeded_current_quota_error"}},
         {"code": "INSUFFICIENT_BALANCE"},
         [{"error": {"code": "billing_not_active"}}],
+        "insufficient_quota",
+        {"error": {"code": 429, "metadata": {"raw": '{"type": "insufficient_quota"}'}}},
+        {"error": {"code": "429", "message": "OpenAIException: {'type': 'insufficient_quota'}"}},
     ],
 )
 def test_a_429_about_money_is_not_tried_again(error: object) -> None:
@@ -135,7 +138,6 @@ def test_a_429_about_money_is_not_tried_again(error: object) -> None:
     "body",
     [
         json.dumps({"error": {"code": "rate_limit_exceeded", "message": "your quota per minute"}}),
-        "insufficient_quota",
         "[]",
         "null",
         "{",
@@ -179,12 +181,111 @@ def test_x_should_retry_wins_over_the_status() -> None:
     ],
 )
 def test_the_endpoints_hint_is_read(headers: dict[str, str], seconds: float | None) -> None:
-    assert hinted_wait(headers, 1000.0) == seconds
+    assert header_wait(headers, 1000.0, limited=True) == seconds
+
+
+# As endpoints and gateways name the time at which a limit is over (issue 27, B5).
+NOW = 1_795_920_000.0
+LIMITS: list[tuple[dict[str, str], object, float | None]] = [
+    ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "11.20s"}, "", 11.2),
+    ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m30s"}, "", 90.0),
+    ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "850ms"}, "", 0.85),
+    ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "7"}, "", 7.0),
+    (
+        {
+            "x-ratelimit-remaining-requests": "0",
+            "x-ratelimit-reset-requests": "2s",
+            "x-ratelimit-remaining-tokens": "0",
+            "x-ratelimit-reset-tokens": "9s",
+        },
+        "",
+        9.0,
+    ),
+    (
+        {
+            "x-ratelimit-remaining-requests": "0",
+            "x-ratelimit-reset-requests": "2s",
+            "x-ratelimit-remaining-tokens": "14",
+            "x-ratelimit-reset-tokens": "9s",
+        },
+        "",
+        2.0,
+    ),
+    ({"x-ratelimit-reset-tokens": "9s"}, "", None),
+    ({"x-ratelimit-reset": "1795920012000"}, "", 12.0),
+    ({"x-ratelimit-reset": "1795920012"}, "", 12.0),
+    ({"x-ratelimit-reset": "1795919000"}, "", None),
+    ({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "12"}, "", None),
+    ({"x-rate-limit-reset": "12"}, "", 12.0),
+    ({"ratelimit-remaining": "0", "ratelimit-reset": "12"}, "", 12.0),
+    ({"x-ratelimit-remaining": "0", "x-ratelimit-reset-after": "1.5"}, "", 1.5),
+    ({"ratelimit": "limit=9, remaining=0, reset=12"}, "", 12.0),
+    ({"ratelimit": '"minute";r=0;t=12, "day";r=4;t=9000'}, "", 12.0),
+    (
+        {
+            "anthropic-ratelimit-tokens-remaining": "0",
+            "anthropic-ratelimit-tokens-reset": "2026-11-29T02:40:12Z",
+        },
+        "",
+        12.0,
+    ),
+    ({"retry-after": "3", "x-ratelimit-reset": "12"}, "", 3.0),
+    ({"llm_provider-retry-after": "12"}, "", 12.0),
+    ({"x-gateway-retry-after": "12"}, "", 12.0),
+    ({"x-ms-retry-after-ms": "1500"}, "", 1.5),
+    ({"x-gateway-retry-after": "12", "retry-after": "3"}, "", 3.0),
+    ({"retry-after": "12s"}, "", 12.0),
+    ({}, {"error": {"message": "Please try again in 11.20s. Visit https://a"}}, 11.2),
+    ({}, {"error": {"message": "Please try again in 1m30.5s."}}, 90.5),
+    ({}, {"error": {"message": "try again in 850ms"}}, 0.85),
+    ({}, {"error": {"message": "Please retry after 9 seconds."}}, 9.0),
+    ({}, {"error": {"message": "Please retry in 38.5s."}}, 38.5),
+    ({}, {"error": "Please wait 1 minute and 5 seconds"}, 65.0),
+    ({}, {"message": "You are being rate limited.", "retry_after": 1.5}, 1.5),
+    ({}, {"error": {"message": "m", "retryAfterMs": 1500}}, 1.5),
+    ({}, {"error": {"message": "m"}, "retry_after": "12"}, 12.0),
+    ({}, {"error": {"metadata": {"retry_after_seconds": 12}}}, 12.0),
+    ({}, {"error": {"metadata": {"headers": {"X-RateLimit-Reset": "1795920012000"}}}}, 12.0),
+    ({}, {"error": {"message": "try again in 5 attempts"}}, None),
+    ({}, {"error": {"message": "try again in 99999999999999s"}}, None),
+    ({}, {"error": {"message": "m", "retry_after": True, "retryAfter": [1]}}, None),
+    ({}, "slow down, try again in 2 seconds", 2.0),
+]
+
+
+@pytest.mark.requirement("L8", "Q61")
+@pytest.mark.parametrize(("headers", "body", "seconds"), LIMITS)
+def test_a_429_says_in_many_ways_when_its_limit_is_over(
+    headers: dict[str, str], body: object, seconds: float | None
+) -> None:
+    text = body if isinstance(body, str) else json.dumps(body)
+    advice = judge_status(429, headers, text, NOW)
+    assert advice.wait == (None if seconds is None else pytest.approx(seconds))
+    assert advice.retry
+
+
+@pytest.mark.requirement("L8")
+def test_only_a_429_waits_for_limits_to_be_renewed() -> None:
+    headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "12"}
+    assert judge_status(503, headers, "", NOW).wait is None
+
+
+@pytest.mark.requirement("L8")
+def test_the_words_of_a_busy_server_count_and_those_of_a_page_about_an_error_do_not() -> None:
+    words = "try again in 30 seconds"
+    assert judge_status(503, {}, words, NOW).wait == pytest.approx(30)
+    assert judge_status(502, {}, words, NOW).wait is None
+
+
+@given(st.text(max_size=60), st.sampled_from(["x-ratelimit-reset", "ratelimit", "a-retry-after"]))
+def test_no_time_of_a_limit_is_too_odd_to_be_read(text: str, name: str) -> None:
+    seconds = header_wait({name: text}, NOW, limited=True)
+    assert seconds is None or seconds >= 0
 
 
 @given(st.text(max_size=60))
 def test_no_hint_is_too_odd_to_be_read(text: str) -> None:
-    seconds = hinted_wait({"retry-after": text}, 1000.0)
+    seconds = header_wait({"retry-after": text}, 1000.0, limited=True)
     assert seconds is None or seconds >= 0
 
 
