@@ -328,8 +328,6 @@ class Hub:
                 **own_part(self.active.now.tools.row(tool), is_pack=tool.builtin),
                 "name": public,
             }
-            if tool.builtin:
-                row = {key: value for key, value in row.items() if value is not None}
             rows[public] = (tool.name, dump(row))
         self._remember_lost(rows)
         self._publish("tools", {"tools": rows}, is_told=self._settled.is_set())

@@ -27,7 +27,7 @@ from aish.core.tools import (
 )
 from aish.mcp.client.connection import Server
 from aish.mcp.client.server_requests import Call, Elicit
-from aish.mcp.protocol.convert import clash, denied, lost, tool_of
+from aish.mcp.protocol.convert import clash, denied, lost, readable_row, tool_of
 from aish.mcp.transports.factory import Notify, ServerEnvironment, TransportFactory
 from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper
@@ -156,13 +156,8 @@ class Registry:
         return server
 
     def row(self, tool: Tool) -> JsonObject:
-        """What a tool's server says of it in its list, with schemas that are usable."""
-        server = self._servers[tool.name.server]
-        row = dict(server.rows[tool.name.name])
-        row["inputSchema"] = tool.input_schema
-        if tool.output_schema is not None:
-            row["outputSchema"] = tool.output_schema
-        return row
+        """What a tool's server says of it in its list, as clients can read it."""
+        return readable_row(self._servers[tool.name.server].rows[tool.name.name], tool)
 
     async def declaring(self, capability: Capability) -> tuple[str, ...]:
         """The servers that declare `resources` or `prompts`."""

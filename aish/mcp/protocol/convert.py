@@ -20,7 +20,8 @@ from aish.config.model import ServerEntry
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.core.tools import Annotations, Media, ResultKind, Tool, ToolName, ToolResult
+from aish.core.phrases import backticked
+from aish.core.tools import HINTS, Annotations, Media, ResultKind, Tool, ToolName, ToolResult
 from aish.mcp.protocol.mirrored_headers import Mirrored, mirrored
 from aish.system.globs import matches_word
 
@@ -55,6 +56,42 @@ NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 def mended(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema with `[]` replaced by `{}` where only an object is valid."""
     return _schema(schema, 0) if schema else NO_PARAMETERS
+
+
+_READABLE: Mapping[str, Callable[[Any], bool]] = {
+    "$schema": lambda found: isinstance(found, str),
+    "required": lambda found: (
+        isinstance(found, list) and all(isinstance(name, str) for name in found)
+    ),
+}
+"""Keys at the root of a schema that official clients check, and that may be missing."""
+
+
+def _of_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An `inputSchema` that official clients can read, the very one if it is.
+
+    They refuse all tools of all servers for one that they cannot.
+
+    Raises:
+        ValueError: it is not about an object.
+    """
+    kind, properties = schema.get("type", "object"), schema.get("properties", {})
+    if kind is not None and "object" not in (kind if isinstance(kind, list) else [kind]):
+        raise ValueError("its `inputSchema` is not the schema of an object")
+    if not isinstance(properties, dict | None):
+        raise ValueError("the `properties` of its `inputSchema` are not an object")  # ruff: ignore[type-check-without-type-error] - as below
+    new = {key: one for key, one in schema.items() if key not in _READABLE or _READABLE[key](one)}
+    new["type"] = "object"
+    if "properties" in schema:
+        new["properties"] = {name: _plain(one) for name, one in (properties or {}).items()}
+    return schema if new == schema else new
+
+
+def _plain(schema: Any) -> Any:
+    """The schema of a property as an object."""
+    if schema is False:
+        return {"not": {}}
+    return {} if schema is None or schema is True else schema
 
 
 def _schema(value: Any, depth: int) -> Any:
@@ -136,15 +173,27 @@ def _rows(page: Any, reading: Reading, warn: Warn) -> list[tuple[Definition, Jso
             warn("malformed_tools", "its list of tools is not a list")
         return []
     found = []
+    changed = []
     for number, value in enumerate(listed):
         try:
             if not (reading.ours and _is_unlisted(value)):
-                found.append((_definition(value, reading), value))
+                one = _definition(value, reading)
+                found.append((one, value))
+                if _is_mended(value.get("inputSchema"), one.input_schema):
+                    changed.append(one.name)
         except ValueError as error:
             name = value.get("name") if isinstance(value, dict) else None
             which = f"`{name}`" if isinstance(name, str) and name else f"number {number + 1}"
             warn("malformed_tool", f"tool {which} is left out: {error}")
+    if changed:
+        text = f"the input schema of {backticked(changed)} is mended: clients would refuse it"
+        warn("mended_schema", text)
     return found
+
+
+def _is_mended(sent: Any, used: JsonObject) -> bool:
+    """Whether more had to be mended than `[]` for `{}`."""
+    return bool(sent) and used != mended(sent)
 
 
 def _definition(value: Any, reading: Reading) -> Definition:
@@ -155,6 +204,9 @@ def _definition(value: Any, reading: Reading) -> Definition:
         raise ValueError("it has no name")
     if len(name) > MAX_NAME:
         raise ValueError(f"its name has more than {MAX_NAME} characters")
+    execution = value.get("execution")
+    if isinstance(execution, dict) and execution.get("taskSupport") == "required":
+        raise ValueError("it can only be called as a task")
     schema = _schema_of(value, "inputSchema")
     meta = value.get("_meta") if reading.ours else None
     marks = meta if isinstance(meta, dict) else {}
@@ -185,11 +237,46 @@ def _schema_of(value: dict[str, Any], key: str) -> JsonObject | None:
     if not isinstance(schema, dict):
         raise ValueError(f"its `{key}` is not an object")  # ruff: ignore[type-check-without-type-error] - as above
     mend = mended(schema)
-    if key == "inputSchema" and mend.get("type", "object") != "object":
-        raise ValueError(f"its `{key}` is not the schema of an object")
+    if key == "inputSchema":
+        mend = _of_object(mend)
     if len(json.dumps(mend)) > MAX_SCHEMA:
         raise ValueError(f"its `{key}` is larger than {MAX_SCHEMA // 1024} KiB")
     return mend
+
+
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "title": str,
+    "description": str,
+    "annotations": dict,
+    "icons": list,
+    "_meta": dict,
+    # Both belong to the hop between the server and us, or are added below.
+    "execution": (),
+    "outputSchema": (),
+}
+"""What else of a row in a list of tools official clients check; it may be missing."""
+
+
+def readable_row(row: JsonObject, one: Tool) -> JsonObject:
+    """What a server says of a tool in its list, as official clients can read it."""
+    kept = {key: v for key, v in row.items() if key not in _KINDS or isinstance(v, _KINDS[key])}
+    kept["inputSchema"] = one.input_schema
+    if one.output_schema is not None and one.output_schema.get("type") == "object":
+        # Before 2026 there are no others: a client leaves the whole list for one.
+        kept["outputSchema"] = one.output_schema
+    if isinstance(hints := kept.get("annotations"), dict):
+        kept["annotations"] = {
+            key: v
+            for key, v in hints.items()
+            if key not in HINTS.values() or isinstance(v, str if key == "title" else bool)
+        }
+    if isinstance(icons := kept.get("icons"), list):
+        kept["icons"] = [icon for icon in icons if _is_icon(icon)]
+    return kept
+
+
+def _is_icon(icon: Any) -> bool:
+    return isinstance(icon, dict) and isinstance(icon.get("src"), str) and None not in icon.values()
 
 
 def _annotations(value: dict[str, Any]) -> Annotations:

@@ -328,7 +328,8 @@ def _tool(tool: Tool) -> dict[str, Any]:
         "function": {
             "name": tool.wire,
             "description": tool.description,
-            "parameters": tool.input_schema,
+            # Some endpoints refuse a request for a schema of an object without it.
+            "parameters": {"properties": {}, **tool.input_schema},
         },
     }
 
