@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type
-from mcp_types._v2025_11_25 import ListToolsResult as ListOf2025  # type: ignore[attr-defined]
-from mcp_types._v2026_07_28 import ListToolsResult as ListOf2026  # type: ignore[attr-defined]
+from mcp_types._v2025_11_25 import ListToolsResult as ListOf2025
+from mcp_types._v2026_07_28 import ListToolsResult as ListOf2026
 from model_endpoint import text_reply
 from served_hub import ServedHub
 
