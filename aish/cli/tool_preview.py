@@ -15,6 +15,7 @@ from aish.engine.environment import Opening, RunEnvironment
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.preview.tool_listing import Look, look
+from aish.engine.resources.resources import missing_server
 from aish.engine.run_folder import RunFolder
 from aish.system.clock import SystemClock
 from aish.system.secrets.secrets import Secrets
@@ -53,10 +54,10 @@ def beginnings_at_terminal(mask: Callable[[str], str]) -> Opening | None:
 
 
 def looked_at(plan: Plan) -> Look:
-    """The tools of a plan's servers; failures are printed."""
+    """The tools of a plan's servers; failures are printed, but for that of `require_servers`."""
     found = anyio.run(look, plan, quiet_environment(plan))
     for server in found.servers:
-        if server.state == "failed":
+        if server.state == "failed" and server is not missing_server(plan, found.servers):
             told = plan.secrets.mask(server.error or "")
             say(f"warning: mcp server `{server.alias}` is missing: {told}")
     return found

@@ -45,7 +45,7 @@ from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.plan.validation.validate import exfiltration_check, require_steps
 from aish.engine.preview.preview import plan_view
 from aish.engine.preview.tool_listing import MANY_TOOLS, Look, look_at_lock
-from aish.engine.resources.resources import missing_server
+from aish.engine.resources.resources import require_servers
 
 _BRANCH, _LAST, _DOWN, _NOTHING = "├─▶ ", "└─▶ ", "│   ", "    "
 # Characters that Mermaid would interpret inside quotes.
@@ -532,8 +532,7 @@ def command(
         report(error)
         return int(error.exit_code)
     odd = _unmatched(found, strict=strict) + _crowded(view, strict=strict) + leaks
-    if missing_server(plan, found.servers) is not None:
-        return int(ExitCode.UNAVAILABLE)
+    require_servers(plan, found.servers)
     return int(ExitCode.USAGE if odd and strict else ExitCode.OK)
 
 

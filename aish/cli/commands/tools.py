@@ -26,7 +26,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
 from aish.core.text import for_line, suspicious
 from aish.engine.preview.tool_listing import Look, ToolView
-from aish.engine.resources.resources import missing_server
+from aish.engine.resources.resources import require_servers
 from aish.system.secrets.secrets import Secrets
 
 _WIDTH = 79
@@ -73,10 +73,8 @@ def command(
     for error in found.locked:
         report(error)
         return int(error.exit_code)
-    if audit and not as_json and not older:
-        return odd
-    missing = missing_server(plan, found.servers)
-    return int(ExitCode.OK if missing is None else ExitCode.UNAVAILABLE)
+    require_servers(plan, found.servers)
+    return odd
 
 
 def _rows(found: Look) -> list[JsonObject]:

@@ -151,7 +151,7 @@ class Channel:
         try:
             answer = await self._exchange(outgoing, running)
         except HttpStatusError as error:
-            raise (modern and error.rpc) or error from error
+            raise (modern and error.rpc and error.rpc.about(method)) or error from error
         except anyio.get_cancelled_exc_class():
             if method != "initialize" and not (modern and self.over_http):
                 await self._cancel(number)
@@ -164,7 +164,7 @@ class Channel:
             # In a replay: what its owner answered leads to another result than the recorded one.
             raise running.missed
         if answer.error is not None:
-            raise answer.error
+            raise answer.error.about(method)
         return answer.result
 
     async def _exchange(self, outgoing: Outgoing, running: InFlight) -> Answer:

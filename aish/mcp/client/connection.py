@@ -190,6 +190,8 @@ class Server:
                 await self._session.listening()
         except (TimeoutError, LeftError):
             await self.fail(f"no answer within {seconds:g} s")
+        except RpcError as error:
+            await self.fail(f"it answers `{error.method}` with an error: {error.message}")
         except McpError as error:
             await self.fail(error.message)
         finally:

@@ -37,12 +37,18 @@ class McpError(Exception):
 
 
 class RpcError(McpError):
-    """The server answered with a JSON-RPC error."""
+    """The server answered with a JSON-RPC error to `method`, where that is known."""
 
     def __init__(self, code: int, message: str, data: JsonValue = None) -> None:
         super().__init__(message)
         self.code = code
         self.data = data
+        self.method = ""
+
+    def about(self, method: str) -> "RpcError":
+        """The same, as the answer to a request."""
+        self.method = method
+        return self
 
 
 class TransportError(McpError):

@@ -329,7 +329,9 @@ def test_a_child_that_refuses_both_questions_is_told_of_with_its_reason(tmp_path
     async def scene() -> None:
         kid = command(sys.executable, str(script), connect=LONG, cwd=tmp_path)
         async with registry(kid) as s:
-            assert s.registry.failure("kid") == "the initialize handshake is not accepted"
+            assert s.registry.failure("kid") == (
+                "it answers `initialize` with an error: the initialize handshake is not accepted"
+            )
             (said,) = s.notices.said
             assert said[:2] == ("kid", "handshake_refused")
 
