@@ -151,7 +151,7 @@ class Channel:
         try:
             answer = await self._exchange(outgoing, running)
         except HttpStatusError as error:
-            raise (modern and error.rpc and error.rpc.about(method)) or error from error
+            raise (error.rpc.about(method) if modern and error.rpc else error) from error
         except anyio.get_cancelled_exc_class():
             if method != "initialize" and not (modern and self.over_http):
                 await self._cancel(number)
