@@ -3,6 +3,8 @@
 Packages that many runs do not need (servers, embedded models) are imported on use.
 """
 
+import errno
+import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import field, replace
@@ -219,7 +221,11 @@ def _start_hint(server: ServerInfo, entries: Mapping[str, ServerEntry]) -> str:
             "servers see only `HOME`, `PATH` and the like of the environment: `env:"
             " [SSL_CERT_FILE, HTTPS_PROXY]` passes variables on"
         )
-    return f"`required: false` under `mcp.servers.{server.alias}` continues without it"
+    without = f"`required: false` under `mcp.servers.{server.alias}` continues without it"
+    program = command[0] if command else "/"
+    if "/" not in program and why == f"cannot start `{program}`: {os.strerror(errno.ENOENT)}":
+        return f"is `{program}` installed, in a folder of `PATH`? {without}"
+    return without
 
 
 def lock_errors(tools: AllTools | None) -> tuple[AishError, ...]:

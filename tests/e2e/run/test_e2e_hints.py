@@ -84,6 +84,12 @@ def test_a_model_that_is_declared_as_elsewhere_is_told_how_to_declare_it(
             ["hint: write a list: `command: [mcp-server-none, --root, x]`"],
         ),
         (
+            "[mcp-server-none, --root, x]",
+            [
+                "hint: is `mcp-server-none` installed, in a folder of `PATH`? `required: false`",
+            ],
+        ),
+        (
             json.dumps([sys.executable, "-c", "print('I am a server')"]),
             ["on its stdout, which is for JSON-RPC, it printed: I am a server"],
         ),
@@ -98,7 +104,7 @@ def test_a_model_that_is_declared_as_elsewhere_is_told_how_to_declare_it(
             ["hint: servers see only `HOME`, `PATH`", "`env: [SSL_CERT_FILE, HTTPS_PROXY]`"],
         ),
     ],
-    ids=["one-string", "stdout", "certificate"],
+    ids=["one-string", "not-installed", "stdout", "certificate"],
 )
 def test_a_server_that_does_not_start_is_told_why(
     project: Project, command: str, said: list[str]
