@@ -316,13 +316,14 @@ def _protected(workspace: Workspace) -> Protected:
                     secrets += filter(Path.is_file, [Path(entry.path).resolve()])
                 elif is_git((entry.name,)):
                     secrets += islice(_secrets_in_git(Path(entry.path)), _MOST_MOUNTS)
-            elif entry.is_dir(follow_symlinks=False):
+            elif entry.is_dir(follow_symlinks=False) and Path(entry.path) != workspace.runs:
                 waiting.append((*above, entry.name))
     kept, folders = _within_limit(workspace.root, [*own, *found])
     complete = complete and len(kept) + len(secrets) <= _MOST_MOUNTS
     complete = complete and len(kept) == len(own) + len(found)
-    hidden = [path for path in kept if is_denied_name(path.name)]
-    kept = tuple(path for path in kept if not is_denied_name(path.name))
+    closed = (path for path in kept if is_denied_name(path.name) or path == workspace.runs)
+    hidden = dict.fromkeys(closed)
+    kept = tuple(path for path in kept if path not in hidden)
     return Protected(kept, (*hidden, *secrets[:_MOST_MOUNTS]), folders, frozenset(names), complete)
 
 

@@ -1,5 +1,6 @@
 """The packs of one server, opened on its root: the in-process server (K1, K3, K4, K21)."""
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +18,7 @@ from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import failure, success
 from aish.packs.workspace.confined_path import Folder, checked_root
+from aish.packs.workspace.deny_list import is_denied
 from aish.packs.workspace.workspace import Workspace
 from aish.system.schema.check import check
 
@@ -206,15 +208,30 @@ def open_packs(
     workspace = None
     if root is not None:
         resolved = checked_root(root, allow_broad_root=allow_broad_root)
+        runs = _runs_below(resolved, services.run_folder)
         workspace = Workspace(
             Folder(resolved, deny_names=options.deny_names),
             resolved,
             services.worker,
             services.reaper,
-            services.own_files,
+            services.own_files if runs is None else services.own_files | {runs},
             options.c.macros,
+            runs,
         )
     return OpenPacks(packs, workspace, services, options)
+
+
+def _runs_below(root: Path, run_folder: Path | None) -> Path | None:
+    """The folder of runs below a root that has a name of its own (`--run-dir`).
+
+    Where the root is in it, only the folder of this run. Journals have the answers of people (T38).
+    """
+    if run_folder is None:
+        return None
+    folder = Path(os.path.realpath(run_folder))
+    runs = folder if root.is_relative_to(folder.parent) else folder.parent
+    is_named = root in runs.parents and not is_denied(runs.relative_to(root).parts)
+    return runs if is_named else None
 
 
 def input_schema_of(name: str) -> JsonObject | None:

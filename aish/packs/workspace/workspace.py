@@ -13,7 +13,8 @@ class Workspace:
     """A root by descriptor and by path, what ends its children, and what parses its files.
 
     `own_files` are the files that the run is made of, as absolute and resolved paths: no tool
-    writes them (K19). `macros` are words that the parser of C may ignore (K41).
+    writes them (K19). `macros` are words that the parser of C may ignore (K41). `runs` is one of
+    `own_files`: the folder of runs, if it is below the root and no hidden one (T36).
     """
 
     folder: Folder
@@ -22,3 +23,4 @@ class Workspace:
     reaper: Reaper | None = None
     own_files: frozenset[Path] = frozenset()
     macros: tuple[str, ...] = ()
+    runs: Path | None = None
