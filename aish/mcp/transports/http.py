@@ -15,6 +15,8 @@ from aish import __version__
 from aish.mcp.protocol.messages import LeftError, TransportError, UnreachableError
 from aish.mcp.transports.transport import Headers
 from aish.net.http import DirectTransport, unknown_host
+from aish.net.rate_limits import LONGEST_WAIT, told_wait
+from aish.system.clock import SystemClock
 
 MAX_BODY = 32 * 1024 * 1024
 MAX_ERROR_BODY = 4096
@@ -29,6 +31,9 @@ LASTING = frozenset({301, 308})
 JSON_OR_EVENTS = "application/json, text/event-stream"
 
 _SHOWN = 200
+REFUSED_FOR_LOAD = frozenset({429, 503})
+MAX_REFUSALS = 5
+"""So often one request is sent to a server that says each time when to try again."""
 
 Mask = Callable[[str], str]
 MakeHttp = Callable[[], httpx.AsyncBaseTransport]
@@ -62,6 +67,7 @@ class Reply:
         self._response = response
         self._mask = mask
         self._chunks: AsyncIterator[bytes] | None = None
+        self._start: str | None = None
         self.status = response.status_code
 
     def header(self, name: str) -> str:
@@ -114,12 +120,30 @@ class Reply:
 
         Masked before it is cut: a replay, which reads no secrets, cuts it at the same place.
         """
+        if self._start is not None:
+            return self._start
         start = b""
         # What arrived before a connection broke is still worth showing.
         with suppress(TransportError):
             while len(start) < MAX_ERROR_BODY and (chunk := await self.next_chunk()) is not None:
                 start += chunk[: MAX_ERROR_BODY - len(start)]
-        return self._mask(start.decode("utf-8", "replace"))
+        self._start = self._mask(start.decode("utf-8", "replace"))
+        return self._start
+
+    async def pause(self) -> float | None:
+        """The seconds after which a request that was refused for load is to be sent again.
+
+        `None` if the server names none, or the caller would not wait so long. A replay sends it
+        again where the recording did.
+        """
+        if self.status not in REFUSED_FOR_LOAD:
+            return None
+        if (again := self._response.extensions.get("recorded_again")) is not None:
+            return 0.0 if again() else None
+        text = await self.read_start()
+        wait = told_wait(self.status, self._response.headers, text, SystemClock().now())
+        left = anyio.current_effective_deadline() - anyio.current_time()
+        return None if wait is None or wait >= min(left, LONGEST_WAIT) else wait
 
     def beginning(self, body: bytes) -> str:
         """The part of a body that a message shows, with secrets masked."""
@@ -207,6 +231,24 @@ class HttpOrigin:
             finally:
                 await response.aclose()
         raise TransportError(f"more than {MAX_REDIRECTS} redirects")
+
+    @asynccontextmanager
+    async def post(
+        self, headers: Headers, body: bytes, url: str | None = None
+    ) -> AsyncGenerator[Reply]:
+        """Send a request, again if the server was busy and says when (L8).
+
+        Raises:
+            TransportError: no answer came, or it leads to another origin.
+        """
+        for is_last in (*[False] * (MAX_REFUSALS - 1), True):
+            async with self.open("POST", headers, body, url) as reply:
+                pause = None if is_last else await reply.pause()
+                if pause is None:
+                    yield reply
+                    return
+                await reply.drain()
+            await anyio.sleep(pause)
 
     async def _send(
         self, method: str, url: httpx.URL, headers: Headers, body: bytes

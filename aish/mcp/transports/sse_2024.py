@@ -61,7 +61,7 @@ class HttpEvents:
 
     async def send(self, body: bytes, headers: Headers = ()) -> None:
         """POST a message to the address the server named."""
-        async with self._door.open("POST", headers, body, url=self._address) as reply:
+        async with self._door.post(headers, body, self._address) as reply:
             if reply.status >= FAILED:
                 raise HttpStatusError(reply.status, await reply.read_start())
             await reply.drain()

@@ -79,7 +79,7 @@ class StreamableHttp:
         """POST a request and read its answer."""
         body = messages.request(outgoing.number, outgoing.method, outgoing.params)
         headers = (*outgoing.headers, *self._session)
-        async with self.door.open("POST", headers, body) as reply:
+        async with self.door.post(headers, body) as reply:
             if reply.status >= FAILED:
                 raise await self._refusal(reply)
             if outgoing.method == "initialize":
@@ -94,7 +94,7 @@ class StreamableHttp:
 
     async def send(self, body: bytes, headers: Headers = ()) -> None:
         """POST a notification or an answer; the server need not send a body."""
-        async with self.door.open("POST", (*headers, *self._session), body) as reply:
+        async with self.door.post((*headers, *self._session), body) as reply:
             if reply.status >= FAILED:
                 raise await self._refusal(reply)
             await reply.drain()

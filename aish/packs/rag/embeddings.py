@@ -145,6 +145,8 @@ class _Endpoint:
     async def _answer(self, url: str, body: bytes) -> bytes:
         # Loaded by the first question: a pack that is only listed does without.
         from aish.net.http import PostError, post_for_answer
+        from aish.net.rate_limits import parsed, retry_advice, told_wait
+        from aish.system.clock import SystemClock
 
         headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
         for pause in (*_PAUSES, None):
@@ -161,11 +163,12 @@ class _Endpoint:
             status = answer.status
             if status == _OK:
                 return answer.body
-            if status not in _BUSY or pause is None:
+            text = answer.body.decode("utf-8", "replace") if status in _BUSY else ""
+            if status not in _BUSY or pause is None or retry_advice(parsed(text)).spent:
                 reason = _reason(answer.body, self._mask)
                 raise self._failed(f"answers {status}{reason}", status=status)
-            asked = answer.headers.get("retry-after", "")
-            await anyio.sleep(min(float(asked), _LONGEST_PAUSE) if asked.isdecimal() else pause)
+            asked = told_wait(status, answer.headers, text, SystemClock().now())
+            await anyio.sleep(pause if asked is None else min(asked, _LONGEST_PAUSE))
         raise AssertionError("the last round returns or raises")
 
     def _failed(self, what: str, **details: Any) -> PackError:

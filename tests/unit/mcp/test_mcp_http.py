@@ -72,6 +72,53 @@ def test_a_stream_that_ends_without_the_answer_is_a_transport_error(part: Any) -
     assert found.content.startswith("[aish] tool transport error: the ")
 
 
+def refused(*replies: Reply) -> Any:
+    """Calls get these replies, and then their answer."""
+    waiting = list(replies)
+    return Legacy(tools__call=lambda request: waiting.pop(0) if waiting else result(request, SUM))
+
+
+@pytest.mark.requirement("M2", "L8")
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        json_reply(429, {"error": "slow down"}, {"retry-after": "0.01"}),
+        json_reply(503, {"error": "starting"}, {"retry-after-ms": "10"}),
+        json_reply(429, {"error": "m"}, {"x-gateway-retry-after": "0.01"}),
+        json_reply(
+            429, {"error": "m"}, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "10ms"}
+        ),
+        json_reply(429, {"error": {"message": "Please try again in 10ms."}}),
+    ],
+    ids=["retry-after", "milliseconds", "gateway", "reset", "words"],
+)
+def test_a_call_that_is_refused_for_load_is_made_again_when_the_server_says(refusal: Reply) -> None:
+    """B5 of issue 27: a refused call was not made."""
+    found, end, _ = called(refused(refusal, refusal))
+    assert found.content == "3"
+    assert end.methods.count("tools/call") == 3
+
+
+@pytest.mark.requirement("M2", "L8")
+@pytest.mark.parametrize(
+    ("refusal", "tries"),
+    [
+        (json_reply(429, {"error": "slow down"}), 1),
+        (json_reply(429, {"error": "slow down"}, {"retry-after": "3600"}), 1),
+        (json_reply(429, {"error": "slow down"}, {"retry-after": "50"}), 1),
+        (json_reply(500, {"error": "down"}, {"retry-after": "0.01"}), 1),
+        (json_reply(503, {"error": "down"}, {"retry-after": "0"}), 5),
+    ],
+    ids=["no wait named", "too late", "later than the call may last", "another status", "for ever"],
+)
+def test_a_call_is_not_made_again_without_end_or_reason(refusal: Reply, tries: int) -> None:
+    found, end, _ = called(refused(*[refusal] * 9), call=40.0)
+    assert found.kind == "transport_error"
+    assert f"HTTP {refusal.status}" in found.content
+    assert "down" in found.content
+    assert end.methods.count("tools/call") == tries
+
+
 @pytest.mark.requirement("M2")
 def test_a_stream_that_broke_off_is_resumed_where_it_stopped() -> None:
     waiting: list[dict[str, Any]] = []

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -60,6 +61,21 @@ async def work(scene: Scene) -> list[Any]:
 def in_events(request: Recorded) -> Reply:
     body = b"".join(part for part in Legacy().usual(request).parts if isinstance(part, bytes))
     return events(b": hello\n\n", b"event: message\ndata: " + body[:20], body[20:] + b"\n\n")
+
+
+@pytest.mark.requirement("C6", "L8")
+def test_a_call_that_was_refused_for_load_is_made_again_in_a_replay(
+    recorded_scene: RecordedScene,
+) -> None:
+    """Whatever time it is then: the server named a time of day."""
+    at = str(int((time.time() + 1) * 1000))
+    busy = [json_reply(429, {"error": "slow down"}, {"x-ratelimit-reset": at})]
+    handler = Legacy(
+        tools__call=lambda request: busy.pop() if busy else result(request, {"content": []})
+    )
+    recorded, replayed = played(recorded_scene, handler, add)
+    assert recorded.value.kind == "ok"
+    assert replayed.value == recorded.value
 
 
 @pytest.mark.requirement("C1", "C6")

@@ -147,6 +147,13 @@ def test_an_endpoint_that_is_down_changes_nothing_and_is_told(
         scene.data("rag_ingest", path="docs")
         assert (found(scene, "server"), found(scene, "pear")) == (0, 50)
 
+        # A quota that is used up is not asked again (issue 27, B5).
+        quota = json.dumps({"error": {"code": "insufficient_quota"}}).encode()
+        before = len(endpoint.asked)
+        endpoint.answer = partial(always, (429, {"retry-after": "0"}, quota))
+        assert scene.code("rag_query", question="pear", mode="vector") == "unavailable"
+        assert len(endpoint.asked) == before + 1
+
         for status, body in ((503, b""), (200, b"[1]"), (200, b'{"data": []}'), (302, b"")):
             headers = {"retry-after": "0", "location": "http://127.0.0.1:1/"}
             endpoint.answer = partial(always, (status, headers, body))
