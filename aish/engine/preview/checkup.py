@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -84,7 +85,8 @@ async def check_pipeline(file: Path, opening: Opening | None = None) -> list[Fin
     findings += [await _model(alias, plan) for alias in plan.models]
     findings += await _servers(pipeline, plan, opening)
     findings += _listening(plan)
-    return findings
+    mask = plan.secrets.mask
+    return [replace(one, text=mask(one.text), hint=one.hint and mask(one.hint)) for one in findings]
 
 
 def _serve_extra() -> Finding:

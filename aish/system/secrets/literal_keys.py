@@ -15,18 +15,19 @@ from aish.core.patterns import lazy_pattern
 from aish.system.secrets.secrets import SHORTEST, names_credential, resembles_key
 
 RANDOM_TEXT = "text as random as a key"
+# An underscore may precede: `*__sk-…` is a rule with a key in it.
 _SHAPES = {
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
     r"(?:[^-\"]*+-----END [A-Z ]*PRIVATE KEY-----)?",
-    "an API key": r"\bsk-[A-Za-z0-9_-]{20,}",
-    "a GitHub token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{40,})",
-    "a GitLab token": r"\bglpat-[\w-]{20,}",
-    "an AWS access key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    "a Google API key": r"\bAIza[\w-]{35}",
-    "a Slack token": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
-    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
-    "a package registry token": r"\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,})",
-    "a payment key": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{20,}",
+    "an API key": r"(?<![^\W_])sk-[A-Za-z0-9_-]{20,}",
+    "a GitHub token": r"(?<![^\W_])(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{40,})",
+    "a GitLab token": r"(?<![^\W_])glpat-[\w-]{20,}",
+    "an AWS access key": r"(?<![^\W_])(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    "a Google API key": r"(?<![^\W_])AIza[\w-]{35}",
+    "a Slack token": r"(?<![^\W_])xox[abeoprs]-[A-Za-z0-9-]{10,}",
+    "a Hugging Face token": r"(?<![^\W_])hf_[A-Za-z0-9]{30,}",
+    "a package registry token": r"(?<![^\W_])(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,})",
+    "a payment key": r"(?<![^\W_])[rs]k_(?:live|test)_[A-Za-z0-9]{20,}",
     "a JSON web token": r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",
     "a bearer token": r"(?i:\bbearer )[A-Za-z0-9._~+/-]{20,}=*",
 }

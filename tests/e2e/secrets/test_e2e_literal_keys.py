@@ -147,3 +147,25 @@ def test_text_that_is_no_key_is_allowed_in_the_file(project: Project) -> None:
     done = project.run()
 
     assert (checked.code, done.code, done.stdout) == (0, 0, f"{KEY}\n")
+
+
+@pytest.mark.requirement("F10", "X4")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        'servers: {w: {command: "./none --token KEY"}}',
+        "servers: {w: {command: [./KEY]}}",
+        "servers: {w: {pack: fs, root: ./KEY}}",
+        "auto_approve: [KEY]",
+    ],
+)
+def test_no_message_about_what_cannot_start_or_match_has_a_key(
+    project: Project, entry: str
+) -> None:
+    project.pipeline(f"mcp: {{{entry.replace('KEY', KEY)}}}\nprompt: Say hello\n")
+    project.aish.env["MODEL_URL"] = f"{URL}/v1"
+
+    for command in ("doctor", "doctor --format json", "validate", "plan --offline", "tools"):
+        done = project.aish(*command.split(), "p.yaml")
+
+        assert KEY not in done.stdout + done.stderr, command

@@ -92,3 +92,9 @@ def test_a_message_loses_a_short_key_too() -> None:
     assert without_keys("sk-learn, skeleton-2024-09") == "sk-learn, skeleton-2024-09"
     token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
     assert without_keys(f"bad {token}!") == "bad <key>!"
+
+
+def test_a_key_behind_underscores_is_one() -> None:
+    text = f"write `{KEY}__*` for every tool of a server, `*__{KEY}` for one on any server"
+
+    assert KEY not in without_keys(text)
