@@ -14,6 +14,7 @@ from collections.abc import (
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import replace
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -292,7 +293,8 @@ async def dispatch(
         result = await _call(proposal, runtime, sampler)
     except anyio.get_cancelled_exc_class():
         seconds = runtime.clock.monotonic() - started
-        late = anyio.current_time() >= deadline
+        # Without a deadline if the run had ended already.
+        late = -inf < deadline <= anyio.current_time()
         _tell_cut_off(approved, runtime, seconds, commands, late)
         raise
     finally:

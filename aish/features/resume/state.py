@@ -97,7 +97,12 @@ class Conversations:
             calls=tuple(used for turn, _, used in ended if answer is None or turn != last),
             answer=answer,
             is_added=bool(turns) and isinstance(turns[-1], AssistantTurn),
-            ended={id: used for turn, id, used in ended if answer is not None and turn == last},
+            # One with an unknown outcome is made again, as `--retry-unknown` allows.
+            ended={
+                id: used
+                for turn, id, used in ended
+                if answer is not None and turn == last and used.kind != "unknown"
+            },
             corrections=talk.corrections,
             attempt=talk.attempt,
         )

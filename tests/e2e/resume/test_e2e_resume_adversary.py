@@ -24,6 +24,7 @@ from mcp_tools import PNG, text_result
 from model_endpoint import Recorded, Reply, json_reply, text_reply, tool_reply
 from samples import sampled
 
+from aish.core.events import REFUSED
 from aish.core.json import json_text
 from aish.journal.reader import read_journal
 
@@ -259,8 +260,10 @@ def test_no_call_is_made_again_by_a_part_that_has_not_named_it(
     rows = [str(n) for n in range(7)] + ["talk", "more", "held", "form", "x", "y", "part"]
     names = {name for row in rows for calls in wanted(row) for _, name in calls}
     names |= {"one", *(f"{n}-{of}" for n in ("x", "y", "part") for of in ("first", "p", "q"))}
-    assert names <= adversary.calls.keys()
     events = adversary.events()
+    decided = of_type(events, "tool.decided")
+    denied = {one["arguments"]["row"] for one in decided if one["verdict"] in REFUSED}
+    assert names <= adversary.calls.keys() | denied
     assert all(count == 1 for count in approvals_used(events).values())
     ended = [one for one in of_type(events, "item.finished") if one["status"] == "ok"]
     done_once = Counter((one["step"], one["item"]) for one in ended if "/" not in one["step"])

@@ -508,6 +508,22 @@ def test_a_call_of_a_part_before_is_known_however_often_its_step_was_begun_anew(
 
 
 @pytest.mark.requirement("B3")
+@pytest.mark.parametrize(("kind", "again"), [("ok", False), ("unknown", True)])
+def test_a_call_of_a_conversation_is_made_again_if_its_outcome_is_unknown(
+    tmp_path: Path,
+    kind: Any,
+    again: bool,  # ruff: ignore[boolean-type-hint-positional-argument] - a row of a table
+) -> None:
+    go = TurnAdded(Place("one"), {"role": "user", "text": "Go"}, "answer")
+    answer = turn(Place("one", turn=1), "", calls=(Asked("c1", "s__send", '{"n": 1}'),))
+    events = (BEGUN, go, answer, *call(MADE, "s__send", kind), CUT_OFF)
+
+    done = taken(plan_of(tmp_path, CALLS), *events, retry_unknown=True)
+
+    assert ("c1" not in done.unfinished["one", None].earlier.ended) is again
+
+
+@pytest.mark.requirement("B3")
 def test_a_call_stays_known_though_a_later_part_did_not_begin_its_step(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, CALLS)
     skipped = step_finished("one", status="skipped", error=Failure("run_ended", "not started"))
