@@ -28,8 +28,8 @@ def write(raw: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
-def send(message: mcp_tools.Message) -> None:
-    write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+def send(*messages: mcp_tools.Message) -> None:
+    write(b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in messages))
 
 
 def wait_for(path: str | Path) -> None:
@@ -60,8 +60,8 @@ def send_later(reply: mcp_tools.Message, until: str | None) -> None:
     send(reply)
 
 
-def change_tools() -> None:
-    """Offer another tool from now on, and say so."""
+def change_tools() -> mcp_tools.Message:
+    """Offer another tool from now on; the message that says so."""
     if all(tool["name"] != "added" for tool in mcp_tools.TOOLS):
         mcp_tools.TOOLS.append(
             {
@@ -71,7 +71,7 @@ def change_tools() -> None:
             }
         )
         mcp_tools.TOOLS[0]["description"] = "Say the text back, differently"
-    send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    return {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 
 ASKING_TOOLS: list[mcp_tools.Message] = [
@@ -292,9 +292,9 @@ class Serving:
             timer.daemon = True
             timer.start()
             return
-        send(reply)
-        if self.arguments.change_tools and message.get("method") == "tools/call":
-            change_tools()
+        changes = self.arguments.change_tools and message.get("method") == "tools/call"
+        # In one write: how late a second one came would decide which step has the new tools.
+        send(reply, *([change_tools()] if changes else []))
 
 
 def parse() -> argparse.Namespace:
