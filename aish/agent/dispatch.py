@@ -5,7 +5,6 @@ call`. Nothing is sent without a decision, and the decision is emitted first (P7
 """
 
 import hashlib
-import json
 from collections.abc import (
     Callable,
     Mapping,
@@ -22,6 +21,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.agent import wording
+from aish.agent.result_data import with_data
 from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what
 from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.agent.turn_json import Structured, structured_to_event
@@ -291,6 +291,7 @@ async def dispatch(
     token = CUT_OFF.set(commands)
     try:
         result = await _call(proposal, runtime, sampler)
+        result = await _judged(result, proposal, runtime)
     except anyio.get_cancelled_exc_class():
         seconds = runtime.clock.monotonic() - started
         # Without a deadline if the run had ended already.
@@ -301,7 +302,7 @@ async def dispatch(
         CUT_OFF.reset(token)
     seconds = runtime.clock.monotonic() - started
     attached = tuple(filter(can_be_attached, result.media)) if sees_images else ()
-    shown = _shown(result, attached, runtime, proposal.place)
+    shown = _shown(proposal.tool, result, attached, runtime, proposal.place)
     if result.kind == "rpc_error":
         text = f"{name}: {result.content.removeprefix('[aish] ')}"
         runtime.emit(Notice(proposal.place, "warning", "tool_dispatch_failed", text))
@@ -459,11 +460,32 @@ async def _call_once(
         left = 0
 
 
+async def _judged(result: ToolResult, proposal: Proposal, runtime: AgentRuntime) -> ToolResult:
+    """The result, told of if its data does not fit the tool's `outputSchema`, or an error (M7)."""
+    tool = proposal.tool
+    if tool.output_schema is None or tool.builtin or result.kind != "ok":
+        return result
+    if result.structured is None:
+        why = "it has no `structuredContent`"
+    elif problems := await runtime.check_arguments(tool.output_schema, result.structured):
+        why = runtime.mask(str(problems[0]))
+    else:
+        return result
+    text = wording.odd_output(str(tool.name), why)
+    if tool.strict_output:
+        return ToolResult("handler_error", f"[aish] {text}")
+    runtime.emit(Notice(proposal.place, "warning", "odd_output", text))
+    return result
+
+
 def _shown(
-    result: ToolResult, attached: tuple[Media, ...], runtime: AgentRuntime, place: Place
+    tool: Tool, result: ToolResult, attached: tuple[Media, ...], runtime: AgentRuntime, place: Place
 ) -> Cut:
     """The result as the model sees it: never empty, length limited, media named (L18, M7)."""
-    lines = [_text(result)]
+    # The text of a tool of ours says what its data says.
+    is_ours = tool.builtin or tool.name == LOCAL_COMMAND
+    whole = is_ours and result.content.strip()
+    lines = [with_data(result.content, None if whole else result.structured)]
     for number, media in enumerate(result.media, 1):
         kind = runtime.mask(media.mime_type)
         path = _kept(_media_name(place, number, kind), media.data, runtime, place)
@@ -499,14 +521,6 @@ def _structured(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str)
 
 def _cut(text: str, keep: Callable[[bytes], str | None], runtime: AgentRuntime) -> Cut:
     return cut(text, runtime.limits.result_limit, keep, runtime.mask, runtime.spans)
-
-
-def _text(result: ToolResult) -> str:
-    if result.content.strip():
-        return safe_utf8(result.content)
-    if result.structured is not None:
-        return json.dumps(result.structured)
-    return ""
 
 
 def _kept(name: str, data: bytes, runtime: AgentRuntime, place: Place) -> str | None:

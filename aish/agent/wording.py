@@ -43,6 +43,11 @@ def does_not_fit(path: str, why: str) -> str:
     return f"[aish] tool arguments do not fit the schema: {place}: {_short(why, _SHOWN_REASON)}"
 
 
+def odd_output(tool: str, why: str) -> str:
+    """What is said of a result that does not match the tool's `outputSchema` (M7)."""
+    return f"{tool}: the result does not fit its output schema: {_short(why, _SHOWN_REASON)}"
+
+
 def too_many(count: int, limit: int) -> str:
     """The reply to each call of a turn with too many calls (L16)."""
     return f"[aish] {count} tool calls in one turn, and at most {limit} are allowed: none was run"

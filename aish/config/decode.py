@@ -839,6 +839,7 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
         options=_pack_options(table.part("options")),
         required=table.flag("required", default=True) if table.has("required") else None,
         trust=table.flag("trust", default=False),
+        strict_output=table.flag("strict_output", default=False),
         protocol=cast("ProtocolChoice", table.text("protocol") or "auto"),
         sampling="allow" if table.text("sampling") == "allow" else "deny",
         roots=table.absolutes("roots"),

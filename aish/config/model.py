@@ -352,6 +352,7 @@ class ServerEntry:
     options: PackOptions = PackOptions()
     required: bool | None = None
     trust: bool = False
+    strict_output: bool = False
     protocol: ProtocolChoice = "auto"
     sampling: Literal["deny", "allow"] = "deny"
     roots: tuple[Path, ...] = ()

@@ -76,7 +76,8 @@ class Tool:
     where a pack marks the tool as safe to run beside others (L16). `builtin` tools are those of
     our packs, whose annotations are facts and not claims, and which may be called by older names
     (K10); `root` has the spellings of the folder that their paths are relative to. `unlisted` tools
-    can be called and are not shown to models.
+    can be called and are not shown to models. A result of a tool with `strict_output` that does not
+    fit `output_schema` is an error.
     """
 
     name: ToolName
@@ -88,6 +89,7 @@ class Tool:
     parallel: bool = False
     unlisted: bool = False
     trusted: bool = False
+    strict_output: bool = False
     builtin: bool = False
     root: tuple[str, ...] = ()
 

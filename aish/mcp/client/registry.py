@@ -331,8 +331,7 @@ class Registry:
         for server in servers.values():
             # The offers of a server that is not connected yet are incomplete.
             for one in server.definitions.values() if server.state == "ready" else ():
-                entry = server.entry
-                tool = tool_of(server.alias, one, self._limit, trusted=entry.trust, root=entry.root)
+                tool = tool_of(server.entry, one, self._limit)
                 if tool.wire in by_wire:
                     on_clash(tool, by_wire[tool.wire])
                     continue

@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from aish.config.model import ServerEntry
@@ -192,8 +191,14 @@ def _rows(page: Any, reading: Reading, warn: Warn) -> list[tuple[Definition, Jso
 
 
 def _is_mended(sent: Any, used: JsonObject) -> bool:
-    """Whether more had to be mended than `[]` for `{}`."""
-    return bool(sent) and used != mended(sent)
+    """Whether more had to be mended than `[]` or `true` for `{}`."""
+    if not sent:
+        return False
+    before = dict(mended(sent))
+    properties = before.get("properties")
+    if isinstance(properties, dict) and None not in properties.values():
+        before["properties"] = used["properties"]
+    return before != used
 
 
 def _definition(value: Any, reading: Reading) -> Definition:
@@ -450,11 +455,9 @@ def wire_name(name: ToolName, limit: int) -> str:
     return ILLEGAL.sub("_", joined)[: limit - len(suffix)] + suffix
 
 
-def tool_of(
-    alias: str, one: Definition, limit: int, *, trusted: bool, root: Path | None = None
-) -> Tool:
+def tool_of(entry: ServerEntry, one: Definition, limit: int) -> Tool:
     """A tool as its server lists it, under its names."""
-    name = ToolName(alias, one.name)
+    name, root = ToolName(entry.alias, one.name), entry.root
     return Tool(
         name=name,
         wire=wire_name(name, limit),
@@ -465,7 +468,8 @@ def tool_of(
         parallel=one.parallel,
         builtin=one.builtin,
         root=() if root is None or not one.builtin else (str(root), os.path.realpath(root)),
-        trusted=trusted,
+        trusted=entry.trust,
+        strict_output=entry.strict_output,
     )
 
 

@@ -106,7 +106,7 @@ def _flat(errors: Iterable[Any], above: Path) -> Iterator[SchemaProblem]:
 def _problems(error: Any, path: Path) -> list[SchemaProblem]:
     """An error of jsonschema in aish's format."""
     word, wanted, value = error.validator, error.validator_value, error.instance
-    if word is None:
+    if word is None or (word == "not" and not wanted):
         return [SchemaProblem(path, "is not allowed", "false")]
     if word == "required" and isinstance(value, dict):
         return [missing(path, key) for key in wanted if key not in value]

@@ -53,7 +53,7 @@ def test_a_call_is_decided_then_started_then_finished() -> None:
     assert (decided.arguments, decided.verdict, decided.rule) == (HERE, "auto", "*__*")
     assert len(decided.digest) == 64
     assert started == ToolStarted(PLACE, "box__look")
-    end = ToolFinished(PLACE, "box__look", "ok", "seen", None, 1.0, {"n": 1})
+    end = ToolFinished(PLACE, "box__look", "ok", 'seen\n{"n": 1}', None, 1.0, {"n": 1})
     assert finished == end
     assert got == UsedCall(
         "box__look",
@@ -61,7 +61,7 @@ def test_a_call_is_decided_then_started_then_finished() -> None:
         "auto",
         "*__*",
         "ok",
-        "seen",
+        'seen\n{"n": 1}',
         {"n": 1},
         1.0,
         whole="seen",
