@@ -233,20 +233,26 @@ class Choice:
             self._noticed.add(code)
             self.speech.remark(StreamNotice(code, text))
 
-    def count(self, usage: Any) -> None:
-        """Counts may come again and again; they are totals, the last one wins (quirk 33)."""
-        if isinstance(usage, dict) and any(type(count) in {int, float} for count in usage.values()):
-            self.usage = usage
+    def count(self, usage: Any) -> bool:
+        """Counts may come again and again; they are totals, the last one wins (quirk 33).
 
-    def take(self, choice: dict[str, Any]) -> None:
-        """Take an element of `choices`.
+        Returns whether they are new.
+        """
+        if not isinstance(usage, dict) or usage == self.usage:
+            return False
+        is_counted = any(type(count) in {int, float} for count in usage.values())
+        if is_counted:
+            self.usage = usage
+        return is_counted
+
+    def take(self, choice: dict[str, Any]) -> bool:
+        """Take an element of `choices`; returns whether it carries anything (L4).
 
         Raises:
             MalformedToolCallError: what it says of calls is nothing that can be used.
         """
         self.begun = True
-        if usage := choice.get("usage"):
-            self.count(usage)
+        is_news = self.count(choice.get("usage"))
         delta, message = choice.get("delta"), choice.get("message")
         if isinstance(delta, dict):
             self._add(delta)
@@ -260,7 +266,9 @@ class Choice:
         finish = choice.get("finish_reason")
         self.has_finish_key = self.has_finish_key or "finish_reason" in choice
         if isinstance(finish, str) and finish:
+            is_news = is_news or finish != self.finish
             self.finish = finish
+        return is_news or is_filled(delta) or is_filled(message)
 
     def _add_again(self, message: dict[str, Any]) -> None:
         """A whole message after its pieces adds nothing new, except perhaps the calls."""
@@ -386,6 +394,18 @@ def plain_text(value: Any) -> str | None:
     return None if more else text
 
 
+_BESIDES: Final = frozenset({"role", "index", "id", "type"})
+
+
+def is_filled(value: Any) -> bool:
+    """Whether a delta has any value, at any depth, besides those that only name its place."""
+    if isinstance(value, dict):
+        return any(is_filled(inner) for name, inner in value.items() if name not in _BESIDES)
+    if isinstance(value, list):
+        return any(map(is_filled, value))
+    return bool(value)
+
+
 def _has_more(delta: dict[str, Any]) -> bool:
     """Whether a delta has more than text and empty fields."""
     return any(value for name, value in delta.items() if name not in {"role", "content"})
@@ -453,8 +473,8 @@ class Answer:
         """Report a tolerated oddity; once per stream."""
         self.first.notice(code, text)
 
-    def take(self, value: dict[str, Any]) -> None:
-        """Add a chunk of a stream, or a whole completion.
+    def take(self, value: dict[str, Any]) -> bool:
+        """Add a chunk of a stream, or a whole completion; returns whether it carries anything.
 
         Raises:
             InBandError: the endpoint reports an error.
@@ -463,10 +483,11 @@ class Answer:
         """
         if error := find_error(value, self._mask):
             raise error
+        is_news = False
         if usage := value.get("usage"):
-            self.first.count(usage)
+            is_news = self.first.count(usage)
         elif isinstance(other := value.get("x_groq"), dict) and not self.first.usage:
-            self.first.count(other.get("usage"))
+            is_news = self.first.count(other.get("usage"))
         choices = value.get("choices")
         first_taken = False
         for choice in choices if isinstance(choices, list) else ():
@@ -475,10 +496,12 @@ class Answer:
             self.begun = True
             index = choice.get("index")
             if index or (first_taken and "message" in choice):
-                self._other(str(index or f"another {len(self._others)}")).take(choice)
+                key = str(index or f"another {len(self._others)}")
+                is_news = self._other(key).take(choice) or is_news
             else:
-                self.first.take(choice)
+                is_news = self.first.take(choice) or is_news
                 first_taken = True
+        return is_news
 
     def message_fields(self) -> dict[str, Any]:
         """The fields that are sent back to the same endpoint, under their original names."""
@@ -781,8 +804,8 @@ class ChatDecoder:
     """
 
     __slots__ = (
-        "_answer", "_body", "_closing", "_head", "_kind", "_reader", "_setting", "_stray", "done",
-        "progress",
+        "_answer", "_begun", "_body", "_closing", "_head", "_kind", "_reader", "_setting", "_stray",
+        "done", "progress",
     )  # fmt: skip
 
     def __init__(
@@ -795,7 +818,7 @@ class ChatDecoder:
         finish_optional: bool = False,
     ) -> None:
         self.progress = 0
-        """How often something of the answer has come: comments and pings do not count (L4)."""
+        """How often something of the answer has come: a text, a call, counts or the end (L4)."""
         self.done = False
         """Whether `[DONE]` was seen: what follows is not worth waiting for."""
         self._setting = Setting(
@@ -804,6 +827,7 @@ class ChatDecoder:
         self._answer = Answer(self._setting.known_tools, mask)
         self._reader = SseReader()
         self._stray = StrayLines(mask)
+        self._begun = False
         self._kind: Literal["unknown", "events", "json"] = "unknown"
         self._closing = False
         self._head = b""
@@ -881,7 +905,7 @@ class ChatDecoder:
             elif (text := plain_text(value)) is None:
                 self._take_value(value)
             else:
-                self.progress += 1
+                self.progress += bool(text)
                 first.has_finish_key = True
                 if speech.thoughts:
                     speech.settle()
@@ -891,8 +915,8 @@ class ChatDecoder:
         if value == DONE:
             self.done = True
         elif isinstance(value, dict):
-            self.progress += "choices" in value or "usage" in value
-            self._answer.take(value)
+            self._begun = self._begun or "choices" in value or "usage" in value
+            self.progress += self._answer.take(value)
         elif value is None:
             self._answer.notice(*_PINGED)
         elif isinstance(value, list):  # Gemini wraps an error in one
@@ -946,7 +970,7 @@ class ChatDecoder:
                 self._take_frames(self._reader.last_frames())
             except UnreadableStreamError:
                 raise IncompleteStreamError("the stream ended inside an event") from None
-        begun = self.progress > 0
+        begun = self._begun or self._answer.first.has_finish_key
         if error := self._stray.error(begun=begun):
             raise error
         if not (self.done or begun):

@@ -30,7 +30,7 @@ from model_endpoint import (
     text_reply,
     usage,
 )
-from model_turns import a_model, a_request, an_entry, text_of, turn
+from model_turns import PLACE, a_model, a_request, an_entry, text_of, turn
 from waits import put_forward, waits_of
 
 from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
@@ -42,6 +42,7 @@ from aish.models.retry import AttemptError
 from aish.models.transport import open_client
 from aish.net.http import tls_context
 from aish.system.secrets.secrets import Secrets
+from aish.wire.chat.decode import ChatDecoder
 
 pytestmark = pytest.mark.anyio
 
@@ -338,21 +339,73 @@ def test_a_silent_endpoint_is_given_up_after_first_token() -> None:
     assert error.hint == "`models.cloud.timeout.first_token` sets this limit"
 
 
+# Frames that carry nothing: no text, call, usage or reason (issue 27, B11).
+NOTHING = {
+    "a comment": PING,
+    "a comment as data": b"data: : PROCESSING\n\n",
+    "a ping as data": b"data: ping\n\n",
+    "null": b"data: null\n\n",
+    "a role": sse([delta(role="assistant", content="")], done=False),
+    "empty text": sse([delta(content="")], done=False),
+    "no text": sse([delta(content=None)], done=False),
+    "an empty delta": sse([delta()], done=False),
+    "empty fields": sse([delta(content="", tool_calls=[], reasoning="", refusal=None)], done=False),
+    "an empty part": sse([delta(content=[{"type": "text", "text": ""}])], done=False),
+    "an empty call": sse(
+        [delta(tool_calls=[{"index": 0, "type": "function", "function": {"arguments": ""}}])],
+        done=False,
+    ),
+    "no choice": sse([{"id": "c", "choices": [], "usage": None}], done=False),
+    "no usage": sse([{"id": "c", "choices": [], "usage": {}}], done=False),
+}
+
+
 @pytest.mark.requirement("L10", "L4")
-async def test_pings_do_not_pass_for_a_first_token() -> None:
-    with ModelEndpoint([stream_reply().but(parts=dribble(PING))]) as endpoint:
+@pytest.mark.parametrize("frame", NOTHING.values(), ids=NOTHING)
+async def test_frames_that_carry_nothing_do_not_pass_for_a_first_token(frame: bytes) -> None:
+    with ModelEndpoint([stream_reply().but(parts=dribble(frame))]) as endpoint:
         error = await failing(once(endpoint.base_url, timeout=hurried(first_token=0.2)))
     assert error.message == "no answer within 0.2 s"
 
 
 @pytest.mark.requirement("L10", "L4")
-async def test_pings_do_not_keep_a_dead_stream_alive() -> None:
-    parts = itertools.chain([sse([delta(content="hal")], done=False)], dribble(PING))
+@pytest.mark.parametrize("frame", NOTHING.values(), ids=NOTHING)
+async def test_frames_that_carry_nothing_do_not_keep_a_dead_stream_alive(frame: bytes) -> None:
+    parts = itertools.chain([sse([delta(content="hal")], done=False)], dribble(frame))
     with ModelEndpoint([stream_reply().but(parts=parts)]) as endpoint:
         error = await failing(once(endpoint.base_url, timeout=hurried(idle=0.2)))
         await endpoint.requests[0].abort_seen()
     assert isinstance(error, UnavailableError)
     assert error.message == "the answer stopped: nothing new for 0.2 s"
+
+
+@pytest.mark.requirement("L10", "L4")
+async def test_the_same_counts_again_do_not_keep_a_dead_stream_alive() -> None:
+    counts = sse([{"choices": [], "usage": {"prompt_tokens": 3}}], done=False)
+    parts = itertools.chain([sse([delta(content="hal")], done=False)], dribble(counts))
+    with ModelEndpoint([stream_reply().but(parts=parts)]) as endpoint:
+        error = await failing(once(endpoint.base_url, timeout=hurried(idle=0.2)))
+    assert error.message == "the answer stopped: nothing new for 0.2 s"
+
+
+@pytest.mark.requirement("L10", "L4")
+@pytest.mark.parametrize(
+    ("frames", "count"),
+    [
+        (b"".join(NOTHING.values()), 0),
+        (sse([delta(content="a"), delta(content=" ")], done=False), 2),
+        (sse([delta(reasoning="a"), delta(refusal="no")], done=False), 2),
+        (sse([delta(content=[{"type": "text", "text": "a"}])], done=False), 1),
+        (sse([delta(tool_calls=[{"index": 0, "function": {"name": "a"}}])], done=False), 1),
+        (sse([delta(tool_calls=[{"index": 0, "function": {"arguments": "{"}}])], done=False), 1),
+        (sse([delta("stop"), usage()], done=False), 2),
+    ],
+    ids=["nothing", "text", "thinking and refusal", "a part", "a name", "arguments", "the end"],
+)
+def test_only_frames_that_carry_something_count_as_pieces(frames: bytes, count: int) -> None:
+    decoder = ChatDecoder(place=PLACE)
+    decoder.feed(frames)
+    assert decoder.progress == count
 
 
 @pytest.mark.requirement("L10")
