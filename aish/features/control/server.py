@@ -262,6 +262,8 @@ def _named(
     private_folder(runtime_folder())
     path = runtime_folder() / f"{folder.id}{_CONTROL_FILE}"
     opened.enter_context(own_entry(path, named, _forget))
+    with suppress(OSError, UsageError, ValueError):
+        control_entries()  # and take out what processes that were killed have left
     return tokens
 
 

@@ -653,3 +653,20 @@ def test_what_is_wrong_under_control_is_told_before_the_run(
     assert done.code == 2, done.stderr
     assert said in done.stderr
     assert waiting.run_folders == []
+
+
+@pytest.mark.requirement("A1")
+def test_what_a_killed_run_left_where_runs_listen_is_removed_by_the_next_run(
+    project: Project,
+) -> None:
+    project.pipeline("mcp: {auto_approve: [shell__run]}\nrun: [sleep, '60']\n")
+    left: list[set[str]] = []
+    with runtime_folder(project) as runtime:
+        for _ in range(3):
+            with project.aish.start("run", "p.yaml", "--control") as running:
+                running.wait_for_line("listening on")
+                left.append({path.name for path in (runtime / "aish").iterdir()})
+                running.kill()
+
+    assert [len(names) for names in left] == [2, 2, 2], left
+    assert not left[0] & left[1]
