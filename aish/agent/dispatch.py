@@ -21,8 +21,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.agent import wording
-from aish.agent.result_data import with_data
-from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what
+from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what, with_data
 from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.agent.turn_json import Structured, structured_to_event
 from aish.core.errors import BudgetError

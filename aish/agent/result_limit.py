@@ -1,11 +1,13 @@
-"""Truncates long results in the middle at a line boundary (L18); media of a reply (M7)."""
+"""Truncates long results in the middle at a line boundary (L18); data and media of a reply (M7)."""
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from aish.core.frozen import frozen
+from aish.core.json import JsonValue, canonical, strict_json_at
 from aish.core.patterns import lazy_pattern
-from aish.core.text import for_line
+from aish.core.text import for_line, safe_utf8
 from aish.core.tools import Media
 
 # UTF-8 continuation bytes.
@@ -156,3 +158,55 @@ def what(media: Media) -> str:
     kind = media.mime_type if len(media.mime_type) <= _LONGEST_TYPE else ""
     kind = for_line(kind) or "unknown type"
     return f"{kind}, {len(media.data)} bytes"
+
+
+# Where an object or a list of JSON may begin.
+_BEGINNING = lazy_pattern(r"[{\[]")
+_MOST_TRIES = 100
+"""How many places of a text that may begin one are looked at (X6)."""
+
+
+def with_data(text: str, data: JsonValue) -> str:
+    """The text of a result, and after it its structured content where it does not hold that.
+
+    Many servers put a summary into the text and the data beside it, others the same JSON into both,
+    and some libraries a text into the one and `{"result": text}` into the other.
+    """
+    if not text.strip():
+        text = ""
+    if data is None:
+        return safe_utf8(text)
+    try:
+        if not text:
+            return json.dumps(data)
+        told = text if _holds(text, data) else f"{text}\n{json.dumps(data, ensure_ascii=False)}"
+    except RecursionError:
+        told = f"{text}\n[structured content that is nested too deeply]"
+    return safe_utf8(told)
+
+
+def _holds(text: str, data: JsonValue) -> bool:
+    """Whether a text holds all data: as JSON in any form, or the only value of it as it is."""
+    lone = next(iter(data.values())) if isinstance(data, Mapping) and len(data) == 1 else data
+    # A list may come as one block of text for each of its parts.
+    parts = lone if isinstance(lone, list) and lone else [lone]
+    lines = [one if isinstance(one, str) else canonical(one) for one in parts]
+    if text.strip() == "\n".join(lines).strip():
+        return True
+    told = [canonical(value) for value in _values(text)]
+    return not {canonical(data), canonical(lone)}.isdisjoint(told) or told == lines
+
+
+def _values(text: str) -> Iterator[JsonValue]:
+    """The objects and lists in a text that are JSON, one behind another."""
+    place = 0
+    for _ in range(_MOST_TRIES):
+        found = _BEGINNING.search(text, place)
+        if found is None:
+            return
+        try:
+            value, place = strict_json_at(text, found.start())
+        except ValueError:
+            place = found.end()
+        else:
+            yield value
