@@ -48,10 +48,17 @@ def dribble() -> Reply:
     return stream_reply(HELLO, *word * 200)
 
 
+def nothings() -> Reply:
+    """Frames without content, without end, each in time."""
+    nothing: list[Part] = [sse([delta(role="assistant", content="")], done=False), Pause(0.2)]
+    return stream_reply(*nothing * 100)
+
+
 # Only what is to be exceeded is short: a busy machine is no bad endpoint.
 SHORT = {
     "silence": "first_token: 1s",
     "pings for ever": "first_token: 1s",
+    "frames without content": "first_token: 1s",
     "silence in the middle": "idle: 1s",
     "words for ever": "turn: 2s",
 }
@@ -66,6 +73,8 @@ BAD: dict[str, tuple[Reply, int, str]] = {
     "reset": (stream_reply(HELLO, RESET), 5, "the connection broke"),
     "no words": (stream_reply(b""), 5, "the answer is empty"),
     "not HTTP": (Reply(parts=(b"HTTP/1.1 banana\r\n\r\n",), framing="raw"), 5, "banana"),
+    "half an answer": (stream_reply(HELLO, sse([])), 5, "ended without a `finish_reason`"),
+    "frames without content": (nothings(), 5, "no answer within 1 s"),
     "a redirect": (Reply(status=302, headers={"location": "http://127.0.0.1:9/"}), 1, "HTTP 302"),
 }
 
@@ -92,6 +101,20 @@ def test_a_bad_endpoint_ends_the_run_with_a_sentence(
     assert "Traceback" not in done.stderr
     assert project.journal[-1]["type"] == "run.finished"
     assert len(endpoint.asked) == 1
+
+
+@pytest.mark.requirement("Q14", "L7")
+def test_the_file_can_accept_answers_without_a_finish_reason(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([stream_reply(HELLO, sse([]))]))
+    entry = QUICK.replace("TIMEOUT", "").replace("model: x", "model: x\n    finish: optional")
+    project.pipeline(entry + "prompt: Say hello")
+
+    done = project.run()
+
+    assert (done.code, done.stdout) == (0, "Hello\n"), done.stderr
+    assert "the answer ended without a `finish_reason`" in done.stderr
 
 
 @pytest.mark.requirement("M1", "M5", "M9", "exit-5")
