@@ -481,9 +481,8 @@ def _shown(
     tool: Tool, result: ToolResult, attached: tuple[Media, ...], runtime: AgentRuntime, place: Place
 ) -> Cut:
     """The result as the model sees it: never empty, length limited, media named (L18, M7)."""
-    # The text of a tool of ours says what its data says.
-    is_ours = tool.builtin or tool.name == LOCAL_COMMAND
-    whole = is_ours and result.content.strip()
+    says_all = tool.builtin or tool.says_all or tool.name == LOCAL_COMMAND
+    whole = says_all and result.content.strip()
     lines = [with_data(result.content, None if whole else result.structured)]
     for number, media in enumerate(result.media, 1):
         kind = runtime.mask(media.mime_type)

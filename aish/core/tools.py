@@ -77,7 +77,7 @@ class Tool:
     our packs, whose annotations are facts and not claims, and which may be called by older names
     (K10); `root` has the spellings of the folder that their paths are relative to. `unlisted` tools
     can be called and are not shown to models. A result of a tool with `strict_output` that does not
-    fit `output_schema` is an error.
+    fit `output_schema` is an error. Where a tool `says_all`, the text of a result holds its data.
     """
 
     name: ToolName
@@ -90,6 +90,7 @@ class Tool:
     unlisted: bool = False
     trusted: bool = False
     strict_output: bool = False
+    says_all: bool = False
     builtin: bool = False
     root: tuple[str, ...] = ()
 

@@ -148,6 +148,7 @@ class Definition:
     annotations: Annotations
     parallel: bool
     builtin: bool
+    says_all: bool
     headers: tuple[Mirrored, ...]
 
 
@@ -213,8 +214,9 @@ def _definition(value: Any, reading: Reading) -> Definition:
     if isinstance(execution, dict) and execution.get("taskSupport") == "required":
         raise ValueError("it can only be called as a task")
     schema = _schema_of(value, "inputSchema")
-    meta = value.get("_meta") if reading.ours else None
-    marks = meta if isinstance(meta, dict) else {}
+    meta = value.get("_meta")
+    said = meta if isinstance(meta, dict) else {}
+    marks = said if reading.ours else {}
     description = value.get("description")
     return Definition(
         name=name,
@@ -224,6 +226,8 @@ def _definition(value: Any, reading: Reading) -> Definition:
         annotations=_annotations(value),
         parallel=marks.get(PARALLEL) is True,
         builtin=reading.ours,
+        # Also of a pack behind a hub. A stranger's mark is about nothing but its own results.
+        says_all=PARALLEL in said,
         headers=mirrored(schema) if reading.mirrors and schema else (),
     )
 
@@ -470,6 +474,7 @@ def tool_of(entry: ServerEntry, one: Definition, limit: int) -> Tool:
         root=() if root is None or not one.builtin else (str(root), os.path.realpath(root)),
         trusted=entry.trust,
         strict_output=entry.strict_output,
+        says_all=one.says_all,
     )
 
 

@@ -97,6 +97,18 @@ def test_data_that_the_text_holds_is_not_told_twice(
     assert seen(project, model_endpoint, answer=answer) == texts
 
 
+@pytest.mark.requirement("M7", "H2")
+def test_the_text_of_a_pack_is_whole_behind_a_hub_too(project: Project) -> None:
+    project.write("note.txt", "a note\n")
+    project.pipeline("mcp: {servers: {f: {pack: fs, root: .}}, auto_approve: ['f__*']}", "hub.yaml")
+    command = json.dumps([sys.executable, "-m", "aish", "serve", "hub.yaml"])
+    project.pipeline(f"mcp: {{servers: {{h: {{command: {command}}}}}, auto_approve: ['h__*']}}")
+
+    done = project.aish("call", "p.yaml", "h__f__file_read", "path=note.txt")
+
+    assert (done.code, done.stdout) == (0, "a note\n"), done.stderr
+
+
 @pytest.mark.requirement("M7", "L18")
 def test_the_limit_of_a_result_holds_for_both(
     project: Project, model_endpoint: ModelEndpoints
