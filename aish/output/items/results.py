@@ -265,6 +265,8 @@ class ItemsFile:
         # `--force` resumes with items that have moved: each key keeps one line.
         if head[5] or other not in {None, key} or step in self._places:
             places = self._places_of(step)
+            # The line there may have turned out to be an old one of an item that is elsewhere.
+            older = self._index.get(step, index)
             if older is not None and other is not None and other != key:
                 # The results of items that are there no more are kept.
                 self._index.displaced(step)[other] = older
