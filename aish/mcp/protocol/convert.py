@@ -162,11 +162,13 @@ class Reading:
 
 def read_tools(page: Any, reading: Reading, warn: Warn) -> list[Definition]:
     """The tools of one page of `tools/list`; each malformed one is reported and left out."""
-    return [definition for definition, _ in _rows(page, reading, warn)]
+    return [definition for definition, _ in _rows(page, reading, warn, ServerEntry(alias=""))]
 
 
-def _rows(page: Any, reading: Reading, warn: Warn) -> list[tuple[Definition, JsonObject]]:
-    """The same, each with what the server says of it."""
+def _rows(
+    page: Any, reading: Reading, warn: Warn, entry: ServerEntry
+) -> list[tuple[Definition, JsonObject]]:
+    """Those that the entry selects, each with what the server says of it."""
     listed = page.get("tools")
     if not isinstance(listed, list):
         if listed not in ({}, None):
@@ -175,6 +177,9 @@ def _rows(page: Any, reading: Reading, warn: Warn) -> list[tuple[Definition, Jso
     found = []
     changed = []
     for number, value in enumerate(listed):
+        name = value.get("name") if isinstance(value, dict) else None
+        if isinstance(name, str) and len(name) <= MAX_NAME and not _is_wanted(name, entry):
+            continue
         try:
             if not (reading.ours and _is_unlisted(value)):
                 one = _definition(value, reading)
@@ -182,7 +187,6 @@ def _rows(page: Any, reading: Reading, warn: Warn) -> list[tuple[Definition, Jso
                 if _is_mended(value.get("inputSchema"), one.input_schema):
                     changed.append(one.name)
         except ValueError as error:
-            name = value.get("name") if isinstance(value, dict) else None
             which = f"`{name}`" if isinstance(name, str) and name else f"number {number + 1}"
             warn("malformed_tool", f"tool {which} is left out: {error}")
     if changed:
@@ -412,9 +416,7 @@ def tool_list(
     repeated: set[str] = set()
     ambiguous: set[str] = set()
     for page in pages:
-        for one, row in _rows(page, reading, warn):
-            if not _is_wanted(one, entry):
-                continue
+        for one, row in _rows(page, reading, warn, entry):
             earlier = found.setdefault(one.name, one)
             rows.setdefault(one.name, row)
             if earlier != one:
@@ -428,11 +430,11 @@ def tool_list(
     return ToolList(found, frozenset(ambiguous), rows)
 
 
-def _is_wanted(one: Definition, entry: ServerEntry) -> bool:
+def _is_wanted(name: str, entry: ServerEntry) -> bool:
     """Whether the entry selects a tool."""
     wanted = entry.tools
-    return (not wanted or any(matches_word(glob, one.name) for glob in wanted)) and not any(
-        matches_word(glob, one.name) for glob in entry.exclude
+    return (not wanted or any(matches_word(glob, name) for glob in wanted)) and not any(
+        matches_word(glob, name) for glob in entry.exclude
     )
 
 

@@ -114,4 +114,5 @@ def test_a_large_picture_costs_little() -> None:
 def test_shapes_are_found_where_a_word_begins_and_only_there(before: str) -> None:
     for shape in ("sk-" + "a1" * 12, "AKIA" + "A1" * 8, "Bearer " + "a1" * 12, "hf_" + "a1" * 16):
         found_kinds = looked_through(json.dumps([f"{before}{shape}"]))
-        assert bool(found_kinds) is (before not in {"_", "A", "\u0130"}), (shape, found_kinds)
+        is_inside = before in {"A", "\u0130"} or (before == "_" and shape.startswith("Bearer"))
+        assert bool(found_kinds) is not is_inside, (shape, found_kinds)

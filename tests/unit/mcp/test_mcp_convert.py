@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aish.config.model import ServerEntry
 from aish.core.tools import Annotations, Media
-from aish.mcp.protocol.convert import Reading, read_result, read_tools
+from aish.mcp.protocol.convert import Reading, read_result, read_tools, tool_list
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -34,6 +35,28 @@ def schema_of(schema: Any) -> Any:
     (found,), said = tools({"name": "t", "inputSchema": schema})
     assert not said
     return found.input_schema
+
+
+@pytest.mark.requirement("M5")
+def test_nothing_is_said_of_tools_that_the_entry_does_not_select() -> None:
+    said: list[str] = []
+    page = {
+        "tools": [
+            {"name": "task", "inputSchema": {}, "execution": {"taskSupport": "required"}},
+            {"name": "odd", "inputSchema": {"type": None}},
+            {"name": "add", "inputSchema": {"type": "object"}},
+        ]
+    }
+
+    def warn(_: str, text: str) -> None:
+        said.append(text)
+
+    wanted = ServerEntry(alias="s", tools=("add",))
+    assert set(tool_list([page], Reading(), wanted, warn).definitions) == {"add"}
+    assert said == []
+    left = ServerEntry(alias="s", exclude=("odd",))
+    assert set(tool_list([page], Reading(), left, warn).definitions) == {"add"}
+    assert said == ["tool `task` is left out: it can only be called as a task"]
 
 
 @pytest.mark.requirement("L2")

@@ -171,7 +171,7 @@ def test_what_we_say_of_a_call_is_broken_between_words() -> None:
     reason = "no rule approves everything__trigger-request, and nobody has said so before"
     asked = Question(tool, {}, reason, Place(step="line-1"), "everything__trigger-request")
 
-    assert list(sheet_of(asked, 60).whole()[-1:]) == ["        ┆ this session"]
+    assert list(sheet_of(asked, 60).whole()[-1:]) == ["        ┆ this session or run"]
     assert text_of(sheet_of(asked, 60)).split("\n")[5:7] == [
         "     why: no rule approves everything__trigger-request, ",
         "        ┆ and nobody has said so before",
