@@ -40,7 +40,7 @@ def schema_of(schema: Any) -> Any:
 @pytest.mark.requirement("M5")
 def test_nothing_is_said_of_tools_that_the_entry_does_not_select() -> None:
     said: list[str] = []
-    page = {
+    page: Any = {
         "tools": [
             {"name": "task", "inputSchema": {}, "execution": {"taskSupport": "required"}},
             {"name": "odd", "inputSchema": {"type": None}},
