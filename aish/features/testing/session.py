@@ -27,6 +27,8 @@ Run = Callable[[int], Outcome]
 """Runs the case of a number."""
 
 _PATIENCE = 5.0
+_TURN = 0.5
+"""Seconds of a wait for workers."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 
@@ -69,7 +71,8 @@ class Workers:
         for worker in self._workers:
             self._assign(worker, waiting)
         while busy := [worker for worker in self._workers if worker.busy is not None]:
-            ready = connection.wait([worker.pipe for worker in busy])
+            # A signal just before the system call does not end it, and its handler would wait too.
+            ready = connection.wait([worker.pipe for worker in busy], _TURN)
             for worker in busy:
                 if worker.pipe in ready:
                     number, outcome = self._finished(worker)
